@@ -1,0 +1,70 @@
+# Two commands do everything on a machine that has only Python 3.11 and make:
+#   make demo    a local cluster, real workloads on it, a report, everything stopped again
+#   make test    unit tests and the local integration tests
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.ready
+LOCKS  := requirements.txt requirements-dev.txt
+UV     := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-train demo test check format lock clean
+
+help:
+	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
+
+#   make setup   builds .venv with everything these commands need (they call it themselves)
+setup: $(STAMP)
+
+# uv is fetched from PyPI, pinned by hash, where the machine has none.
+.tools/bin/uv: requirements-uv.txt
+	@echo "Fetching uv into .tools (this machine has none)"
+	@$(PYTHON) -m venv .tools
+	@.tools/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-uv.txt
+	@touch $@
+
+# Bytecode is compiled here once: Ray starts a dozen Python processes for each node, and each
+# would compile what it imports again. The two Pulumi SDKs hold thousands of files that the
+# local commands never import.
+$(STAMP): $(UV) $(LOCKS) pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Sunspot needs Python 3.11 or newer; this is %s. Name another: make PYTHON=python3.12 $(MAKECMDGOALS)" % sys.version.split()[0])'
+	@echo "Building $(VENV)"
+	@$(UV) venv --quiet --seed --allow-existing --python $(PYTHON) $(VENV)
+	@$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements-dev.txt
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -q -j 0 -x 'pulumi_azure_native|pulumi_kubernetes' $(VENV)/lib > /dev/null || true
+	@touch $@
+
+#   make setup-train   adds torch and Lightning (large) for the training workloads
+setup-train: $(STAMP)
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-train.txt
+
+demo: $(STAMP)
+	@$(BIN)/sunspot demo
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest
+
+#   make check   ruff and pyright
+check: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/pyright
+
+#   make format  lets ruff mend what it can
+format: $(STAMP)
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+#   make lock    writes the requirements files anew from pyproject.toml (UPGRADE=1 takes new versions)
+COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate \
+	--python-version 3.11 --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
+lock: $(UV)
+	@$(COMPILE) pyproject.toml -o requirements.txt
+	@$(COMPILE) pyproject.toml --extra dev -c requirements.txt -o requirements-dev.txt
+	@$(COMPILE) pyproject.toml --extra train -c requirements.txt -o requirements-train.txt
+
+clean:
+	rm -rf $(VENV) .tools sunspot-report

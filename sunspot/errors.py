@@ -1,0 +1,16 @@
+"""The errors that Sunspot raises on purpose.
+
+The command turns each into one message and its `exit_code`; none of them prints a traceback.
+"""
+
+
+class SunspotError(Exception):
+    """Something went wrong that is not the caller's input. Exit code 1."""
+
+    exit_code = 1
+
+
+class UsageError(SunspotError, ValueError):
+    """The input is wrong: a key, a value, a name. Nothing was created. Exit code 2."""
+
+    exit_code = 2
