@@ -1,0 +1,144 @@
+"""The places where a cluster can run. Each is one module behind the `Target` protocol.
+
+A target's module is loaded when it is asked for, so that nobody pays for Pulumi who only wants
+processes on this machine.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from sunspot.errors import SunspotError, UsageError
+from sunspot.stack import Stack
+
+Progress = Callable[[str], None]
+"""Called with one short line whenever something that a person waits for has happened."""
+
+MODULES = {"local": "sunspot.targets.local"}
+PLANNED = ("compose", "azure", "kubernetes", "slurm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterHandle:
+    """How to reach a cluster that is up.
+
+    Attributes:
+        name: the stack's name.
+        target: where it runs, "local" for instance.
+        head_address: HOST:PORT of the GCS, for `ray.init(address=...)`.
+        job_address: URL of Ray's job API and dashboard.
+        token_path: file (mode 0600) that holds the authentication token.
+    """
+
+    name: str
+    target: str
+    head_address: str
+    job_address: str
+    token_path: Path
+
+    def token(self) -> str:
+        return self.token_path.read_text().strip()
+
+    def environment(self) -> dict[str, str]:
+        """The variables with which plain `ray` commands and drivers find and may use it."""
+        return {
+            "RAY_ADDRESS": self.head_address,
+            "RAY_API_SERVER_ADDRESS": self.job_address,
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(self.token_path),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeStatus:
+    """One node of a cluster as its target knows it. `memory_gb` is GiB.
+
+    `state` is "lost" for a node that died while it was wanted; `log` is then the end of its log.
+    """
+
+    name: str
+    group: str
+    market: str
+    state: Literal["starting", "up", "draining", "lost"]
+    cpus: float
+    gpus: float
+    memory_gb: float
+    log: str = ""
+
+
+class HeadLostError(SunspotError):
+    """The cluster's head died: nothing of the cluster can be used any more."""
+
+
+class Target(Protocol):
+    """A place where clusters run. Every method may raise SunspotError."""
+
+    def up(self, stack: Stack, progress: Progress) -> ClusterHandle:
+        """Brings the stack's cluster up, or returns the one that is up already.
+
+        It returns when every minimum worker is a member and the job API answers. If it fails or
+        is interrupted, what it began is taken away again.
+        """
+        ...
+
+    def down(self, name: str, progress: Progress) -> bool:
+        """Takes a cluster away, whatever state it is in; False if there was nothing."""
+        ...
+
+    def names(self) -> list[str]:
+        """The stacks that have a cluster here, also one that is broken."""
+        ...
+
+    def stack(self, name: str) -> Stack:
+        """The stack as it was when the cluster was brought up."""
+        ...
+
+    def handle(self, name: str) -> ClusterHandle:
+        """The way to a cluster. Raises HeadLostError, or SunspotError if it is not up."""
+        ...
+
+    def nodes(self, name: str) -> list[NodeStatus]:
+        """The nodes of a cluster, the head first, lost ones last."""
+        ...
+
+    def scale(self, name: str, group: str, count: int, progress: Progress) -> None:
+        """Starts nodes of a group, or drains and stops some, until it has `count`."""
+        ...
+
+
+def get(name: str) -> Target:
+    """The target of that name ("local").
+
+    Raises:
+        UsageError: there is none, or it is not built yet.
+    """
+    if name in PLANNED:
+        raise UsageError(
+            f"target {name!r} is not built yet; run the stack on this machine with --target local"
+        )
+    if name not in MODULES:
+        raise UsageError(f"there is no target {name!r}; there are: {', '.join(MODULES)}")
+    return importlib.import_module(MODULES[name]).create()
+
+
+def find(name: str | None) -> tuple[Target, str]:
+    """The target and name of the cluster that is up: the one named, or the only one.
+
+    Raises:
+        SunspotError: none is up, or the named one is not.
+        UsageError: several are and none was named.
+    """
+    running = [(target, up) for target in map(get, MODULES) for up in target.names()]
+    matching = [pair for pair in running if name in (None, pair[1])]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        names = ", ".join(up for _, up in matching)
+        raise UsageError(f"several clusters are up ({names}); name one with --stack")
+    others = f" (up: {', '.join(up for _, up in running)})" if running else ""
+    which = f"stack {name!r} is not up" if name else "no cluster is up"
+    raise SunspotError(f"{which}{others}; start it with: sunspot up {name or 'dev'}")

@@ -1,0 +1,129 @@
+"""Compare the primes workload on Ray with multiprocessing.Pool on the same cores.
+
+Both sides run the same function over the same batches, in workers that were started before.
+"""
+
+import importlib.util
+import io
+import multiprocessing
+import os
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from statistics import median
+from types import ModuleType
+from typing import Any
+
+from _pairs import compare
+
+WORKLOADS = Path(__file__).resolve().parent.parent / "workloads"
+FIRST, LAST = 9_000_000, 9_900_000  # a few seconds on two cores
+SEED_FIRST, SEED_LAST = 9_000_000, 9_010_000
+NAIVE_RUNS = 3
+AIM = 1.05
+
+
+def load_workload() -> ModuleType:
+    """Return workloads/primes.py under a name that this file, also primes.py, does not have."""
+    from ray import cloudpickle
+
+    sys.path.insert(0, str(WORKLOADS))
+    spec = importlib.util.spec_from_file_location("primes_workload", WORKLOADS / "primes.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    cloudpickle.register_pickle_by_value(module)  # a Ray worker cannot import that name
+    return module
+
+
+@contextmanager
+def own_ray_settings() -> Iterator[str]:
+    """Give a folder for Ray while the block runs, with a token of its own in it.
+
+    Ray reads these settings when it is imported, so this comes before that.
+    """
+    with tempfile.TemporaryDirectory(prefix="sunspot-bench-") as folder:
+        token = Path(folder) / "token"
+        token.write_text(secrets.token_hex(32))
+        token.chmod(0o600)
+        os.environ |= {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(token),
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
+        yield f"{folder}/ray"
+
+
+@contextmanager
+def ray_with(cpus: int, folder: str) -> Iterator[None]:
+    """Run Ray on this machine with that many CPUs while the block runs."""
+    import ray
+
+    ray.init(address="local", num_cpus=cpus, include_dashboard=False, _temp_dir=folder)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def naive(workload: Any) -> dict[str, float]:
+    """Return the seconds of one task a number on the seed's range, beside those of batches."""
+    numbers = SEED_LAST - SEED_FIRST + 1
+    parts = {"naive": numbers, "batched": workload.BATCHES_A_CPU * (os.cpu_count() or 1)}
+    seconds = {
+        name: median(
+            workload.find(workload.split(SEED_FIRST, SEED_LAST, count)).seconds
+            for _ in range(NAIVE_RUNS)
+        )
+        for name, count in parts.items()
+    }
+    print(f"{numbers:,} numbers, one task each: {seconds['naive']:.3f} s")
+    print(f"{numbers:,} numbers, {parts['batched']} tasks: {seconds['batched']:.3f} s\n")
+    return {name: round(value, 4) for name, value in seconds.items()}
+
+
+def measure(workload: Any, batches: list[Any], pool: Any) -> None:
+    """Print the comparison of the pool and the Ray cluster that this process is connected to."""
+    answers: dict[str, list[int]] = {}
+
+    def ours() -> float:
+        with redirect_stdout(io.StringIO()):  # its progress would stand between the table's rows
+            found = workload.find(batches)
+        answers["ours"] = found.primes
+        return found.seconds
+
+    def peer() -> float:
+        began = time.perf_counter()
+        parts = pool.starmap(workload.primes_in, batches, chunksize=1)
+        seconds = time.perf_counter() - began
+        answers["peer"] = [prime for part in parts for prime in part]
+        return seconds
+
+    cpus = os.cpu_count() or 1
+    workload.warm_up(cpus)
+    pool.map(workload.is_prime, range(1000))
+    extra = {"naive": naive(workload), "cpus": cpus, "range": [FIRST, LAST]}
+    compare("primes", ours, peer, peer_name="multiprocessing", aim=AIM, extra=extra)
+    assert answers["ours"] == answers["peer"]
+
+
+def main() -> None:
+    """Print the comparison; its last line is JSON."""
+    cpus = os.cpu_count() or 1
+    with own_ray_settings() as folder:
+        workload = load_workload()
+        batches = workload.split(FIRST, LAST, workload.BATCHES_A_CPU * cpus)
+        print(f"{cpus} CPUs; starting Ray and a pool", flush=True)
+        # Forked before Ray runs: a fork of a process with Ray's threads may hang.
+        with multiprocessing.get_context("fork").Pool(cpus) as pool, ray_with(cpus, folder):
+            measure(workload, batches, pool)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,440 @@
+"""Jobs on a cluster that is up, over Ray's job API (REST) with the cluster's token.
+
+Refuses what can never run before anything is sent. Ray itself is not imported: its REST API is
+documented, and importing Ray would take longer than submitting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import requests
+import yaml
+
+from sunspot import packaging
+from sunspot.errors import SunspotError, UsageError
+from sunspot.spec import RayNodeConfig
+from sunspot.stack import Stack
+from sunspot.targets import ClusterHandle
+
+REQUEST_TIMEOUT_S = 30.0
+UPLOAD_TIMEOUT_S = 600.0
+
+# A job's state is asked for this often: at first often, so that a short job ends at once.
+FIRST_POLL_S, LAST_POLL_S = 0.1, 0.5
+
+# A log up to this long is read once more when the job ends, instead of waiting the seconds that
+# Ray's log stream takes to notice the end (JobManager.LOG_TAIL_SLEEP_S, 2.60).
+REREAD_CHARACTERS = 1_000_000
+
+STOP_TIMEOUT_S = 20.0
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a job's driver itself needs on its node. `memory_gb` is GiB; None asks for nothing.
+
+    A driver that asks for nothing runs on the head.
+    """
+
+    num_cpus: float | None = None
+    num_gpus: float | None = None
+    memory_gb: float | None = None
+    resources: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, amount in self.amounts().items():
+            if amount < 0:
+                raise UsageError(f"a job cannot ask for {name}: {amount:g}; give 0 or more")
+
+    def amounts(self) -> dict[str, float]:
+        """Ray resource name -> amount, memory in bytes."""
+        named = {
+            "CPU": self.num_cpus,
+            "GPU": self.num_gpus,
+            "memory": None if self.memory_gb is None else self.memory_gb * GIB,
+        }
+        return {name: n for name, n in named.items() if n is not None} | dict(self.resources)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeType:
+    """A kind of node that a cluster has or may add; `resources` as Ray counts them."""
+
+    name: str
+    resources: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A job as the cluster knows it. Times are unix seconds; `exit_code` is its driver's."""
+
+    id: str
+    status: str
+    entrypoint: str
+    message: str
+    exit_code: int | None
+    started: float | None
+    ended: float | None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status in {"SUCCEEDED", "FAILED", "STOPPED"}
+
+    @classmethod
+    def from_api(cls, fields: Mapping[str, Any]) -> Job:
+        return cls(
+            id=fields["submission_id"] or fields["job_id"] or "",
+            status=fields["status"],
+            entrypoint=fields["entrypoint"],
+            message=fields.get("message") or "",
+            exit_code=fields.get("driver_exit_code"),
+            started=_seconds(fields.get("start_time")),
+            ended=_seconds(fields.get("end_time")),
+        )
+
+
+class JobClient:
+    """Talks to the job API of one cluster."""
+
+    def __init__(self, handle: ClusterHandle) -> None:
+        self._handle = handle
+        self._session = requests.Session()
+        self._session.headers["Authorization"] = f"Bearer {handle.token()}"
+        self._session.trust_env = False  # no proxy between us and our own cluster or tunnel
+
+    def list(self) -> list[Job]:
+        """The cluster's jobs, the newest first. Drivers that joined by `ray.init` are left out."""
+        jobs = [Job.from_api(f) for f in self._call("GET", "/api/jobs/") if f["type"] == "SUBMISSION"]
+        return sorted(jobs, key=lambda job: job.started or 0, reverse=True)
+
+    def get(self, job_id: str) -> Job:
+        """One job. Raises UsageError, with the ids that exist, if there is none of that id."""
+        try:
+            return Job.from_api(self._call("GET", f"/api/jobs/{job_id}"))
+        except _NotFoundError:
+            known = ", ".join(job.id for job in self.list()[:10]) or "none"
+            raise UsageError(f"there is no job {job_id!r}; jobs: {known}") from None
+
+    def logs(self, job_id: str) -> str:
+        """All that a job has printed so far."""
+        self.get(job_id)
+        return self._call("GET", f"/api/jobs/{job_id}/logs")["logs"]
+
+    def submit(
+        self,
+        entrypoint: Sequence[str],
+        *,
+        request: Request,
+        runtime_env: Mapping[str, Any],
+        job_id: str | None = None,
+    ) -> str:
+        """Hands a job to the cluster and returns its id; it does not wait for it.
+
+        Raises:
+            UsageError: a job of that id exists already.
+        """
+        amounts = request.amounts()
+        memory = amounts.pop("memory", None)
+        body = {
+            "entrypoint": shlex.join(entrypoint),
+            "submission_id": job_id or new_id(entrypoint),
+            "runtime_env": dict(runtime_env),
+            "metadata": {},
+            "entrypoint_num_cpus": amounts.pop("CPU", None),
+            "entrypoint_num_gpus": amounts.pop("GPU", None),
+            "entrypoint_memory": None if memory is None else int(memory),
+            "entrypoint_resources": amounts or None,
+        }
+        try:
+            return self._call("POST", "/api/jobs/", json=body)["submission_id"]
+        except _RefusedError as error:
+            if "already exists" in str(error):
+                raise UsageError(
+                    f"there is a job {job_id!r} already; give another --name, or see it with: "
+                    f"sunspot logs {job_id}"
+                ) from None
+            raise
+
+    def stop(self, job_id: str) -> Job:
+        """Stops a job and returns it as it ended; one that has ended already is left as it is.
+
+        Raises:
+            SunspotError: it did not end within STOP_TIMEOUT_S.
+        """
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        job = self.get(job_id)
+        if not job.has_ended:
+            self._call("POST", f"/api/jobs/{job_id}/stop")
+        while not job.has_ended:
+            if time.monotonic() > deadline:
+                raise SunspotError(
+                    f"job {job_id!r} was told to stop and is still {job.status} after "
+                    f"{STOP_TIMEOUT_S:.0f} s; look again with: sunspot jobs"
+                )
+            time.sleep(FIRST_POLL_S)
+            job = self.get(job_id)
+        return job
+
+    def upload(self, directory: Path, files: Sequence[packaging.File], tell: Callable[[str], None]) -> str:
+        """Sends a working directory unless the cluster has that very content; returns its URI."""
+        with packaging.package(directory, list(files)) as package:
+            path = "/api/packages/" + package.uri.replace("://", "/")
+            size = f"{len(files)} files, {_size(package.size)}"
+            try:
+                self._call("GET", path)
+                tell(f"{directory} is on the cluster already ({size})")
+            except _NotFoundError:
+                tell(f"uploading {directory} ({size})")
+                self._call("PUT", path, data=package.file, timeout=UPLOAD_TIMEOUT_S)
+        return package.uri
+
+    def live_nodes(self) -> list[NodeType]:
+        """The nodes that are in the cluster now, also such as nobody declared."""
+        answer = self._call("GET", "/api/v0/nodes?detail=True&limit=10000")
+        return [
+            NodeType(name=f"node {node['node_name']}", resources=node["resources_total"])
+            for node in answer["data"]["result"]["result"]
+            if node["state"] == "ALIVE"
+        ]
+
+    def follow(self, job_id: str, out: TextIO, tell: Callable[[str], None]) -> Job:
+        """Prints a job's log to `out` as it grows and returns the job when it has ended."""
+        return asyncio.run(_Follower(self._handle, job_id, out, tell).run())
+
+    def _call(self, method: str, path: str, *, timeout: float = REQUEST_TIMEOUT_S, **kwargs: Any) -> Any:
+        url = self._handle.job_address + path
+        try:
+            response = self._session.request(method, url, timeout=timeout, **kwargs)
+        except requests.RequestException as error:
+            raise unreachable(self._handle, error) from error
+        _raise_for(response.status_code, response.text, self._handle)
+        return response.json() if "json" in response.headers.get("Content-Type", "") else response.text
+
+
+class _Follower:
+    """Follows one job: its log by Ray's web socket, its state by asking."""
+
+    def __init__(
+        self, handle: ClusterHandle, job_id: str, out: TextIO, tell: Callable[[str], None]
+    ) -> None:
+        self._handle, self._job_id, self._out, self._tell = handle, job_id, out, tell
+        self._printed = 0
+
+    async def run(self) -> Job:
+        import aiohttp
+
+        headers = {"Authorization": f"Bearer {self._handle.token()}"}
+        try:
+            async with aiohttp.ClientSession(self._handle.job_address, headers=headers) as session:
+                return await self._run(session)
+        except aiohttp.ClientError as error:
+            raise unreachable(self._handle, error) from error
+
+    async def _run(self, session: Any) -> Job:
+        tail: asyncio.Task[None] | None = None
+        try:
+            delay, started, told = FIRST_POLL_S, time.monotonic(), False
+            while not (job := Job.from_api(await self._get(session, ""))).has_ended:
+                if job.status == "RUNNING" and tail is None:
+                    tail = asyncio.create_task(self._tail(session))
+                if job.status == "PENDING" and not told and time.monotonic() - started > 5:
+                    told = self._say_pending(job)
+                await asyncio.sleep(delay)
+                delay = min(delay * 1.2, LAST_POLL_S)
+            if tail and self._printed > REREAD_CHARACTERS:
+                await tail
+        finally:
+            if tail:
+                tail.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await tail
+        if self._printed <= REREAD_CHARACTERS:
+            text = (await self._get(session, "/logs"))["logs"]
+            self._print(text[self._printed :])
+        return job
+
+    async def _tail(self, session: Any) -> None:
+        import aiohttp
+
+        async with session.ws_connect(f"/api/jobs/{self._job_id}/logs/tail", max_msg_size=0) as socket:
+            async for message in socket:
+                if message.type == aiohttp.WSMsgType.TEXT:
+                    self._print(message.data)
+
+    async def _get(self, session: Any, path: str) -> Any:
+        async with session.get(f"/api/jobs/{self._job_id}{path}") as response:
+            _raise_for(response.status, await response.text(), self._handle)
+            return await response.json()
+
+    def _print(self, text: str) -> None:
+        self._printed += len(text)
+        self._out.write(text)
+        self._out.flush()
+
+    def _say_pending(self, job: Job) -> bool:
+        self._tell(f"waiting for a node that can hold the job ({' '.join(job.message.split())})")
+        return True
+
+
+class _RefusedError(SunspotError):
+    """The API answered with an error."""
+
+
+class _NotFoundError(_RefusedError):
+    """The API knows no such thing."""
+
+
+def unreachable(handle: ClusterHandle, error: Exception) -> SunspotError:
+    """The error for a job API that does not answer."""
+    return SunspotError(
+        f"the job API of {handle.name!r} at {handle.job_address} does not answer "
+        f"({type(error).__name__}). See what is the matter with: sunspot status --stack {handle.name}"
+    )
+
+
+def _raise_for(status: int, text: str, handle: ClusterHandle) -> None:
+    if status < 400:
+        return
+    if status in {401, 403}:
+        raise SunspotError(
+            f"{handle.job_address} refuses the token in {handle.token_path} (HTTP {status}); another "
+            f"cluster may have taken this address"
+        )
+    if status == 404:
+        raise _NotFoundError(text)
+    # Ray answers with a traceback: its last line says what happened.
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    raise _RefusedError(lines[-1] if lines else f"HTTP {status}")
+
+
+def node_types(stack: Stack) -> list[NodeType]:
+    """What nodes the stack's cluster may have, at its maximum."""
+    cluster = stack.cluster
+    head = NodeType(name="head", resources=_resources(cluster.head_node))
+    groups = [
+        NodeType(name=f"group {group.name!r}", resources=_resources(group.worker_nodes))
+        for group in cluster.scaling_groups
+    ]
+    return [head, *groups]
+
+
+def check_feasible(request: Request, types: Iterable[NodeType]) -> None:
+    """Refuses what no node that the cluster has or may add can ever hold.
+
+    Raises:
+        UsageError: naming the resource, what was asked and the node type that comes nearest.
+    """
+    amounts, types = request.amounts(), list(types)
+    short = {t.name: _shortage(amounts, t.resources) for t in types}
+    if not all(short.values()):
+        return
+    nearest = min(types, key=lambda t: (len(short[t.name]), -t.resources.get("CPU", 0)))
+    missing = "; ".join(
+        f"{name}: asked {_amount(name, amounts[name])}, the nearest node type ({nearest.name}) has "
+        f"{_amount(name, nearest.resources.get(name, 0))}, the largest any has is "
+        f"{_amount(name, max(t.resources.get(name, 0) for t in types))}"
+        for name in short[nearest.name]
+    )
+    raise UsageError(
+        f"no node of this cluster can ever hold this job. {missing}. Ask for less, give a group "
+        f"larger nodes, or submit it all the same with --wait"
+    )
+
+
+def runtime_env(
+    file: Path | None, variables: Sequence[str], working_dir: str | None
+) -> dict[str, Any]:
+    """The job's runtime environment from --runtime-env, --env and --working-dir, checked by Ray.
+
+    Later ones win: a flag over the file. `working_dir` is still a local path in it.
+
+    Raises:
+        UsageError: the file is missing or wrong, or a variable is not of the form K=V.
+    """
+    env = _read_runtime_env(file) if file else {}
+    if modules := [m for m in env.get("py_modules", []) if "://" not in str(m)]:
+        raise UsageError(f"py_modules {modules} are local paths; put them into the working directory")
+    pairs = dict(_pair(variable) for variable in variables)
+    if pairs:
+        env["env_vars"] = env.get("env_vars", {}) | pairs
+    if working_dir is not None or "working_dir" not in env:
+        env["working_dir"] = working_dir or "."
+    return env
+
+
+def new_id(entrypoint: Sequence[str]) -> str:
+    """A job id that tells what runs: `python workloads/primes.py` -> `primes-3f9a1c`."""
+    script = next((word for word in entrypoint if word.endswith((".py", ".sh"))), entrypoint[0])
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(script).stem).strip("-") or "job"
+    return f"{stem}-{secrets.token_hex(3)}"
+
+
+def exit_code(job: Job) -> int:
+    """The job's own exit code; 1 if it failed without one, 130 if it was stopped."""
+    if job.status == "SUCCEEDED":
+        return 0
+    if job.status == "STOPPED":
+        return 130
+    return job.exit_code or 1
+
+
+def _read_runtime_env(file: Path) -> dict[str, Any]:
+    try:
+        env = yaml.safe_load(file.read_text())  # JSON is YAML
+    except OSError as error:
+        raise UsageError(f"cannot read the runtime environment {file}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise UsageError(f"{file} is neither YAML nor JSON: {error}") from error
+    if not isinstance(env, dict):
+        raise UsageError(f"{file} must hold a mapping such as {{pip: [numpy]}}, not {env!r}")
+    from ray.runtime_env import RuntimeEnv  # imported late: it takes half a second
+
+    try:
+        return dict(RuntimeEnv(**env).to_dict())
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{file}: {error}") from error
+
+
+def _pair(variable: str) -> tuple[str, str]:
+    name, equals, value = variable.partition("=")
+    if not name or not equals:
+        raise UsageError(f"--env {variable!r} is not of the form NAME=VALUE")
+    return name, value
+
+
+def _resources(node: RayNodeConfig) -> dict[str, float]:
+    return {"CPU": node.cpu or 0, "GPU": node.gpu_count, "memory": (node.memory_gb or 0) * GIB}
+
+
+def _shortage(amounts: Mapping[str, float], resources: Mapping[str, float]) -> list[str]:
+    return [name for name, amount in amounts.items() if amount > resources.get(name, 0)]
+
+
+def _amount(name: str, amount: float) -> str:
+    return f"{amount / GIB:.3g} GiB" if name == "memory" else f"{amount:g}"
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count / 1024:.1f} KiB"
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if not milliseconds else milliseconds / 1000
+
+
+def warn(text: str) -> None:
+    """The default place for what is told beside a job's own output."""
+    print(text, file=sys.stderr)

@@ -1,0 +1,151 @@
+"""Starts the nodes of a local cluster: `python -m sunspot.node.launcher FOLDER NODE...`
+
+It imports Ray once and forks a process for each node, so that a cluster of nine nodes costs one
+import instead of nine. What happens goes to stdout, one JSON object a line; it exits when every
+node is a member of the cluster, or when one could not start. The nodes live on.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sunspot.node import ray_start
+from sunspot.node.local import HEAD, ClusterFolder, NodeRecord
+
+if TYPE_CHECKING:
+    from ray._raylet import GcsClient
+
+POLL_INTERVAL_S = 0.05
+RPC_TIMEOUT_S = 10.0
+
+
+def main(arguments: list[str]) -> int:
+    """Starts the named nodes, or every node of the cluster that should be up; exit code 0 or 1."""
+    folder = ClusterFolder(Path(arguments[0]))
+    names = set(arguments[1:])
+    nodes = [n for n in folder.nodes() if n.goal == "up" and (not names or n.name in names)]
+    import ray.scripts.scripts  # noqa: F401 - loaded here so that every fork has it
+
+    children = {_fork(folder, node): node for node in nodes}
+    if HEAD in (node.name for node in nodes):
+        _wait_for_gcs(folder, children)
+    return _wait_until_up(folder, children)
+
+
+def _fork(folder: ClusterFolder, node: NodeRecord) -> int:
+    pid = os.fork()
+    if pid == 0:
+        ray_start.run(folder, node)
+    return pid
+
+
+def _wait_for_gcs(folder: ClusterFolder, children: dict[int, NodeRecord]) -> None:
+    """Waits until the head's GCS takes connections and writes its address down."""
+    import ray
+
+    cluster = folder.cluster()
+    host = ray.util.get_node_ip_address()
+    while not _accepts(host, cluster.gcs_port):
+        _exit_if_one_died(folder, children)
+        time.sleep(POLL_INTERVAL_S)
+    cluster = folder.update_cluster(address=f"{host}:{cluster.gcs_port}")
+    _tell(event="gcs", address=cluster.address)
+    _announce_dashboard(cluster.address or "", cluster.dashboard_port)
+
+
+def _announce_dashboard(address: str, port: int) -> None:
+    """Tells the starting head where its dashboard will be.
+
+    `ray start` starts the dashboard, waits until the address is in the GCS, and only then starts
+    the raylet (ray/_private/services.py, start_api_server, 2.60). We chose the port, so we can
+    say it at once: the raylet starts beside the dashboard, about two seconds earlier.
+    """
+    from ray._private import ray_constants
+
+    _gcs_client(address).internal_kv_put(
+        ray_constants.DASHBOARD_ADDRESS.encode(),
+        f"127.0.0.1:{port}".encode(),
+        True,
+        ray_constants.KV_NAMESPACE_DASHBOARD,
+    )
+
+
+def _wait_until_up(folder: ClusterFolder, children: dict[int, NodeRecord]) -> int:
+    client = _gcs_client(folder.cluster().address or "")
+    waiting = {node.name for node in children.values()}
+    while waiting:
+        _exit_if_one_died(folder, children)
+        for name in sorted(waiting & _members(client)):
+            waiting.remove(name)
+            _tell(event="node", name=name)
+        time.sleep(POLL_INTERVAL_S)
+    if HEAD in (node.name for node in children.values()):
+        _wait_for_dashboard(folder, children)
+        folder.update_cluster(ready_at=time.time())
+    _tell(event="ready")
+    return 0
+
+
+def _wait_for_dashboard(folder: ClusterFolder, children: dict[int, NodeRecord]) -> None:
+    port = folder.cluster().dashboard_port
+    headers = {"Authorization": f"Bearer {folder.token.read_text().strip()}"}
+    while True:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=RPC_TIMEOUT_S)
+        try:
+            connection.request("GET", "/api/jobs/", headers=headers)
+            if connection.getresponse().status == http.HTTPStatus.OK:
+                return
+        except OSError:
+            pass
+        finally:
+            connection.close()
+        _exit_if_one_died(folder, children)
+        time.sleep(POLL_INTERVAL_S)
+
+
+def _gcs_client(address: str) -> GcsClient:
+    from ray._raylet import GcsClient
+
+    return GcsClient(address=address)
+
+
+def _members(client: GcsClient) -> set[str]:
+    from ray.core.generated.gcs_pb2 import GcsNodeInfo
+
+    nodes = client.get_all_node_info(timeout=RPC_TIMEOUT_S).values()
+    return {node.node_name for node in nodes if node.state == GcsNodeInfo.GcsNodeState.ALIVE}
+
+
+def _accepts(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def _exit_if_one_died(folder: ClusterFolder, children: dict[int, NodeRecord]) -> None:
+    """Children are all of the cluster's nodes here: one that ends now could not start."""
+    pid, _ = os.waitpid(-1, os.WNOHANG)
+    if pid in children:
+        name = children[pid].name
+        _tell(event="died", name=name, log=folder.log_tail(name))
+        sys.exit(1)
+
+
+def _tell(**event: Any) -> None:
+    try:
+        print(json.dumps(event), flush=True)
+    except BrokenPipeError:  # whoever asked is gone; the nodes are wanted all the same
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,317 @@
+"""The nodes of a local cluster as they lie on disk and run as processes.
+
+A cluster is one folder; each node has a record in it (what to start) and, once it runs, a pid
+file that the node's own process wrote. Every process of a cluster carries the cluster's id in
+its environment, so that all of them can be found, also those that a killed parent left behind.
+
+    <folder>/cluster.json        ClusterRecord
+    <folder>/token               the cluster's authentication token, mode 0600
+    <folder>/nodes/NAME.json     NodeRecord
+    <folder>/nodes/NAME.pid      Process
+    <folder>/nodes/NAME.log      what `ray start` printed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import random
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+CLUSTER_VARIABLE = "SUNSPOT_CLUSTER"
+NODE_VARIABLE = "SUNSPOT_NODE"
+
+# Below Linux's ephemeral range (32768-60999), so that no outgoing connection can take a port
+# between our choosing it and Ray binding it, and outside Ray's worker ports (10002-19999).
+PORT_RANGE = range(20_000, 32_000)
+
+# A pid file's start time is compared with the kernel's; psutil rounds it to a clock tick.
+START_TIME_TOLERANCE_S = 0.05
+
+HEAD = "head"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """One process, named so that a recycled pid cannot be taken for it."""
+
+    pid: int
+    start_time: float
+
+    @classmethod
+    def current(cls) -> Process:
+        return cls(pid=os.getpid(), start_time=psutil.Process().create_time())
+
+    def is_running(self) -> bool:
+        """True while this very process lives; a zombie or another process of that pid is False."""
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(self.pid)
+            same = abs(process.create_time() - self.start_time) <= START_TIME_TOLERANCE_S
+            return same and process.status() != psutil.STATUS_ZOMBIE
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeShape:
+    """What every node of a group has. `memory` and `object_store_memory` are bytes."""
+
+    group: str
+    market: str
+    cpus: float
+    gpus: int
+    memory: int
+    object_store_memory: int
+    accelerator: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeRecord:
+    """One node, written down before it starts.
+
+    `goal` is what its owner wants of it: a node that should be up and whose process is gone is
+    lost; one that was let go is not.
+    """
+
+    name: str
+    shape: NodeShape
+    agent_port: int
+    temp_dir: str
+    goal: Literal["up", "down"] = "up"
+
+    @property
+    def is_head(self) -> bool:
+        return self.name == HEAD
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterRecord:
+    """One cluster. The launcher fills in `address` (HOST:PORT of the GCS) and `ready_at`."""
+
+    name: str
+    created_at: float
+    gcs_port: int
+    dashboard_port: int
+    shapes: dict[str, NodeShape]
+    stack: dict[str, Any]
+    address: str | None = None
+    ready_at: float | None = None
+
+
+@dataclass(frozen=True)
+class ClusterFolder:
+    """The folder of one local cluster: reads and writes its records, finds its processes."""
+
+    path: Path
+
+    @property
+    def token(self) -> Path:
+        return self.path / "token"
+
+    @property
+    def autoscaler_config(self) -> Path:
+        return self.path / "autoscaler.yaml"
+
+    @property
+    def temp_dir(self) -> Path:
+        """Where Ray keeps sockets and logs: a short path, for a socket's may have 107 bytes."""
+        digest = hashlib.sha256(str(self.path).encode()).hexdigest()[:8]
+        return Path("/tmp") / f"sunspot-{os.getuid()}" / digest  # noqa: S108 - mode 0700, see make
+
+    def exists(self) -> bool:
+        return (self.path / "cluster.json").exists()
+
+    def cluster(self) -> ClusterRecord:
+        fields = json.loads((self.path / "cluster.json").read_text())
+        shapes = {name: NodeShape(**shape) for name, shape in fields.pop("shapes").items()}
+        return ClusterRecord(**fields, shapes=shapes)
+
+    def write_cluster(self, record: ClusterRecord) -> None:
+        write_private(self.path / "cluster.json", json.dumps(asdict(record), indent=1))
+
+    def update_cluster(self, **changes: Any) -> ClusterRecord:
+        record = replace(self.cluster(), **changes)
+        self.write_cluster(record)
+        return record
+
+    def nodes(self) -> list[NodeRecord]:
+        """Every node that this cluster ever had: the head, then by group and number."""
+        files = (self.path / "nodes").glob("*.json")
+        return sorted(map(self._read_node, files), key=lambda n: (not n.is_head, *_natural(n.name)))
+
+    def _read_node(self, file: Path) -> NodeRecord:
+        fields = json.loads(file.read_text())
+        return NodeRecord(**fields | {"shape": NodeShape(**fields["shape"])})
+
+    def write_node(self, record: NodeRecord) -> None:
+        write_private(self.path / "nodes" / f"{record.name}.json", json.dumps(asdict(record)))
+
+    def add_node(self, shape: NodeShape) -> NodeRecord:
+        """Writes down a new node of that shape. Names are never used twice.
+
+        The port of its agent is reserved by the record itself; call it with `ports_locked`.
+        """
+        nodes = self.nodes()
+        number = sum(node.shape.group == shape.group for node in nodes)
+        node = NodeRecord(
+            name=HEAD if shape.group == HEAD else f"{shape.group}-{number}",
+            shape=shape,
+            agent_port=free_port(reserved_ports(self.path.parent)),
+            temp_dir=str(self.temp_dir / str(len(nodes))),
+        )
+        self.write_node(node)
+        return node
+
+    def log(self, node: str) -> Path:
+        return self.path / "nodes" / f"{node}.log"
+
+    def log_tail(self, node: str, lines: int = 12) -> str:
+        """The last lines that a node's process printed, without colour codes; "" if none."""
+        try:
+            text = self.log(node).read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+        return "\n".join(text.rstrip().splitlines()[-lines:])
+
+    def process(self, node: str) -> Process | None:
+        """The node's process as it wrote itself down, or None before it started."""
+        try:
+            return Process(**json.loads((self.path / "nodes" / f"{node}.pid").read_text()))
+        except FileNotFoundError:
+            return None
+
+    def record_process(self, node: str, process: Process) -> None:
+        write_private(self.path / "nodes" / f"{node}.pid", json.dumps(asdict(process)))
+
+    def is_running(self, node: str) -> bool:
+        process = self.process(node)
+        return process is not None and process.is_running()
+
+    def processes(self, node: str | None = None) -> list[psutil.Process]:
+        """The living processes of the cluster, or of one of its nodes; never the caller itself.
+
+        They are those whose environment names it, and their descendants: Ray's agents overwrite
+        their environment when they set their process title, but are children of one that does
+        not.
+        """
+        wanted = {CLUSTER_VARIABLE: str(self.path)} | ({NODE_VARIABLE: node} if node else {})
+        found: dict[int, psutil.Process] = {}
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if wanted.items() <= process.environ().items():
+                    found |= {p.pid: p for p in [process, *process.children(recursive=True)]}
+        return [p for p in found.values() if p.pid != os.getpid() and _is_alive(p)]
+
+    def stop(self, node: str | None = None, grace_s: float = 3.0) -> None:
+        """Ends every process of the cluster or of one node, also those that start meanwhile.
+
+        SIGTERM first, SIGKILL for what is left after `grace_s` seconds. psutil compares start
+        times before it signals, so that a recycled pid is never hit.
+
+        Raises:
+            TimeoutError: some would not end.
+        """
+        deadline = time.monotonic() + grace_s + 20
+        while processes := self.processes(node):
+            if time.monotonic() > deadline:
+                pids = ", ".join(str(process.pid) for process in processes)
+                raise TimeoutError(f"these processes do not end: {pids}")
+            _stop(processes, grace_s)
+
+
+def reserved_ports(clusters: Path) -> set[int]:
+    """The ports that the records of all local clusters claim, used or not."""
+    ports: set[int] = set()
+    for folder in map(ClusterFolder, clusters.glob("*/")):
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            ports |= {node.agent_port for node in folder.nodes()}
+            ports |= {folder.cluster().gcs_port, folder.cluster().dashboard_port}
+    return ports
+
+
+@contextlib.contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Holds the lock that `path` stands for; the kernel lets it go when the holder dies.
+
+    Raises:
+        BlockingIOError: another process holds it and `wait` is False.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+
+
+def ports_locked(clusters: Path) -> contextlib.AbstractContextManager[None]:
+    """Holds the lock under which ports are chosen and written down, for all local clusters."""
+    return locked(clusters / ".ports.lock")
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that only its owner can read, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def free_port(taken: set[int], preferred: int | None = None) -> int:
+    """A TCP port that nothing listens on and that is not in `taken`; `preferred` if it is free.
+
+    Raises:
+        OSError: every port of the range is taken.
+    """
+    candidates = random.sample(PORT_RANGE, k=len(PORT_RANGE))  # noqa: S311 - not a secret
+    if preferred:
+        candidates.insert(0, preferred)
+    for port in candidates:
+        if port not in taken and port_is_free(port):
+            return port
+    raise OSError(f"no free TCP port between {PORT_RANGE.start} and {PORT_RANGE.stop - 1}")
+
+
+def port_is_free(port: int) -> bool:
+    """True if a server could bind this TCP port now, on any address of this machine."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def _stop(processes: list[psutil.Process], grace_s: float) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
+    _, alive = psutil.wait_procs(processes, timeout=grace_s)
+    for process in alive:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(alive, timeout=5)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _natural(name: str) -> tuple[str, int]:
+    group, _, number = name.rpartition("-")
+    return (group, int(number)) if number.isdigit() else (name, 0)

@@ -1,0 +1,189 @@
+"""The one table of the ports that a cluster's nodes listen on.
+
+Everything that opens, closes or picks a port reads it: firewall rules, `ray start` lines, the local
+target. Ray chooses some of these at random; the numbers here pin them, below Ray's worker ports,
+so that a rule can name them. Where several nodes share a host, pass other numbers by name.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Role = Literal["head", "worker"]
+Where = Literal["head", "every"]
+Reach = Literal["cluster", "operator", "monitoring", "nobody"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Port:
+    """One TCP port (or, with `last`, a range of them) of a node.
+
+    `where` is "head" for the head alone, "every" for every node. `reach` is who may connect from
+    outside the node: "cluster" (its other nodes), "operator" (the addresses a user lists),
+    "monitoring" (a scraper, and the cluster), "nobody" (the node's own processes alone).
+    `setting` is what gives Ray the number: a flag of `ray start`, or an environment variable; None
+    where the port is not Ray's.
+    """
+
+    name: str
+    number: int
+    setting: str | None
+    where: Where
+    reach: Reach
+    purpose: str
+    last: int | None = None
+    last_setting: str | None = None
+
+    @property
+    def range(self) -> str:
+        """The number as firewall rules write it: "6379", or "10002-19999"."""
+        return str(self.number) if self.last is None else f"{self.number}-{self.last}"
+
+
+PORTS: tuple[Port, ...] = (
+    Port(
+        name="ssh",
+        number=22,
+        setting=None,
+        where="every",
+        reach="operator",
+        purpose="shell, and the tunnel to the dashboard",
+    ),
+    Port(
+        name="gcs",
+        number=6379,
+        setting="--port",
+        where="head",
+        reach="cluster",
+        purpose="cluster state (GCS); every node and driver connects here first",
+    ),
+    Port(
+        name="dashboard",
+        number=8265,
+        setting="--dashboard-port",
+        where="head",
+        reach="cluster",
+        purpose="dashboard and job submission; from outside through an SSH tunnel",
+    ),
+    Port(
+        name="client",
+        number=10001,
+        setting="--ray-client-server-port",
+        where="head",
+        reach="cluster",
+        purpose="Ray Client (ray:// addresses)",
+    ),
+    Port(
+        name="autoscaler-metrics",
+        number=44217,
+        setting="AUTOSCALER_METRIC_PORT",
+        where="head",
+        reach="monitoring",
+        purpose="Prometheus metrics of the autoscaler",
+    ),
+    Port(
+        name="dashboard-metrics",
+        number=44227,
+        setting="DASHBOARD_METRIC_PORT",
+        where="head",
+        reach="monitoring",
+        purpose="Prometheus metrics of the dashboard",
+    ),
+    Port(
+        name="object-manager",
+        number=8076,
+        setting="--object-manager-port",
+        where="every",
+        reach="cluster",
+        purpose="objects copied from node to node",
+    ),
+    Port(
+        name="node-manager",
+        number=8077,
+        setting="--node-manager-port",
+        where="every",
+        reach="cluster",
+        purpose="the raylet: leases, drains, health",
+    ),
+    Port(
+        name="runtime-env-agent",
+        number=8078,
+        setting="--runtime-env-agent-port",
+        where="every",
+        reach="nobody",
+        purpose="the raylet asks its own node's agent for environments",
+    ),
+    Port(
+        name="dashboard-agent-grpc",
+        number=8079,
+        setting="--dashboard-agent-grpc-port",
+        where="every",
+        reach="cluster",
+        purpose="the dashboard's agent, gRPC",
+    ),
+    Port(
+        name="metrics-export",
+        number=8080,
+        setting="--metrics-export-port",
+        where="every",
+        reach="monitoring",
+        purpose="Prometheus metrics of the node",
+    ),
+    Port(
+        name="dashboard-agent",
+        number=52365,
+        setting="--dashboard-agent-listen-port",
+        where="every",
+        reach="cluster",
+        purpose="the dashboard's agent, HTTP: logs and jobs of the node",
+    ),
+    Port(
+        name="workers",
+        number=10002,
+        setting="--min-worker-port",
+        last=19999,
+        last_setting="--max-worker-port",
+        where="every",
+        reach="cluster",
+        purpose="one for each worker process and driver",
+    ),
+)
+
+
+def get(name: str) -> Port:
+    """The port of this name; KeyError where there is none."""
+    return _BY_NAME[name]
+
+
+def of(role: Role) -> tuple[Port, ...]:
+    """Every port that a node of this role listens on."""
+    return tuple(port for port in PORTS if role == "head" or port.where == "every")
+
+
+def start_flags(role: Role, numbers: Mapping[str, int] | None = None) -> list[str]:
+    """The `ray start` flags that pin a node's ports, as `--flag=number`.
+
+    `numbers` replaces the table's by port name, for nodes that share a host; KeyError for a name
+    that a node of this role has no port for.
+    """
+    return [f"{key}={value}" for key, value in _settings(role, numbers) if key.startswith("--")]
+
+
+def environment(role: Role, numbers: Mapping[str, int] | None = None) -> dict[str, str]:
+    """The environment variables that pin the ports `ray start` has no flag for."""
+    return {key: str(value) for key, value in _settings(role, numbers) if not key.startswith("--")}
+
+
+_BY_NAME = {port.name: port for port in PORTS}
+
+
+def _settings(role: Role, numbers: Mapping[str, int] | None) -> Iterator[tuple[str, int]]:
+    ports = of(role)
+    given = dict(numbers or {})
+    if unknown := given.keys() - {port.name for port in ports}:
+        raise KeyError(f"a {role} has no port named {', '.join(sorted(unknown))}")
+    for port in ports:
+        if port.setting is not None:
+            yield port.setting, given.get(port.name, port.number)
+        if port.last_setting is not None and port.last is not None:
+            yield port.last_setting, port.last

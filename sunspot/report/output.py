@@ -1,0 +1,68 @@
+"""Where a report goes: files in a folder, and the terminal."""
+
+import errno
+import os
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from sunspot.errors import SunspotError, UsageError
+from sunspot.report.model import Report
+from sunspot.report.page import page
+from sunspot.report.text import seconds, speed_up
+from sunspot.report.timeline import picture
+
+INDEX = "index.html"
+TIMELINE = "timeline.svg"
+
+
+def write(report: Report, folder: Path) -> Path:
+    """Write the page and its main picture into the folder; returns the page's path.
+
+    Each file appears whole or not at all, and an older one stays until then.
+    """
+    # Drawn before anything is touched: input that cannot be drawn leaves the old report.
+    files = {TIMELINE: picture(report), INDEX: page(report)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            _write_whole(folder / name, text)
+    except OSError as error:
+        raise _explained(error, folder) from error
+    return folder / INDEX
+
+
+def table(report: Report) -> Table:
+    """The results, one row a workload, for the terminal."""
+    made = Table(header_style="bold", box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    made.add_column("workload", overflow="fold")
+    for heading in ("tasks", "nodes used", "seconds", "speed-up over one worker"):
+        made.add_column(heading, justify="right")
+    for result in report.results:
+        made.add_row(
+            Text(result.workload),  # as Text: a name may hold what rich reads as markup
+            f"{result.tasks:,}",
+            str(result.nodes),
+            seconds(result.seconds),
+            speed_up(result.speed_up),
+        )
+    return made
+
+
+def _write_whole(path: Path, text: str) -> None:
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        part.write_text(text, encoding="utf-8", newline="\n")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _explained(error: OSError, folder: Path) -> SunspotError:
+    reason = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return SunspotError(f"the report cannot be written to {folder}: {reason}. Free some space.")
+    return UsageError(
+        f"the report cannot be written to {folder}: {reason}. Choose a folder you may write to."
+    )

@@ -1,0 +1,318 @@
+"""What a cluster is made of: its nodes, its groups of workers, its autoscaler.
+
+The names and rules follow Sematic's Ray integration, so that code moves over by changing an
+import. Every class is frozen, refuses unknown keys, and raises ValueError (pydantic's
+ValidationError) when it is built from something it cannot be.
+"""
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import metadata
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from sunspot import catalog
+from sunspot.errors import UsageError
+
+Market = Literal["spot", "on-demand", "spot-with-fallback"]
+
+# Sematic's minimums; below them Ray's own processes leave no room for work.
+MIN_NODE_MEMORY_GB = 2.0
+MIN_AUTOSCALER_MEMORY_GB = 1.0
+
+# 'sunspot-STACK-GROUP-on-demand' and Pulumi's 8 random characters must stay within 63, the limit of
+# a DNS label and of a Kubernetes label value (a scale set may have 64). 24 leaves a stack 12.
+MAX_GROUP_NAME = 24
+GROUP_NAME_PATTERN = r"^[a-z]([a-z0-9-]*[a-z0-9])?$"
+DEFAULT_GROUP_NAME = "workers"
+HEAD = "head"
+ON_DEMAND_SUFFIX = "-on-demand"
+
+# A version ends up in image tags and command lines, so nothing but a version may pass.
+RAY_VERSION_PATTERN = r"^v?2(\.[0-9A-Za-z]+)*([+-][0-9A-Za-z.-]+)?$"
+
+
+class Config(BaseModel):
+    """The base of every config class: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+# Strict: True is no number and "4" is none either. An int is a fine float.
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Count = Annotated[int, Field(strict=True)]
+Text = Annotated[str, Field(strict=True)]
+
+
+def _group_name(name: str) -> str:
+    if name == HEAD:
+        raise UsageError(f"{name!r} is reserved for the head node: choose another name")
+    if len(name) > MAX_GROUP_NAME:
+        raise UsageError(
+            f"{name!r} has {len(name)} characters, at most {MAX_GROUP_NAME} fit: shorten it"
+        )
+    # fullmatch: `$` alone lets a trailing newline through.
+    if not re.fullmatch(GROUP_NAME_PATTERN, name):
+        raise UsageError(
+            f"{name!r} is no group name: use lower-case letters, digits and hyphens, "
+            "a letter first and no hyphen last (Azure and Kubernetes ask for that)"
+        )
+    return name
+
+
+def _ray_version(version: str) -> str:
+    if not re.fullmatch(RAY_VERSION_PATTERN, version):
+        raise UsageError(f"Ray {version!r} is not supported: give a version 2.x, such as 2.60.0")
+    return version
+
+
+def _installed_ray() -> str:
+    # Read from the package's metadata: importing Ray takes half a second.
+    try:
+        return metadata.version("ray")
+    except metadata.PackageNotFoundError:
+        raise UsageError("Ray is not installed here: give ray_version, or install ray") from None
+
+
+def _vm_size_name(name: str) -> str:
+    return catalog.get(name).name
+
+
+VmSizeName = Annotated[Text, AfterValidator(_vm_size_name)]
+GroupName = Annotated[
+    Text,
+    AfterValidator(_group_name),
+    Field(json_schema_extra={"pattern": GROUP_NAME_PATTERN, "maxLength": MAX_GROUP_NAME}),
+]
+RayVersion = Annotated[
+    Text, AfterValidator(_ray_version), Field(json_schema_extra={"pattern": RAY_VERSION_PATTERN})
+]
+
+
+def _size_or_needs(schema: dict[str, Any]) -> None:
+    """Says in the JSON schema what the two optional fields leave out: one way must be given."""
+    for name in ("cpu", "memory_gb"):
+        schema["properties"][name].pop("default")
+    schema["anyOf"] = [{"required": ["vm_size"]}, {"required": ["cpu", "memory_gb"]}]
+
+
+class RayNodeConfig(Config):
+    """One node: either what it needs (`cpu` and `memory_gb`), or a `vm_size` that says it all.
+
+    With a `vm_size` the catalogue fills in the rest; a value given beside it must be the size's.
+    """
+
+    model_config = ConfigDict(json_schema_extra=_size_or_needs)
+
+    # These two defaults are never seen: each is filled from the VM size, or its absence refused.
+    cpu: Number = Field(default=0.0, gt=0, description="CPUs (vCPUs on Azure) of the node")
+    memory_gb: Number = Field(
+        default=0.0,
+        ge=MIN_NODE_MEMORY_GB,
+        description="memory of the node in GiB (2**30 bytes)",
+    )
+    gpu_count: Count = Field(default=0, ge=0, description="GPUs of the node")
+    vm_size: VmSizeName | None = Field(
+        default=None,
+        description="Azure VM size instead of needs; `Standard_` may be left out",
+        examples=["Standard_D4s_v5", "Standard_NC4as_T4_v3"],
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_size(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and isinstance(data.get("vm_size"), str):
+            with suppress(UsageError):  # the field itself tells what is wrong with the name
+                return {**_shape(catalog.get(data["vm_size"])), **data}
+        return data
+
+    @model_validator(mode="after")
+    def _check_complete(self) -> Self:
+        if self.vm_size is None:
+            self._check_needs()
+        else:
+            self._check_against_size(catalog.get(self.vm_size))
+        return self
+
+    def _check_needs(self) -> None:
+        missing = [name for name in ("cpu", "memory_gb") if name not in self.model_fields_set]
+        if missing:
+            raise UsageError(
+                f"{' and '.join(missing)} missing: give both cpu and memory_gb, or a vm_size"
+            )
+
+    def _check_against_size(self, size: catalog.VmSize) -> None:
+        wrong = [
+            f"{name} {getattr(self, name):g} is not the {value:g} of {size.name}"
+            for name, value in _shape(size).items()
+            if getattr(self, name) != value
+        ]
+        if wrong:
+            raise UsageError(f"{', '.join(wrong)}: leave it out, or choose another vm_size")
+
+
+def _shape(size: catalog.VmSize) -> dict[str, float]:
+    return {"cpu": size.vcpus, "memory_gb": size.memory_gib, "gpu_count": size.gpu_count}
+
+
+class ScalingGroup(Config):
+    """Workers of one shape and one market, between `min_workers` and `max_workers` of them."""
+
+    name: GroupName = Field(
+        default=DEFAULT_GROUP_NAME, description="name of the group, unique in the cluster"
+    )
+    worker_nodes: RayNodeConfig = Field(description="what each worker of the group is")
+    min_workers: Count = Field(default=1, ge=0, description="workers that are always up")
+    max_workers: Count = Field(
+        default=1,
+        gt=0,
+        validate_default=True,
+        description="workers that may be up at once; above min_workers the autoscaler decides",
+    )
+    market: Market = Field(
+        default="on-demand",
+        description="how the machines are bought: spot (cheap, may be evicted), on-demand, or "
+        "spot-with-fallback (on-demand while spot cannot be had)",
+    )
+
+    @field_validator("max_workers")
+    @classmethod
+    def _check_range(cls, maximum: int, info: ValidationInfo) -> int:
+        minimum = info.data.get("min_workers")
+        if minimum is not None and maximum < minimum:
+            raise UsageError(
+                f"max_workers {maximum} is below min_workers {minimum}: "
+                "raise max_workers or lower min_workers"
+            )
+        return maximum
+
+    def is_elastic(self) -> bool:
+        """Whether the autoscaler decides how many workers the group has."""
+        return self.max_workers > self.min_workers
+
+    def node_types(self) -> tuple[str, ...]:
+        """The names of the group's Ray node types.
+
+        One, the group's own; with spot-with-fallback a second one, its on-demand twin.
+        """
+        if self.market == "spot-with-fallback":
+            return self.name, self.name + ON_DEMAND_SUFFIX
+        return (self.name,)
+
+
+class AutoscalerConfig(Config):
+    """What Ray's autoscaler, which runs beside the head, may use."""
+
+    cpu: Number = Field(gt=0, description="CPUs of the autoscaler")
+    memory_gb: Number = Field(
+        ge=MIN_AUTOSCALER_MEMORY_GB, description="memory of the autoscaler in GiB (2**30 bytes)"
+    )
+
+
+class RayClusterConfig(Config):
+    """A whole cluster: a head, groups of workers, the version of Ray on all of them.
+
+    `ray_version` defaults to that of the Ray installed here.
+    """
+
+    head_node: RayNodeConfig = Field(description="the head, always on-demand")
+    scaling_groups: tuple[ScalingGroup, ...] = Field(
+        default=(), description="the groups of workers; none for a head alone"
+    )
+    ray_version: RayVersion = Field(
+        default_factory=_installed_ray,
+        description="version of Ray on every node, 2.x; defaults to the one installed here",
+    )
+    autoscaler_config: AutoscalerConfig | None = Field(
+        default=None,
+        validate_default=True,
+        description="the autoscaler; required where a group's max_workers is above its min_workers",
+    )
+
+    @field_validator("scaling_groups")
+    @classmethod
+    def _check_names(cls, groups: tuple[ScalingGroup, ...]) -> tuple[ScalingGroup, ...]:
+        owners: dict[str, int] = {}
+        for index, group in enumerate(groups):
+            for name in group.node_types():
+                if name in owners:
+                    raise UsageError(
+                        f"groups [{owners[name]}] and [{index}] would both make node type "
+                        f"{name!r}: give each group its own name (left out, it is "
+                        f"{DEFAULT_GROUP_NAME!r}; spot-with-fallback also takes "
+                        f"NAME{ON_DEMAND_SUFFIX})"
+                    )
+                owners[name] = index
+        return groups
+
+    @field_validator("autoscaler_config")
+    @classmethod
+    def _check_autoscaler(
+        cls, autoscaler: AutoscalerConfig | None, info: ValidationInfo
+    ) -> AutoscalerConfig | None:
+        elastic = [group for group in info.data.get("scaling_groups", ()) if group.is_elastic()]
+        if elastic and autoscaler is None:
+            ranges = ", ".join(f"{g.name} {g.min_workers}-{g.max_workers}" for g in elastic)
+            raise UsageError(
+                f"missing, but these groups scale: {ranges}. Give one, such as cpu 0.5 and "
+                "memory_gb 1, or make max_workers equal min_workers"
+            )
+        return autoscaler
+
+    def requires_autoscale(self) -> bool:
+        """Whether any group may grow above its minimum."""
+        return any(group.is_elastic() for group in self.scaling_groups)
+
+
+# Named like the class it stands in for, as in Sematic.
+def SimpleRayCluster(  # noqa: N802
+    n_nodes: int,
+    node_config: RayNodeConfig,
+    max_nodes: int | None = None,
+    ray_version: str | None = None,
+    autoscaler_config: AutoscalerConfig | None = None,
+) -> RayClusterConfig:
+    """A cluster of `n_nodes` equal nodes, the head counted in, that may grow to `max_nodes`.
+
+    `max_nodes` defaults to `n_nodes` (a fixed size), `ray_version` to the Ray installed here. The
+    workers are one on-demand group named 'workers'; a single node has no group. Raises ValueError
+    unless 1 <= n_nodes <= max_nodes, and where max_nodes > n_nodes without an autoscaler_config.
+    """
+    limit = n_nodes if max_nodes is None else max_nodes
+    for name, value in (("n_nodes", n_nodes), ("max_nodes", limit)):
+        if type(value) is not int:  # a bool is an int to isinstance
+            raise UsageError(f"{name} {value!r} is no whole number: give 1 or more")
+    if n_nodes < 1:
+        raise UsageError(f"n_nodes {n_nodes} is too small: give 1 or more, the head counts")
+    if limit < n_nodes:
+        raise UsageError(f"max_nodes {limit} is below n_nodes {n_nodes}: raise it, or leave it out")
+    groups = (
+        ScalingGroup(worker_nodes=node_config, min_workers=n_nodes - 1, max_workers=limit - 1),
+    )
+    version = {} if ray_version is None else {"ray_version": ray_version}
+    return RayClusterConfig(
+        head_node=node_config,
+        scaling_groups=groups if limit > 1 else (),
+        autoscaler_config=autoscaler_config,
+        **version,
+    )
+
+
+def size_for(node: RayNodeConfig) -> catalog.VmSize:
+    """The VM size that a node runs on: the one it names, or the cheapest that fits its needs.
+
+    Raises UsageError when nothing fits, naming the nearest size and what it lacks.
+    """
+    if node.vm_size is not None:
+        return catalog.get(node.vm_size)
+    return catalog.cheapest(node.cpu, node.memory_gb, node.gpu_count)

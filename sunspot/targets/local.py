@@ -1,0 +1,436 @@
+"""The local target: a real multi-node Ray cluster as processes on this machine.
+
+Every node is a `ray start --block` process tree with the CPUs, GPUs (logical), memory and labels
+of its spec. Records lie in the user's state directory, one folder a cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NoReturn
+
+import platformdirs
+import psutil
+import yaml
+
+from sunspot import catalog, ports
+from sunspot.errors import SunspotError, UsageError
+from sunspot.node import autoscaler_config
+from sunspot.node.local import (
+    HEAD,
+    ClusterFolder,
+    ClusterRecord,
+    NodeRecord,
+    NodeShape,
+    free_port,
+    locked,
+    port_is_free,
+    ports_locked,
+    reserved_ports,
+    write_private,
+)
+from sunspot.node.machines import launch
+from sunspot.spec import RayNodeConfig
+from sunspot.stack import Stack
+from sunspot.targets import ClusterHandle, HeadLostError, NodeStatus, Progress
+
+STATE_DIRECTORY_VARIABLE = "SUNSPOT_STATE_DIR"
+
+GIB = 2**30
+
+# Ray's own default share of a node's memory for its object store (ray_constants, 2.60).
+OBJECT_STORE_SHARE = 0.3
+# Ray refuses less (ray_constants.OBJECT_STORE_MINIMUM_MEMORY_BYTES, 2.60).
+OBJECT_STORE_MINIMUM = 75 * 2**20
+
+DRAIN_TIMEOUT_S = 30.0
+
+# Ray names NVIDIA's cards as the catalogue does, and this one otherwise (Ray 2.60).
+RAY_ACCELERATORS = {"MI300X": "AMD-Instinct-MI300X-OAM"}
+
+
+def create() -> LocalTarget:
+    """The local target on the user's state directory, or on SUNSPOT_STATE_DIR."""
+    chosen = os.environ.get(STATE_DIRECTORY_VARIABLE)
+    root = Path(chosen).absolute() if chosen else platformdirs.user_state_path("sunspot")
+    return LocalTarget(root / "clusters")
+
+
+@dataclass(frozen=True)
+class LocalTarget:
+    """Clusters whose folders lie in `clusters`."""
+
+    clusters: Path
+
+    def up(
+        self,
+        stack: Stack,
+        progress: Progress,
+        *,
+        port: int | None = None,
+        dashboard_port: int | None = None,
+    ) -> ClusterHandle:
+        folder = self._folder(stack.name)
+        with self._locked(stack.name, progress), _readable_disk_errors(self.clusters):
+            if folder.exists() and (handle := self._running(folder, progress)):
+                return handle
+            try:
+                nodes = self._write_plan(folder, stack, port, dashboard_port)
+                _start(folder, nodes, progress)
+            except BaseException:
+                _remove(folder)
+                raise
+        return self.handle(stack.name)
+
+    def down(self, name: str, progress: Progress) -> bool:
+        folder = self._folder(name)
+        if not folder.path.exists():
+            return False
+        with self._locked(name, progress):
+            progress(f"stopping {len(_wanted(folder))} nodes")
+            _remove(folder)
+        return True
+
+    def names(self) -> list[str]:
+        return sorted(path.parent.name for path in self.clusters.glob("*/cluster.json"))
+
+    def stack(self, name: str) -> Stack:
+        return Stack.model_validate(self._folder(name).cluster().stack)
+
+    def handle(self, name: str) -> ClusterHandle:
+        folder = self._folder(name)
+        if not folder.exists():
+            raise SunspotError(f"stack {name!r} is not up; start it with: sunspot up {name}")
+        cluster = folder.cluster()
+        if folder.process(HEAD) and not folder.is_running(HEAD):
+            raise HeadLostError(
+                f"the head of {name!r} is dead, and its cluster with it. Take it away and start "
+                f"again: sunspot down {name} && sunspot up {name}\n"
+                f"The end of its log:\n{folder.log_tail(HEAD)}"
+            )
+        if cluster.ready_at is None or cluster.address is None:
+            raise SunspotError(
+                f"stack {name!r} is still starting, or was interrupted while it did. "
+                f"Wait, or run: sunspot up {name}"
+            )
+        return ClusterHandle(
+            name=name,
+            target="local",
+            head_address=cluster.address,
+            job_address=f"http://127.0.0.1:{cluster.dashboard_port}",
+            token_path=folder.token,
+        )
+
+    def nodes(self, name: str) -> list[NodeStatus]:
+        folder = self._folder(name)
+        status = [_status(folder, node) for node in folder.nodes()]
+        wanted = [node for node in status if node is not None]
+        return sorted(wanted, key=lambda node: node.state == "lost")
+
+    def scale(self, name: str, group: str, count: int, progress: Progress) -> None:
+        handle, folder = self.handle(name), self._folder(name)
+        _check_scale(self.stack(name), group, count)
+        with self._locked(name, progress):
+            running = [n for n in _wanted(folder) if n.shape.group == group and _is_up(folder, n)]
+            _set_minimum(folder, group, count)
+            if count > len(running):
+                with ports_locked(self.clusters):
+                    shape = folder.cluster().shapes[group]
+                    nodes = [folder.add_node(shape) for _ in range(count - len(running))]
+                _start(folder, nodes, progress)
+            elif count < len(running):
+                _let_go(folder, handle, running[count:], progress)
+
+    def _folder(self, name: str) -> ClusterFolder:
+        return ClusterFolder(self.clusters / name)
+
+    @contextlib.contextmanager
+    def _locked(self, name: str, progress: Progress) -> Iterator[None]:
+        lock = self.clusters / f".{name}.lock"
+        with _readable_disk_errors(self.clusters), contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(locked(lock, wait=False))
+            except BlockingIOError:
+                progress(f"waiting for another command that is working on {name}")
+                stack.enter_context(locked(lock))
+            yield
+
+    def _running(self, folder: ClusterFolder, progress: Progress) -> ClusterHandle | None:
+        """The handle of a cluster that is up. What an interrupted `up` left is taken away."""
+        if folder.cluster().ready_at is not None:
+            return self.handle(folder.path.name)
+        progress("taking away what an interrupted start left")
+        _remove(folder)
+        return None
+
+    def _write_plan(
+        self, folder: ClusterFolder, stack: Stack, port: int | None, dashboard_port: int | None
+    ) -> list[NodeRecord]:
+        """Writes down all that will be, before any of it is."""
+        _make_temp_dir(folder.temp_dir)
+        write_private(folder.token, secrets.token_hex(32))
+        shapes = _shapes(stack)
+        with ports_locked(self.clusters):
+            taken = reserved_ports(self.clusters)
+            gcs_port = _choose_port("--port", port, ports.get("gcs").number, taken)
+            folder.write_cluster(
+                ClusterRecord(
+                    name=stack.name,
+                    created_at=time.time(),
+                    gcs_port=gcs_port,
+                    dashboard_port=_choose_port(
+                        "--dashboard-port", dashboard_port, ports.get("dashboard").number, taken | {gcs_port}
+                    ),
+                    shapes=shapes,
+                    stack=stack.model_dump(mode="json"),
+                )
+            )
+            folder.add_node(shapes[HEAD])
+            for group in stack.cluster.scaling_groups:
+                for _ in range(group.min_workers):
+                    folder.add_node(shapes[group.name])
+        _write_autoscaler_config(folder, stack)
+        return folder.nodes()
+
+
+def _start(folder: ClusterFolder, nodes: list[NodeRecord], progress: Progress) -> None:
+    """Starts these nodes and waits until they are members; takes them away if one cannot start."""
+    process = launch(folder, nodes, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None  # noqa: S101 - for the type checker
+        for line in process.stdout:
+            _tell(json.loads(line), nodes, progress)
+        if process.wait() != 0:
+            raise SunspotError("the launcher of the nodes ended without a word; see its output above")
+    except BaseException:
+        with _uninterrupted():
+            for node in nodes:
+                folder.write_node(replace(node, goal="down"))
+                folder.stop(node.name, grace_s=1)
+            process.kill()
+        raise
+    finally:
+        process.wait()
+
+
+def _tell(event: dict[str, str], nodes: list[NodeRecord], progress: Progress) -> None:
+    match event["event"]:
+        case "gcs":
+            progress(f"GCS answers at {event['address']}")
+        case "node":
+            progress(f"node {event['name']} is up ({len(nodes)} in all)")
+        case "ready":
+            progress("ready")
+        case "died":
+            raise SunspotError(
+                f"node {event['name']!r} could not start. The end of its log:\n{event['log']}"
+            )
+
+
+def _remove(folder: ClusterFolder) -> None:
+    """Ends every process of the cluster and deletes all that it wrote."""
+    with _uninterrupted():
+        try:
+            folder.stop()
+        except TimeoutError as error:
+            raise SunspotError(f"{error}; end them yourself and run down again") from error
+        shutil.rmtree(folder.temp_dir, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            folder.temp_dir.parent.rmdir()  # only the last cluster finds it empty
+        shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def _let_go(
+    folder: ClusterFolder, handle: ClusterHandle, nodes: list[NodeRecord], progress: Progress
+) -> None:
+    """Drains nodes, so that running tasks end, and stops them."""
+    names = [node.name for node in nodes]
+    for node in nodes:
+        folder.write_node(replace(node, goal="down"))
+    progress(f"draining {', '.join(names)} (at most {DRAIN_TIMEOUT_S:.0f} s)")
+    subprocess.run(
+        [sys.executable, "-P", "-m", "sunspot.node.drain", f"--seconds={DRAIN_TIMEOUT_S}", *names],
+        env=os.environ | handle.environment(),
+        check=False,
+    )
+    for name in names:
+        folder.stop(name)
+    progress(f"stopped {', '.join(names)}")
+
+
+def _wanted(folder: ClusterFolder) -> list[NodeRecord]:
+    return [node for node in folder.nodes() if node.goal == "up"]
+
+
+def _is_up(folder: ClusterFolder, node: NodeRecord) -> bool:
+    return folder.process(node.name) is None or folder.is_running(node.name)
+
+
+def _status(folder: ClusterFolder, node: NodeRecord) -> NodeStatus | None:
+    running, started = folder.is_running(node.name), folder.process(node.name) is not None
+    if node.goal == "down" and not running:
+        return None
+    if node.goal == "down":
+        state = "draining"
+    elif running:
+        state = "up"
+    else:
+        state = "lost" if started else "starting"
+    return NodeStatus(
+        name=node.name,
+        group=node.shape.group,
+        market=node.shape.market,
+        state=state,
+        cpus=node.shape.cpus,
+        gpus=node.shape.gpus,
+        memory_gb=node.shape.memory / GIB,
+        log=folder.log_tail(node.name) if state == "lost" else "",
+    )
+
+
+def _check_scale(stack: Stack, group: str, count: int) -> None:
+    groups = {g.name: g for g in stack.cluster.scaling_groups}
+    if group not in groups:
+        known = ", ".join(groups) or "none"
+        raise UsageError(f"stack {stack.name!r} has no group {group!r}; it has: {known}")
+    if not 0 <= count <= groups[group].max_workers:
+        raise UsageError(
+            f"{group}={count} is outside 0 to {groups[group].max_workers}, the group's max_workers; "
+            f"raise max_workers in Pulumi.{stack.name}.yaml and bring the stack up anew"
+        )
+
+
+def _shapes(stack: Stack) -> dict[str, NodeShape]:
+    """What a node of each group gets, with object stores that fit this host's memory together."""
+    cluster = stack.cluster
+    count = 1 + sum(group.max_workers for group in cluster.scaling_groups)
+    host_share = int(psutil.virtual_memory().total * OBJECT_STORE_SHARE / count)
+
+    def shape(group: str, market: str, node: RayNodeConfig) -> NodeShape:
+        assert node.cpu is not None  # noqa: S101 - filled in by the spec
+        assert node.memory_gb is not None  # noqa: S101
+        memory = int(node.memory_gb * GIB)
+        store = min(int(memory * OBJECT_STORE_SHARE), host_share)
+        return NodeShape(
+            group=group,
+            market=market,
+            cpus=node.cpu,
+            gpus=node.gpu_count,
+            memory=memory,
+            object_store_memory=max(store, OBJECT_STORE_MINIMUM),
+            accelerator=_accelerator(node),
+        )
+
+    workers = {
+        # Spot first: capacity never runs out here, so the on-demand twin is never needed.
+        g.name: shape(g.name, "on-demand" if g.market == "on-demand" else "spot", g.worker_nodes)
+        for g in cluster.scaling_groups
+    }
+    return {HEAD: shape(HEAD, "on-demand", cluster.head_node)} | workers
+
+
+def _accelerator(node: RayNodeConfig) -> str | None:
+    """The accelerator type that Ray would find on the real machine (`accelerator_type:T4`)."""
+    name = catalog.get(node.vm_size).gpu_name if node.vm_size else None
+    return RAY_ACCELERATORS.get(name, name) if name else None
+
+
+def _write_autoscaler_config(folder: ClusterFolder, stack: Stack) -> None:
+    limits = {g.name: (g.min_workers, g.max_workers) for g in stack.cluster.scaling_groups}
+    types = {
+        name: {
+            "resources": _autoscaler_resources(shape),
+            "labels": {"ray.io/node-group": name, "ray.io/market-type": shape.market},
+            "node_config": {},
+            "min_workers": limits.get(name, (0, 0))[0],
+            "max_workers": limits.get(name, (0, 0))[1],
+        }
+        for name, shape in folder.cluster().shapes.items()
+    }
+    config = autoscaler_config.config(
+        name=stack.name, provider={"folder": str(folder.path)}, node_types=types, head_type=HEAD
+    )
+    write_private(folder.autoscaler_config, yaml.safe_dump(config, sort_keys=False))
+
+
+def _autoscaler_resources(shape: NodeShape) -> dict[str, float]:
+    amounts = {"CPU": shape.cpus, "GPU": shape.gpus, "memory": shape.memory}
+    if shape.accelerator:
+        amounts[f"accelerator_type:{shape.accelerator}"] = 1
+    return {name: int(n) if n == int(n) else n for name, n in amounts.items() if n}
+
+
+def _set_minimum(folder: ClusterFolder, group: str, count: int) -> None:
+    """Tells the autoscaler, which re-reads its file at every tick, to keep at least `count`."""
+    config = yaml.safe_load(folder.autoscaler_config.read_text())
+    config["available_node_types"][group]["min_workers"] = count
+    write_private(folder.autoscaler_config, yaml.safe_dump(config, sort_keys=False))
+
+
+def _choose_port(flag: str, wanted: int | None, usual: int, taken: set[int]) -> int:
+    if wanted is None:
+        return free_port(taken, preferred=usual)
+    if wanted in taken or not port_is_free(wanted):
+        raise UsageError(
+            f"port {wanted} is taken{_owner(wanted)}; give {flag} another, or leave it out and a "
+            f"free one is chosen"
+        )
+    return wanted
+
+
+def _owner(port: int) -> str:
+    """Who listens on a port, as far as this user may know: " (by nginx, pid 12)" or ""."""
+    with contextlib.suppress(psutil.Error):
+        for connection in psutil.net_connections("tcp"):
+            if connection.laddr and connection.laddr.port == port and connection.pid:
+                return f" (by {psutil.Process(connection.pid).name()}, pid {connection.pid})"
+    return ""
+
+
+def _make_temp_dir(path: Path) -> None:
+    """Makes an empty folder that is ours alone, in a place where anybody may write."""
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    if path.parent.is_symlink() or path.parent.stat().st_uid != os.getuid():
+        raise SunspotError(f"{path.parent} belongs to somebody else; remove it")
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(mode=0o700)
+
+
+@contextlib.contextmanager
+def _readable_disk_errors(clusters: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        _explain(error, clusters)
+
+
+def _explain(error: OSError, clusters: Path) -> NoReturn:
+    raise UsageError(
+        f"cannot write the cluster's state in {clusters}: {error.strerror or error}. Make room or "
+        f"set {STATE_DIRECTORY_VARIABLE} to a folder that you can write"
+    ) from error
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Keeps a second Ctrl-C from cutting a clean-up short (in the main thread, where it arrives)."""
+    try:
+        previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except ValueError:  # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
