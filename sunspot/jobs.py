@@ -210,6 +210,26 @@ class JobClient:
             if node["state"] == "ALIVE"
         ]
 
+    def node_summary(self) -> dict[str, Any]:
+        """The dashboard's summary of the nodes, with their logical resources in use."""
+        return self._call("GET", "/nodes?view=summary")["data"]
+
+    def send_working_dir(self, env: dict[str, Any], tell: Callable[[str], None]) -> None:
+        """Uploads the environment's `working_dir` where it is a local folder, and puts its URI there.
+
+        Raises:
+            UsageError: the folder is missing or too large.
+        """
+        place = str(env["working_dir"])
+        if "://" in place:
+            return
+        directory = Path(place)
+        files = packaging.collect(directory)
+        if files:
+            env["working_dir"] = self.upload(directory, files, tell)
+        else:
+            del env["working_dir"]
+
     def follow(self, job_id: str, out: TextIO, tell: Callable[[str], None]) -> Job:
         """Prints a job's log to `out` as it grows and returns the job when it has ended."""
         return asyncio.run(_Follower(self._handle, job_id, out, tell).run())

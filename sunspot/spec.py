@@ -42,10 +42,11 @@ ON_DEMAND_SUFFIX = "-on-demand"
 RAY_VERSION_PATTERN = r"^v?2(\.[0-9A-Za-z]+)*([+-][0-9A-Za-z.-]+)?$"
 
 
-class Config(BaseModel):
-    """The base of every config class: frozen, and an unknown key is an error."""
+class Config(BaseModel, frozen=True, extra="forbid"):
+    """The base of every config class: frozen, and an unknown key is an error.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    `frozen=True` stands at each class again because type checkers do not inherit it.
+    """
 
 
 # Strict: True is no number and "4" is none either. An int is a fine float.
@@ -106,7 +107,7 @@ def _size_or_needs(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [{"required": ["vm_size"]}, {"required": ["cpu", "memory_gb"]}]
 
 
-class RayNodeConfig(Config):
+class RayNodeConfig(Config, frozen=True):
     """One node: either what it needs (`cpu` and `memory_gb`), or a `vm_size` that says it all.
 
     With a `vm_size` the catalogue fills in the rest; a value given beside it must be the size's.
@@ -165,7 +166,7 @@ def _shape(size: catalog.VmSize) -> dict[str, float]:
     return {"cpu": size.vcpus, "memory_gb": size.memory_gib, "gpu_count": size.gpu_count}
 
 
-class ScalingGroup(Config):
+class ScalingGroup(Config, frozen=True):
     """Workers of one shape and one market, between `min_workers` and `max_workers` of them."""
 
     name: GroupName = Field(
@@ -210,7 +211,7 @@ class ScalingGroup(Config):
         return (self.name,)
 
 
-class AutoscalerConfig(Config):
+class AutoscalerConfig(Config, frozen=True):
     """What Ray's autoscaler, which runs beside the head, may use."""
 
     cpu: Number = Field(gt=0, description="CPUs of the autoscaler")
@@ -219,7 +220,7 @@ class AutoscalerConfig(Config):
     )
 
 
-class RayClusterConfig(Config):
+class RayClusterConfig(Config, frozen=True):
     """A whole cluster: a head, groups of workers, the version of Ray on all of them.
 
     `ray_version` defaults to that of the Ray installed here.
@@ -296,13 +297,15 @@ def SimpleRayCluster(  # noqa: N802
         raise UsageError(f"n_nodes {n_nodes} is too small: give 1 or more, the head counts")
     if limit < n_nodes:
         raise UsageError(f"max_nodes {limit} is below n_nodes {n_nodes}: raise it, or leave it out")
-    groups = (
-        ScalingGroup(worker_nodes=node_config, min_workers=n_nodes - 1, max_workers=limit - 1),
-    )
+    groups: tuple[ScalingGroup, ...] = ()
+    if limit > 1:
+        groups = (
+            ScalingGroup(worker_nodes=node_config, min_workers=n_nodes - 1, max_workers=limit - 1),
+        )
     version = {} if ray_version is None else {"ray_version": ray_version}
     return RayClusterConfig(
         head_node=node_config,
-        scaling_groups=groups if limit > 1 else (),
+        scaling_groups=groups,
         autoscaler_config=autoscaler_config,
         **version,
     )

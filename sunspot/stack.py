@@ -7,7 +7,7 @@ engine. Both end in `Stack.parse`.
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
@@ -38,7 +38,7 @@ _STACK_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 _LONGEST_VALUE = 60
 
 
-class Stack(Config):
+class Stack(Config, frozen=True):
     """One stack: the cluster, and the place it is meant for.
 
     `target` is where `sunspot up` runs it, "azure" where the file does not say; `location` is the
@@ -310,12 +310,14 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
 
 
-def _hint(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1)
+def _hint(word: str, known: Sequence[str]) -> str:
+    # `gpu` is nearer to `cpu` by letters, but means `gpu_count`.
+    longer = [name for name in known if word and name.startswith(word)]
+    near = longer or difflib.get_close_matches(word, known, n=1)
     return f" (did you mean {near[0]}?)" if near else ""
 
 
-def _one_of(choices: Iterable[str]) -> str:
+def _one_of(choices: Sequence[str]) -> str:
     *first, last = choices
     return f"{', '.join(first)} or {last}"
 

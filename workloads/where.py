@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from collections import Counter
 
 import ray
 from _common import (
@@ -9,12 +10,12 @@ from _common import (
     Result,
     by_node,
     connect,
-    count,
     follow,
     here,
     parser,
     positive,
     program,
+    warm_up,
 )
 
 HOLD = 0.1  # seconds a task stays, so that the next one needs another worker
@@ -43,6 +44,14 @@ def table(places: list[Place]) -> str:
     )
 
 
+def by_group(places: list[Place]) -> str:
+    """Return the tasks of each node group in one line."""
+    tasks: Counter[str] = Counter()
+    for node in by_node(places).values():
+        tasks[node["group"] or "no group"] += node["tasks"]
+    return ", ".join(f"{group} {number}" for group, number in tasks.items())
+
+
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     made = parser(__doc__, "python workloads/where.py --tasks 24 --out where.json")
     made.add_argument("--tasks", type=positive, metavar="N", help=f"(default: {TASKS_A_CPU} a CPU)")
@@ -55,15 +64,18 @@ def main(argv: list[str] | None = None) -> None:
     args = _arguments(argv)
     cpus = connect()
     tasks = args.tasks or TASKS_A_CPU * cpus
+    warm_up(cpus)
     began = time.perf_counter()
     spread = _visit.options(name="where", scheduling_strategy="SPREAD")
     places = follow([spread.remote() for _ in range(tasks)], "tasks")
     seconds = time.perf_counter() - began
     print(table(places))
-    nodes = count(len({node for node, _ in places}), "node")
-    Result(workload="where", places=places, seconds=seconds, summary=f"Tasks ran on {nodes}").tell(
-        args.out
-    )
+    Result(
+        workload="where",
+        places=places,
+        seconds=seconds,
+        summary=f"Tasks by group: {by_group(places)}",
+    ).tell(args.out)
 
 
 if __name__ == "__main__":

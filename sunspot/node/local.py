@@ -211,11 +211,12 @@ class ClusterFolder:
                     found |= {p.pid: p for p in [process, *process.children(recursive=True)]}
         return [p for p in found.values() if p.pid != os.getpid() and _is_alive(p)]
 
-    def stop(self, node: str | None = None, grace_s: float = 3.0) -> None:
+    def stop(self, node: str | None = None, grace_s: float = 5.0) -> None:
         """Ends every process of the cluster or of one node, also those that start meanwhile.
 
-        SIGTERM first, SIGKILL for what is left after `grace_s` seconds. psutil compares start
-        times before it signals, so that a recycled pid is never hit.
+        SIGTERM to those that lead a session (`ray start` ends its own children in order, and
+        raylets that are told while their GCS goes away hang), SIGKILL for what is left after
+        `grace_s` seconds. psutil compares start times first: a recycled pid is never hit.
 
         Raises:
             TimeoutError: some would not end.
@@ -296,7 +297,8 @@ def port_is_free(port: int) -> bool:
 
 
 def _stop(processes: list[psutil.Process], grace_s: float) -> None:
-    for process in processes:
+    leaders = [process for process in processes if _leads_session(process)]
+    for process in leaders or processes:
         with contextlib.suppress(psutil.Error):
             process.terminate()
     _, alive = psutil.wait_procs(processes, timeout=grace_s)
@@ -304,6 +306,12 @@ def _stop(processes: list[psutil.Process], grace_s: float) -> None:
         with contextlib.suppress(psutil.Error):
             process.kill()
     psutil.wait_procs(alive, timeout=5)
+
+
+def _leads_session(process: psutil.Process) -> bool:
+    with contextlib.suppress(OSError):
+        return os.getsid(process.pid) == process.pid
+    return False
 
 
 def _is_alive(process: psutil.Process) -> bool:

@@ -1,0 +1,124 @@
+"""The state of a cluster as one picture: what its target knows, with what Ray says of it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from sunspot.errors import SunspotError
+from sunspot.jobs import Job, JobClient
+from sunspot.targets import ClusterHandle, HeadLostError, NodeStatus, Target
+
+STATE_STYLES = {"up": "green", "starting": "yellow", "draining": "yellow", "lost": "red"}
+JOB_STYLES = {"SUCCEEDED": "green", "RUNNING": "cyan", "FAILED": "red"}
+SHOWN_JOBS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """A cluster's nodes and jobs. `problem` says why Ray could not be asked, or is None.
+
+    `used` maps a node's name to the resources in use on it.
+    """
+
+    name: str
+    handle: ClusterHandle | None
+    nodes: list[NodeStatus]
+    jobs: list[Job] = field(default_factory=list)
+    used: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    problem: str | None = None
+
+
+def collect(target: Target, name: str) -> Status:
+    """Asks the target and the cluster; a dead head is a `problem` in the answer, not an error."""
+    nodes = target.nodes(name)
+    handle = None
+    try:
+        handle = target.handle(name)
+        client = JobClient(handle)
+        return Status(name=name, handle=handle, nodes=nodes, jobs=client.list(), used=_used(client))
+    except HeadLostError as error:
+        return Status(name=name, handle=None, nodes=nodes, problem=str(error))
+    except SunspotError as error:
+        return Status(name=name, handle=handle, nodes=nodes, problem=str(error))
+
+
+def show(status: Status, console: Console) -> None:
+    """Prints the status as tables, and the end of the log of each lost node."""
+    where = f" · {status.handle.target} · {status.handle.head_address}" if status.handle else ""
+    console.print(f"[bold]{status.name}[/]{where}")
+    console.print(_node_table(status))
+    for node in status.nodes:
+        if node.state == "lost" and node.name != "head":
+            console.print(f"[red]{node.name} is lost.[/] The end of its log:")
+            console.print(escape(node.log or "(empty)"), style="dim")
+    if status.jobs:
+        console.print(job_table(status.jobs[:SHOWN_JOBS]))
+    elif not status.problem:
+        console.print("no jobs yet")
+
+
+def job_table(jobs: list[Job]) -> Table:
+    """Jobs as a table: id, state, seconds, command."""
+    table = Table("job", "state", "seconds", "command", box=None, header_style="dim")
+    for job in jobs:
+        style = JOB_STYLES.get(job.status, "")
+        seconds = f"{(job.ended or time.time()) - job.started:.1f}" if job.started else ""
+        table.add_row(job.id, f"[{style}]{job.status}[/]" if style else job.status, seconds, escape(job.entrypoint))
+    return table
+
+
+def to_json(status: Status) -> dict[str, Any]:
+    """The status as plain data; memory in GiB, times in unix seconds."""
+    handle = status.handle
+    return {
+        "name": status.name,
+        "target": handle.target if handle else None,
+        "head_address": handle.head_address if handle else None,
+        "job_address": handle.job_address if handle else None,
+        "nodes": [asdict(node) | {"used": dict(status.used.get(node.name, {}))} for node in status.nodes],
+        "jobs": [job_to_json(job) for job in status.jobs],
+        "problem": status.problem,
+    }
+
+
+def job_to_json(job: Job) -> dict[str, Any]:
+    return asdict(job)
+
+
+def _node_table(status: Status) -> Table:
+    table = Table("node", "group", "market", "state", "CPUs", "GPUs", "GiB", box=None, header_style="dim")
+    for node in status.nodes:
+        used = status.used.get(node.name, {})
+        style = STATE_STYLES[node.state]
+        table.add_row(
+            node.name,
+            node.group,
+            node.market,
+            f"[{style}]{node.state}[/]",
+            f"{used.get('CPU', 0):g}/{node.cpus:g}",
+            f"{used.get('GPU', 0):g}/{node.gpus:g}" if node.gpus else "-",
+            f"{node.memory_gb:g}",
+        )
+    return table
+
+
+def _used(client: JobClient) -> dict[str, dict[str, float]]:
+    """Node name -> resource -> amount in use, from the dashboard's own view of the nodes."""
+    data = client.node_summary()
+    names = {n["raylet"]["nodeId"]: n["raylet"]["nodeName"] for n in data["summary"]}
+    logical = data.get("nodeLogicalResources", {})
+    return {names[node]: _parse_usage(text) for node, text in logical.items() if node in names}
+
+
+def _parse_usage(text: str) -> dict[str, float]:
+    """The amounts of lines such as `1.0/2.0 CPU`; memory (`0B/2.00GiB`) is left out."""
+    found = re.findall(r"([\d.]+)/[\d.]+ (\w+)", text)
+    return {name: float(amount) for amount, name in found}
