@@ -290,7 +290,7 @@ def _follow_or_stop(client: Any, job_id: str) -> int:
         console.fail(f"interrupted; job {job_id} is stopped")
         return INTERRUPTED
     if job.status != "SUCCEEDED":
-        console.fail(f"job {job_id} {job.status}: {job.message}")
+        console.fail(f"job {job_id} {job.status}: {job.message.partition(chr(10))[0]}")
     return job_api.exit_code(job)
 
 

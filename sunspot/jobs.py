@@ -39,6 +39,9 @@ REREAD_CHARACTERS = 1_000_000
 
 STOP_TIMEOUT_S = 20.0
 
+# More in one answer is refused (RAY_MAX_LIMIT_FROM_API_SERVER, 2.60).
+STATE_LIMIT = 10_000
+
 GIB = 2**30
 
 
@@ -79,9 +82,13 @@ class NodeType:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A job as the cluster knows it. Times are unix seconds; `exit_code` is its driver's."""
+    """A job as the cluster knows it. Times are unix seconds; `exit_code` is its driver's.
+
+    `ray_id` is Ray's own id of the driver, which its tasks carry; "" before the driver has one.
+    """
 
     id: str
+    ray_id: str
     status: str
     entrypoint: str
     message: str
@@ -97,6 +104,7 @@ class Job:
     def from_api(cls, fields: Mapping[str, Any]) -> Job:
         return cls(
             id=fields["submission_id"] or fields["job_id"] or "",
+            ray_id=fields.get("job_id") or "",
             status=fields["status"],
             entrypoint=fields["entrypoint"],
             message=fields.get("message") or "",
@@ -201,12 +209,16 @@ class JobClient:
                 self._call("PUT", path, data=package.file, timeout=UPLOAD_TIMEOUT_S)
         return package.uri
 
+    def state(self, kind: str) -> list[dict[str, Any]]:
+        """All "nodes" or "tasks" (at most 10,000) as Ray's state API has them, in full."""
+        answer = self._call("GET", f"/api/v0/{kind}?detail=True&limit={STATE_LIMIT}")
+        return answer["data"]["result"]["result"]
+
     def live_nodes(self) -> list[NodeType]:
         """The nodes that are in the cluster now, also such as nobody declared."""
-        answer = self._call("GET", "/api/v0/nodes?detail=True&limit=10000")
         return [
             NodeType(name=f"node {node['node_name']}", resources=node["resources_total"])
-            for node in answer["data"]["result"]["result"]
+            for node in self.state("nodes")
             if node["state"] == "ALIVE"
         ]
 

@@ -133,7 +133,7 @@ def _measure(array: "np.ndarray", guest: int, meeting: Any) -> Measured:
 def with_ray(ref: Any, workers: int) -> list[Measured]:
     """Return what each of the workers found in the array behind the reference."""
     meeting = Meeting.options(scheduling_strategy=on_this_node()).remote(workers)
-    spread = _measure.options(name="object-store", scheduling_strategy="SPREAD")
+    spread = _measure.options(name="object_store", scheduling_strategy="SPREAD")
     refs = [spread.remote(ref, guest, meeting) for guest in range(workers)]
     return follow(refs, "workers with Ray")
 

@@ -76,7 +76,7 @@ def find(batches: list[Batch]) -> Found:
     began = time.perf_counter()
     # SPREAD: the default strategy fills one node to the half before it looks at the next.
     spread = _primes_of.options(name="primes", scheduling_strategy="SPREAD")
-    answers = follow([spread.remote(batch) for batch in batches], "batches")
+    answers = follow([spread.remote(batch) for batch in batches], "tasks")
     seconds = time.perf_counter() - began
     return Found(
         primes=[prime for _, primes in answers for prime in primes],

@@ -38,6 +38,9 @@ PORT_RANGE = range(20_000, 32_000)
 # A pid file's start time is compared with the kernel's; psutil rounds it to a clock tick.
 START_TIME_TOLERANCE_S = 0.05
 
+# What is left when its session's leader has ended does nothing useful any more.
+STRAGGLER_GRACE_S = 0.3
+
 HEAD = "head"
 
 
@@ -297,11 +300,12 @@ def port_is_free(port: int) -> bool:
 
 
 def _stop(processes: list[psutil.Process], grace_s: float) -> None:
-    leaders = [process for process in processes if _leads_session(process)]
-    for process in leaders or processes:
+    leaders = [process for process in processes if _leads_session(process)] or processes
+    for process in leaders:
         with contextlib.suppress(psutil.Error):
             process.terminate()
-    _, alive = psutil.wait_procs(processes, timeout=grace_s)
+    psutil.wait_procs(leaders, timeout=grace_s)
+    _, alive = psutil.wait_procs(processes, timeout=STRAGGLER_GRACE_S)
     for process in alive:
         with contextlib.suppress(psutil.Error):
             process.kill()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from sunspot.node.local import (
@@ -88,7 +90,10 @@ def child_environment(folder: ClusterFolder) -> dict[str, str]:
     Ray reads its RAY_... settings once, when its library loads: they must stand before that.
     """
     own = {name: value for name, value in os.environ.items() if name not in FOREIGN_VARIABLES}
+    bin_directory = str(Path(sys.executable).parent)
     return own | {
+        # So that a job's `python` is the one with Ray in it, whether its venv is active or not.
+        "PATH": os.pathsep.join([bin_directory, own.get("PATH", os.defpath)]),
         CLUSTER_VARIABLE: str(folder.path),
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(folder.token),

@@ -18,6 +18,8 @@ from sunspot.stack import Stack
 Progress = Callable[[str], None]
 """Called with one short line whenever something that a person waits for has happened."""
 
+UP_TIMEOUT_S = 900.0
+
 MODULES = {"local": "sunspot.targets.local"}
 PLANNED = ("compose", "azure", "kubernetes", "slurm")
 
@@ -77,11 +79,20 @@ class HeadLostError(SunspotError):
 class Target(Protocol):
     """A place where clusters run. Every method may raise SunspotError."""
 
-    def up(self, stack: Stack, progress: Progress) -> ClusterHandle:
+    def up(
+        self,
+        stack: Stack,
+        progress: Progress,
+        *,
+        timeout_s: float = UP_TIMEOUT_S,
+        port: int | None = None,
+        dashboard_port: int | None = None,
+    ) -> ClusterHandle:
         """Brings the stack's cluster up, or returns the one that is up already.
 
-        It returns when every minimum worker is a member and the job API answers. If it fails or
-        is interrupted, what it began is taken away again.
+        It returns when every minimum worker is a member and the job API answers. If it fails, is
+        interrupted or takes longer than `timeout_s`, what it began is taken away again. `port`
+        and `dashboard_port` ask for ports on this machine: the GCS's, and the job API's.
         """
         ...
 

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import secrets
+import selectors
 import shutil
 import signal
 import subprocess
@@ -43,7 +44,7 @@ from sunspot.node.local import (
 from sunspot.node.machines import launch
 from sunspot.spec import RayNodeConfig
 from sunspot.stack import Stack
-from sunspot.targets import ClusterHandle, HeadLostError, NodeStatus, Progress
+from sunspot.targets import UP_TIMEOUT_S, ClusterHandle, HeadLostError, NodeStatus, Progress
 
 STATE_DIRECTORY_VARIABLE = "SUNSPOT_STATE_DIR"
 
@@ -78,6 +79,7 @@ class LocalTarget:
         stack: Stack,
         progress: Progress,
         *,
+        timeout_s: float = UP_TIMEOUT_S,
         port: int | None = None,
         dashboard_port: int | None = None,
     ) -> ClusterHandle:
@@ -87,7 +89,7 @@ class LocalTarget:
                 return handle
             try:
                 nodes = self._write_plan(folder, stack, port, dashboard_port)
-                _start(folder, nodes, progress)
+                _start(folder, nodes, progress, timeout_s)
             except BaseException:
                 _remove(folder)
                 raise
@@ -204,24 +206,52 @@ class LocalTarget:
         return folder.nodes()
 
 
-def _start(folder: ClusterFolder, nodes: list[NodeRecord], progress: Progress) -> None:
+def _start(
+    folder: ClusterFolder,
+    nodes: list[NodeRecord],
+    progress: Progress,
+    timeout_s: float = UP_TIMEOUT_S,
+) -> None:
     """Starts these nodes and waits until they are members; takes them away if one cannot start."""
     process = launch(folder, nodes, stdout=subprocess.PIPE)
     try:
-        assert process.stdout is not None  # noqa: S101 - for the type checker
-        for line in process.stdout:
-            _tell(json.loads(line), nodes, progress)
+        for event in _events(process, timeout_s):
+            _tell(event, nodes, progress)
         if process.wait() != 0:
-            raise SunspotError("the launcher of the nodes ended without a word; see its output above")
+            raise SunspotError(f"the launcher of {folder.path.name}'s nodes ended with an error")
     except BaseException:
         with _uninterrupted():
+            process.kill()
             for node in nodes:
                 folder.write_node(replace(node, goal="down"))
                 folder.stop(node.name, grace_s=1)
-            process.kill()
         raise
     finally:
         process.wait()
+
+
+def _events(process: subprocess.Popen[bytes], timeout_s: float) -> Iterator[dict[str, str]]:
+    """What the launcher tells, one JSON object a line, until it ends.
+
+    Raises:
+        SunspotError: it did not end within `timeout_s`.
+    """
+    deadline = time.monotonic() + timeout_s
+    last, pending = "none", b""
+    assert process.stdout is not None  # noqa: S101 - for the type checker
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while True:
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                raise SunspotError(f"timed out after {timeout_s:g} s; the last step was: {last}")
+            chunk = os.read(process.stdout.fileno(), 65_536)
+            if not chunk:
+                return
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in lines:
+                event = json.loads(line)
+                last = f"{event['event']} {event.get('name', '')}".strip()
+                yield event
 
 
 def _tell(event: dict[str, str], nodes: list[NodeRecord], progress: Progress) -> None:

@@ -1,0 +1,302 @@
+"""`RayCluster`: a cluster for the length of a `with` block.
+
+    with RayCluster(config=SimpleRayCluster(n_nodes=3, node_config=RayNodeConfig(cpu=2, memory_gb=4))):
+        ray.get(task.remote())
+
+The body starts when every minimum worker is up and `ray.init` is done. The cluster is taken away
+after the body, after an exception, and after Ctrl-C, also one that comes while it is starting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Self
+
+from sunspot import targets
+from sunspot.errors import SunspotError, UsageError
+from sunspot.spec import RayClusterConfig
+from sunspot.stack import Stack
+from sunspot.targets import ClusterHandle, NodeStatus
+
+logger = logging.getLogger(__name__)
+
+# Ray's log monitor reads the workers' files every 0.1 to 0.5 s; what they printed last must arrive.
+LOG_DRAIN_S = 1.0
+WATCH_INTERVAL_S = 1.0
+
+
+class ResourceState(enum.Enum):
+    """The states of a cluster's life, named as in Sematic."""
+
+    CREATED = "CREATED"
+    ACTIVATING = "ACTIVATING"
+    ACTIVE = "ACTIVE"
+    DEACTIVATING = "DEACTIVATING"
+    DEACTIVATED = "DEACTIVATED"
+    FORCE_KILLED = "FORCE_KILLED"
+
+    def is_terminal(self) -> bool:
+        return self in {ResourceState.DEACTIVATED, ResourceState.FORCE_KILLED}
+
+
+_S = ResourceState
+ALLOWED_TRANSITIONS: Mapping[ResourceState, frozenset[ResourceState]] = {
+    _S.CREATED: frozenset({_S.ACTIVATING, _S.DEACTIVATING, _S.DEACTIVATED, _S.FORCE_KILLED}),
+    # ACTIVE -> ACTIVE is a new message: a worker was lost, or came back.
+    _S.ACTIVATING: frozenset({_S.ACTIVATING, _S.ACTIVE, _S.DEACTIVATING, _S.FORCE_KILLED}),
+    _S.ACTIVE: frozenset({_S.ACTIVE, _S.DEACTIVATING, _S.FORCE_KILLED}),
+    _S.DEACTIVATING: frozenset({_S.DEACTIVATING, _S.DEACTIVATED, _S.FORCE_KILLED}),
+    _S.DEACTIVATED: frozenset(),
+    _S.FORCE_KILLED: frozenset(),
+}
+
+StateCallback = Callable[[ResourceState, str], None]
+
+
+class IllegalStateTransitionError(SunspotError):
+    """A cluster was asked to go from one state to another that cannot follow it."""
+
+
+class ExternalResourceError(SunspotError):
+    """The cluster could not be activated or deactivated; the message ends with its last word."""
+
+
+class RayCluster:
+    """A Ray cluster that lives as long as the `with` block.
+
+    Args:
+        config: what the cluster is made of; see SimpleRayCluster for the common case.
+        forward_logs: print what tasks and actors print (`log_to_driver` of `ray.init`).
+        activation_timeout_seconds: how long every minimum worker may take to come up.
+        deactivation_timeout_seconds: how long the cluster may take to go.
+        target: where it runs: "local", processes on this machine.
+        name: how `sunspot status` calls it; made up by default.
+        on_state: called with each new state and its message, from whichever thread it happens in.
+
+    Raises:
+        UsageError: no config, a number that is not positive, a target that does not exist.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: RayClusterConfig,
+        forward_logs: bool = True,
+        activation_timeout_seconds: float = 900.0,
+        deactivation_timeout_seconds: float = 300.0,
+        target: str = "local",
+        name: str | None = None,
+        on_state: StateCallback | None = None,
+    ) -> None:
+        if not isinstance(config, RayClusterConfig):
+            raise UsageError(f"config must be a RayClusterConfig, not {config!r}")
+        for argument, seconds in (
+            ("activation_timeout_seconds", activation_timeout_seconds),
+            ("deactivation_timeout_seconds", deactivation_timeout_seconds),
+        ):
+            if seconds <= 0:
+                raise UsageError(f"{argument} must be more than 0 s, not {seconds!r}")
+        self._target = targets.get(target)
+        self._stack = Stack(name=name or f"ray-{uuid.uuid4().hex[:8]}", target=target, cluster=config)  # type: ignore[arg-type]
+        self._forward_logs = forward_logs
+        self._activation_timeout_s = activation_timeout_seconds
+        self._deactivation_timeout_s = deactivation_timeout_seconds
+        self._on_state = on_state
+        self._state, self._message = ResourceState.CREATED, f"Cluster {self._stack.name} is described."
+        self._handle: ClusterHandle | None = None
+        self._leave = contextlib.ExitStack()
+
+    @property
+    def name(self) -> str:
+        return self._stack.name
+
+    @property
+    def config(self) -> RayClusterConfig:
+        return self._stack.cluster
+
+    @property
+    def state(self) -> ResourceState:
+        return self._state
+
+    @property
+    def message(self) -> str:
+        """What happened last, for people."""
+        return self._message
+
+    @property
+    def handle(self) -> ClusterHandle:
+        """How to reach the cluster. Raises SunspotError outside the `with` block."""
+        if self._handle is None:
+            raise SunspotError(f"cluster {self.name} is {self._state.value}; it has no address now")
+        return self._handle
+
+    def nodes(self) -> list[NodeStatus]:
+        """The cluster's nodes, lost ones among them."""
+        return self._target.nodes(self.name)
+
+    def __enter__(self) -> Self:
+        import ray
+
+        if ray.is_initialized():
+            raise SunspotError(
+                "Ray is initialised in this process already, perhaps with another cluster; call "
+                "ray.shutdown() before the with block"
+            )
+        self._move(ResourceState.ACTIVATING, f"Starting Ray cluster {self.name}.")
+        try:
+            self._handle = self._activate()
+            self._connect(self._handle)
+        except BaseException as error:
+            self._deactivate(error)
+            raise
+        self._move(ResourceState.ACTIVE, f"Ray cluster {self.name} is ready.")
+        self._leave.enter_context(_watch(self))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._deactivate(error)
+
+    def _activate(self) -> ClusterHandle:
+        def progress(step: str) -> None:
+            self._move(ResourceState.ACTIVATING, step)
+
+        try:
+            return self._target.up(self._stack, progress, timeout_s=self._activation_timeout_s)
+        except SunspotError as error:
+            raise ExternalResourceError(f"Could not activate {self.name}: {error}") from error
+
+    def _connect(self, handle: ClusterHandle) -> None:
+        import ray
+
+        self._leave.enter_context(_environment(handle.environment()))
+        _reload_authentication()
+        ray.init(address=handle.head_address, log_to_driver=self._forward_logs, logging_level="WARNING")
+
+    def _deactivate(self, error: BaseException | None) -> None:
+        """Takes the cluster away. What goes wrong here never hides the body's own error."""
+        self._move(ResourceState.DEACTIVATING, f"Taking down Ray cluster {self.name}.")
+        try:
+            self._disconnect()
+            self._take_down()
+        except Exception as problem:
+            self._move(ResourceState.FORCE_KILLED, str(problem))
+            if error is None:
+                raise
+            error.add_note(f"besides, sunspot could not take down cluster {self.name}: {problem}")
+            logger.exception("Could not take down cluster %s", self.name)
+        else:
+            self._move(ResourceState.DEACTIVATED, f"Ray cluster {self.name} is gone.")
+        finally:
+            self._handle = None
+
+    def _disconnect(self) -> None:
+        import ray
+
+        if self._forward_logs and ray.is_initialized():
+            time.sleep(LOG_DRAIN_S)
+        try:
+            ray.shutdown()
+        except Exception:  # a driver that cannot say goodbye must not keep the cluster alive
+            logger.exception("ray.shutdown failed")
+        self._leave.close()
+        _reload_authentication()
+
+    def _take_down(self) -> None:
+        finished = threading.Event()
+        problems: list[BaseException] = []
+
+        def down() -> None:
+            try:
+                self._target.down(self.name, lambda _step: None)
+            except BaseException as error:  # noqa: BLE001 - carried to the thread that waits
+                problems.append(error)
+            finally:
+                finished.set()
+
+        threading.Thread(target=down, name=f"down-{self.name}", daemon=True).start()
+        if not finished.wait(self._deactivation_timeout_s):
+            raise ExternalResourceError(
+                f"Timed out deactivating {self.name} after {self._deactivation_timeout_s:g} s; "
+                f"look with: sunspot status {self.name}"
+            )
+        if problems:
+            raise ExternalResourceError(f"Could not deactivate {self.name}: {problems[0]}") from problems[0]
+
+    def _move(self, state: ResourceState, message: str) -> None:
+        if state not in ALLOWED_TRANSITIONS[self._state]:
+            raise IllegalStateTransitionError(
+                f"cluster {self.name} is {self._state.value} and cannot become {state.value}; "
+                f"make a new RayCluster for another block"
+            )
+        self._state, self._message = state, message
+        if self._on_state:
+            self._on_state(state, message)
+
+    def _tell_losses(self, lost: set[str], running: int) -> None:
+        if self._state is ResourceState.ACTIVE:
+            message = f"Lost {', '.join(sorted(lost))}; {running} nodes go on."
+            logger.warning(message)
+            self._move(ResourceState.ACTIVE, message)
+
+
+@contextlib.contextmanager
+def _watch(cluster: RayCluster) -> Iterator[None]:
+    """Tells of nodes that die while the body runs; the cluster goes on without them."""
+    stop = threading.Event()
+
+    def watch() -> None:
+        known: set[str] = set()
+        while not stop.wait(WATCH_INTERVAL_S):
+            with contextlib.suppress(OSError, ValueError, SunspotError):
+                nodes = cluster.nodes()
+                lost = {node.name for node in nodes if node.state == "lost"}
+                if lost - known:
+                    cluster._tell_losses(lost - known, len(nodes) - len(lost))  # noqa: SLF001
+                known |= lost
+
+    thread = threading.Thread(target=watch, name=f"watch-{cluster.name}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Sets variables for the length of the block, without a RAY_AUTH_TOKEN that would win."""
+    names = {*variables, "RAY_AUTH_TOKEN"}
+    before = {name: os.environ.pop(name) for name in names if name in os.environ}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in names:
+            os.environ.pop(name, None)
+        os.environ.update(before)
+
+
+def _reload_authentication() -> None:
+    """Makes Ray read RAY_AUTH_MODE and the token anew.
+
+    It keeps those that it saw first: the mode since its library was loaded, the token since it
+    was first used (ray/_private/authentication/authentication_token_setup.py, 2.60).
+    """
+    from ray._raylet import AuthenticationTokenLoader, Config
+
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
