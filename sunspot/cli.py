@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -23,7 +22,7 @@ INTERRUPTED = 130
 class _Group(TyperGroup):
     """Turns the errors that we raise on purpose into one message and their exit code."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except SunspotError as error:
@@ -47,13 +46,17 @@ app = typer.Typer(
 
 NewStack = Annotated[str, typer.Argument(metavar="[STACK]", help="Reads Pulumi.STACK.yaml.")]
 UpStack = Annotated[
-    str | None, typer.Argument(metavar="[STACK]", help="The cluster's stack; not needed if only one is up.")
+    str | None,
+    typer.Argument(metavar="[STACK]", help="The cluster's stack; not needed if only one is up."),
 ]
 StackOption = Annotated[
-    str | None, typer.Option("--stack", "-s", help="The cluster's stack; not needed if only one is up.")
+    str | None,
+    typer.Option("--stack", "-s", help="The cluster's stack; not needed if only one is up."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id, as `sunspot jobs` lists it.")]
+JobId = Annotated[
+    str, typer.Argument(metavar="ID", help="The job's id, as `sunspot jobs` lists it.")
+]
 
 
 @app.command(epilog="Example: sunspot up hybrid --target local")
@@ -62,7 +65,9 @@ def up(
     target: Annotated[
         str | None, typer.Option(help="Where to run it instead of the stack's own target: local.")
     ] = None,
-    port: Annotated[int | None, typer.Option(help="Port of the GCS; a free one by default.")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port of the GCS; a free one by default.")
+    ] = None,
     dashboard_port: Annotated[
         int | None, typer.Option(help="Port of dashboard and job API; 8265 if it is free.")
     ] = None,
@@ -73,9 +78,14 @@ def up(
     was_up = stack in place.names()
     with console.progress(f"bringing up {stack}") as progress:
         handle = place.up(
-            loaded.for_target(target or loaded.target), progress, port=port, dashboard_port=dashboard_port
+            loaded.for_target(target or loaded.target),
+            progress,
+            port=port,
+            dashboard_port=dashboard_port,
         )
-    console.out.print(f"[bold]{stack}[/] {'is up already' if was_up else 'is up'} ({handle.target})")
+    console.out.print(
+        f"[bold]{stack}[/] {'is up already' if was_up else 'is up'} ({handle.target})"
+    )
     _print_handle(handle)
 
 
@@ -85,7 +95,9 @@ def down(stack: UpStack = None) -> None:
     running = [(place, name) for place in _targets() for name in place.names()]
     chosen = [(place, name) for place, name in running if stack in (None, name)]
     if not chosen:
-        console.out.print(f"stack {stack!r} is not up" if stack else "no cluster is up", "- nothing to do")
+        console.out.print(
+            f"stack {stack!r} is not up" if stack else "no cluster is up", "- nothing to do"
+        )
         return
     if len(chosen) > 1:
         raise UsageError(f"several clusters are up ({_names(chosen)}); name one: sunspot down NAME")
@@ -117,21 +129,32 @@ def status(stack: UpStack = None, as_json: AsJson = False) -> None:
 def submit(
     entrypoint: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.")],
     stack: StackOption = None,
-    num_cpus: Annotated[float | None, typer.Option(help="CPUs that the driver itself needs.")] = None,
-    num_gpus: Annotated[float | None, typer.Option(help="GPUs that the driver itself needs.")] = None,
+    num_cpus: Annotated[
+        float | None, typer.Option(help="CPUs that the driver itself needs.")
+    ] = None,
+    num_gpus: Annotated[
+        float | None, typer.Option(help="GPUs that the driver itself needs.")
+    ] = None,
     memory: Annotated[float | None, typer.Option(help="GiB that the driver itself needs.")] = None,
-    resources: Annotated[str | None, typer.Option(help='Further resources, as JSON: {"widget": 1}.')] = None,
+    resources: Annotated[
+        str | None, typer.Option(help='Further resources, as JSON: {"widget": 1}.')
+    ] = None,
     runtime_env: Annotated[
         Path | None, typer.Option(help="Ray runtime environment, a YAML or JSON file.")
     ] = None,
-    env: Annotated[list[str] | None, typer.Option(metavar="K=V", help="Environment variable; repeatable.")] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(metavar="K=V", help="Environment variable; repeatable.")
+    ] = None,
     working_dir: Annotated[
         str | None, typer.Option(help="Folder (or URI of a zip) to run in; default: this one.")
     ] = None,
-    name: Annotated[str | None, typer.Option(metavar="ID", help="The job's id; made up by default.")] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="ID", help="The job's id; made up by default.")
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Do not follow the job.")] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Submit also what no node can hold today, and wait for one.")
+        bool,
+        typer.Option("--wait", help="Submit also what no node can hold today, and wait for one."),
     ] = False,
 ) -> None:
     """Run a command on the cluster, follow its output, end with its exit code.
@@ -175,7 +198,9 @@ def jobs(stack: StackOption = None, as_json: AsJson = False) -> None:
 def logs(
     job_id: JobId,
     stack: StackOption = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the job ends.")
+    ] = False,
 ) -> None:
     """Print a job's output. With -f, Ctrl-C ends the printing and not the job."""
     from sunspot import jobs as job_api
@@ -195,7 +220,11 @@ def stop(job_id: JobId, stack: StackOption = None) -> None:
     before = client.get(job_id)
     with console.progress(f"stopping {job_id}"):
         job = client.stop(job_id)
-    console.out.print(f"job {job.id} had ended already: {job.status}" if before.has_ended else f"job {job.id} is {job.status}")
+    console.out.print(
+        f"job {job.id} had ended already: {job.status}"
+        if before.has_ended
+        else f"job {job.id} is {job.status}"
+    )
 
 
 @app.command(epilog="Example: sunspot dashboard --open")
@@ -217,7 +246,10 @@ def dashboard(
 
 @app.command(epilog="Example: sunspot scale workers=2")
 def scale(
-    changes: Annotated[list[str], typer.Argument(metavar="GROUP=N...", help="How many workers a group should have.")],
+    changes: Annotated[
+        list[str],
+        typer.Argument(metavar="GROUP=N...", help="How many workers a group should have."),
+    ],
     stack: StackOption = None,
 ) -> None:
     """Start workers of a group, or drain and stop some.
@@ -301,8 +333,12 @@ def _resources(text: str | None) -> dict[str, float]:
         resources = json.loads(text)
     except ValueError:
         resources = None
-    if not isinstance(resources, dict) or not all(type(n) in (int, float) for n in resources.values()):
-        raise UsageError(f"--resources {text!r} is not a JSON object of numbers such as {{\"widget\": 1}}")
+    if not isinstance(resources, dict) or not all(
+        type(n) in (int, float) for n in resources.values()
+    ):
+        raise UsageError(
+            f'--resources {text!r} is not a JSON object of numbers such as {{"widget": 1}}'
+        )
     return resources
 
 

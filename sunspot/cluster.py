@@ -1,6 +1,7 @@
 """`RayCluster`: a cluster for the length of a `with` block.
 
-    with RayCluster(config=SimpleRayCluster(n_nodes=3, node_config=RayNodeConfig(cpu=2, memory_gb=4))):
+    node = RayNodeConfig(cpu=2, memory_gb=4)
+    with RayCluster(config=SimpleRayCluster(n_nodes=3, node_config=node)):
         ray.get(task.remote())
 
 The body starts when every minimum worker is up and `ray.init` is done. The cluster is taken away
@@ -18,7 +19,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from sunspot import targets
 from sunspot.errors import SunspotError, UsageError
@@ -105,12 +106,16 @@ class RayCluster:
             if seconds <= 0:
                 raise UsageError(f"{argument} must be more than 0 s, not {seconds!r}")
         self._target = targets.get(target)
-        self._stack = Stack(name=name or f"ray-{uuid.uuid4().hex[:8]}", target=target, cluster=config)  # type: ignore[arg-type]
+        stack = Stack(name=name or f"ray-{uuid.uuid4().hex[:8]}", target="local", cluster=config)
+        self._stack = stack.for_target(target)
         self._forward_logs = forward_logs
         self._activation_timeout_s = activation_timeout_seconds
         self._deactivation_timeout_s = deactivation_timeout_seconds
         self._on_state = on_state
-        self._state, self._message = ResourceState.CREATED, f"Cluster {self._stack.name} is described."
+        self._state, self._message = (
+            ResourceState.CREATED,
+            f"Cluster {self._stack.name} is described.",
+        )
         self._handle: ClusterHandle | None = None
         self._leave = contextlib.ExitStack()
 
@@ -183,7 +188,11 @@ class RayCluster:
 
         self._leave.enter_context(_environment(handle.environment()))
         _reload_authentication()
-        ray.init(address=handle.head_address, log_to_driver=self._forward_logs, logging_level="WARNING")
+        ray.init(
+            address=handle.head_address,
+            log_to_driver=self._forward_logs,
+            logging_level=logging.WARNING,
+        )
 
     def _deactivate(self, error: BaseException | None) -> None:
         """Takes the cluster away. What goes wrong here never hides the body's own error."""
@@ -221,7 +230,7 @@ class RayCluster:
         def down() -> None:
             try:
                 self._target.down(self.name, lambda _step: None)
-            except BaseException as error:  # noqa: BLE001 - carried to the thread that waits
+            except BaseException as error:
                 problems.append(error)
             finally:
                 finished.set()
@@ -233,7 +242,9 @@ class RayCluster:
                 f"look with: sunspot status {self.name}"
             )
         if problems:
-            raise ExternalResourceError(f"Could not deactivate {self.name}: {problems[0]}") from problems[0]
+            raise ExternalResourceError(
+                f"Could not deactivate {self.name}: {problems[0]}"
+            ) from problems[0]
 
     def _move(self, state: ResourceState, message: str) -> None:
         if state not in ALLOWED_TRANSITIONS[self._state]:
@@ -264,7 +275,7 @@ def _watch(cluster: RayCluster) -> Iterator[None]:
                 nodes = cluster.nodes()
                 lost = {node.name for node in nodes if node.state == "lost"}
                 if lost - known:
-                    cluster._tell_losses(lost - known, len(nodes) - len(lost))  # noqa: SLF001
+                    cluster._tell_losses(lost - known, len(nodes) - len(lost))
                 known |= lost
 
     thread = threading.Thread(target=watch, name=f"watch-{cluster.name}", daemon=True)
@@ -296,7 +307,8 @@ def _reload_authentication() -> None:
     It keeps those that it saw first: the mode since its library was loaded, the token since it
     was first used (ray/_private/authentication/authentication_token_setup.py, 2.60).
     """
-    from ray._raylet import AuthenticationTokenLoader, Config
+    from ray import _raylet
 
-    Config.initialize("")
-    AuthenticationTokenLoader.instance().reset_cache()
+    raylet: Any = _raylet  # shipped without types
+    raylet.Config.initialize("")
+    raylet.AuthenticationTokenLoader.instance().reset_cache()

@@ -27,8 +27,8 @@ NAME = "demo"
 # Big enough that every worker has several seconds of work, small enough for two minutes in all.
 WORKLOADS: Mapping[str, tuple[str, ...]] = {
     "where": (),
-    "primes": ("9000000", "9300000", "--baseline"),
-    "pi": ("--samples", "12000000", "--baseline"),
+    "primes": ("9000000", "10000000", "--baseline"),
+    "pi": ("--samples", "30000000", "--baseline"),
     "object_store": ("--megabytes", "200"),
 }
 
@@ -115,7 +115,10 @@ def _run_one(
         job = client.follow(job_id, log, progress)
     if job.status != "SUCCEEDED":
         raise SunspotError(f"workload {name} {job.status}; its output:\n{log.getvalue()}")
-    result = report.WorkloadResult.from_json(json.loads(out.read_text()))
+    text = out.read_text()
+    for node in client.state("nodes"):
+        text = text.replace(node["node_id"], node["node_name"])
+    result = report.WorkloadResult.from_json(json.loads(text))
     console.out.print(f"[bold]{name}[/] {result.summary}", soft_wrap=True)
     return _Run(job=job, result=result)
 

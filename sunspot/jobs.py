@@ -125,7 +125,9 @@ class JobClient:
 
     def list(self) -> list[Job]:
         """The cluster's jobs, the newest first. Drivers that joined by `ray.init` are left out."""
-        jobs = [Job.from_api(f) for f in self._call("GET", "/api/jobs/") if f["type"] == "SUBMISSION"]
+        jobs = [
+            Job.from_api(f) for f in self._call("GET", "/api/jobs/") if f["type"] == "SUBMISSION"
+        ]
         return sorted(jobs, key=lambda job: job.started or 0, reverse=True)
 
     def get(self, job_id: str) -> Job:
@@ -196,7 +198,9 @@ class JobClient:
             job = self.get(job_id)
         return job
 
-    def upload(self, directory: Path, files: Sequence[packaging.File], tell: Callable[[str], None]) -> str:
+    def upload(
+        self, directory: Path, files: Sequence[packaging.File], tell: Callable[[str], None]
+    ) -> str:
         """Sends a working directory unless the cluster has that very content; returns its URI."""
         with packaging.package(directory, list(files)) as package:
             path = "/api/packages/" + package.uri.replace("://", "/")
@@ -227,7 +231,7 @@ class JobClient:
         return self._call("GET", "/nodes?view=summary")["data"]
 
     def send_working_dir(self, env: dict[str, Any], tell: Callable[[str], None]) -> None:
-        """Uploads the environment's `working_dir` where it is a local folder, and puts its URI there.
+        """Uploads a local `working_dir` of the environment and puts its URI in its place.
 
         Raises:
             UsageError: the folder is missing or too large.
@@ -246,14 +250,18 @@ class JobClient:
         """Prints a job's log to `out` as it grows and returns the job when it has ended."""
         return asyncio.run(_Follower(self._handle, job_id, out, tell).run())
 
-    def _call(self, method: str, path: str, *, timeout: float = REQUEST_TIMEOUT_S, **kwargs: Any) -> Any:
+    def _call(
+        self, method: str, path: str, *, timeout: float = REQUEST_TIMEOUT_S, **kwargs: Any
+    ) -> Any:
         url = self._handle.job_address + path
         try:
             response = self._session.request(method, url, timeout=timeout, **kwargs)
         except requests.RequestException as error:
             raise unreachable(self._handle, error) from error
         _raise_for(response.status_code, response.text, self._handle)
-        return response.json() if "json" in response.headers.get("Content-Type", "") else response.text
+        return (
+            response.json() if "json" in response.headers.get("Content-Type", "") else response.text
+        )
 
 
 class _Follower:
@@ -301,7 +309,9 @@ class _Follower:
     async def _tail(self, session: Any) -> None:
         import aiohttp
 
-        async with session.ws_connect(f"/api/jobs/{self._job_id}/logs/tail", max_msg_size=0) as socket:
+        async with session.ws_connect(
+            f"/api/jobs/{self._job_id}/logs/tail", max_msg_size=0
+        ) as socket:
             async for message in socket:
                 if message.type == aiohttp.WSMsgType.TEXT:
                     self._print(message.data)
@@ -333,7 +343,7 @@ def unreachable(handle: ClusterHandle, error: Exception) -> SunspotError:
     """The error for a job API that does not answer."""
     return SunspotError(
         f"the job API of {handle.name!r} at {handle.job_address} does not answer "
-        f"({type(error).__name__}). See what is the matter with: sunspot status --stack {handle.name}"
+        f"({type(error).__name__}). See what is the matter with: sunspot status {handle.name}"
     )
 
 
@@ -342,8 +352,8 @@ def _raise_for(status: int, text: str, handle: ClusterHandle) -> None:
         return
     if status in {401, 403}:
         raise SunspotError(
-            f"{handle.job_address} refuses the token in {handle.token_path} (HTTP {status}); another "
-            f"cluster may have taken this address"
+            f"{handle.job_address} refuses the token in {handle.token_path} (HTTP {status}); "
+            f"another cluster may have taken this address"
         )
     if status == 404:
         raise _NotFoundError(text)
@@ -398,7 +408,9 @@ def runtime_env(
     """
     env = _read_runtime_env(file) if file else {}
     if modules := [m for m in env.get("py_modules", []) if "://" not in str(m)]:
-        raise UsageError(f"py_modules {modules} are local paths; put them into the working directory")
+        raise UsageError(
+            f"py_modules {modules} are local paths; put them into the working directory"
+        )
     pairs = dict(_pair(variable) for variable in variables)
     if pairs:
         env["env_vars"] = env.get("env_vars", {}) | pairs

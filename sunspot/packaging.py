@@ -57,7 +57,9 @@ def collect(directory: Path) -> list[File]:
     """
     if not directory.is_dir():
         what = "is a file, not a directory" if directory.exists() else "does not exist"
-        raise UsageError(f"the working directory {directory} {what}; give another with --working-dir")
+        raise UsageError(
+            f"the working directory {directory} {what}; give another with --working-dir"
+        )
     files = sorted(_walk(directory, Path(), []), key=lambda file: file.path.as_posix())
     total = sum(file.size for file in files)
     if total > LIMIT_BYTES:

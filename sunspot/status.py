@@ -71,7 +71,12 @@ def job_table(jobs: list[Job]) -> Table:
     for job in jobs:
         style = JOB_STYLES.get(job.status, "")
         seconds = f"{(job.ended or time.time()) - job.started:.1f}" if job.started else ""
-        table.add_row(job.id, f"[{style}]{job.status}[/]" if style else job.status, seconds, escape(job.entrypoint))
+        table.add_row(
+            job.id,
+            f"[{style}]{job.status}[/]" if style else job.status,
+            seconds,
+            escape(job.entrypoint),
+        )
     return table
 
 
@@ -83,7 +88,9 @@ def to_json(status: Status) -> dict[str, Any]:
         "target": handle.target if handle else None,
         "head_address": handle.head_address if handle else None,
         "job_address": handle.job_address if handle else None,
-        "nodes": [asdict(node) | {"used": dict(status.used.get(node.name, {}))} for node in status.nodes],
+        "nodes": [
+            asdict(node) | {"used": dict(status.used.get(node.name, {}))} for node in status.nodes
+        ],
         "jobs": [job_to_json(job) for job in status.jobs],
         "problem": status.problem,
     }
@@ -94,7 +101,9 @@ def job_to_json(job: Job) -> dict[str, Any]:
 
 
 def _node_table(status: Status) -> Table:
-    table = Table("node", "group", "market", "state", "CPUs", "GPUs", "GiB", box=None, header_style="dim")
+    table = Table(
+        "node", "group", "market", "state", "CPUs", "GPUs", "GiB", box=None, header_style="dim"
+    )
     for node in status.nodes:
         used = status.used.get(node.name, {})
         style = STATE_STYLES[node.state]

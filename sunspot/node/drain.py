@@ -11,41 +11,26 @@ import argparse
 import os
 import sys
 import time
+from typing import Any
 
-from ray._raylet import GcsClient
-from ray.core.generated import autoscaler_pb2
-from ray.core.generated.gcs_pb2 import GcsNodeInfo
+from sunspot.node import gcs
 
 POLL_INTERVAL_S = 0.1
-RPC_TIMEOUT_S = 10.0
 
 
-def drain(client: GcsClient, node_ids: set[str], seconds: float, message: str) -> set[str]:
+def drain(client: Any, node_ids: set[str], seconds: float, message: str) -> set[str]:
     """Drains nodes and waits until they have left, at most `seconds`; returns those still there.
 
-    `node_ids` are Ray's, in hex: a binary id is accepted and does nothing (Ray 2.60).
-    The reason is preemption, the one that Ray never refuses.
+    `node_ids` are Ray's, in hex.
     """
     deadline = time.time() + seconds
     for node_id in node_ids:
-        client.drain_node(
-            node_id,
-            autoscaler_pb2.DRAIN_NODE_REASON_PREEMPTION,
-            message,
-            int(deadline * 1000),
-        )
-    remaining = node_ids & set(_alive(client).values())
-    while remaining and time.time() < deadline:
+        gcs.drain_node(client, node_id, message, int(deadline * 1000))
+    while remaining := node_ids & set(gcs.alive_nodes(client).values()):
+        if time.time() > deadline:
+            break
         time.sleep(POLL_INTERVAL_S)
-        remaining = node_ids & set(_alive(client).values())
     return remaining
-
-
-def _alive(client: GcsClient) -> dict[str, str]:
-    """Node name -> node id in hex, of the living nodes."""
-    nodes = client.get_all_node_info(timeout=RPC_TIMEOUT_S).values()
-    alive = [node for node in nodes if node.state == GcsNodeInfo.GcsNodeState.ALIVE]
-    return {node.node_name: node.node_id.hex() for node in alive}
 
 
 def main(arguments: list[str]) -> int:
@@ -53,8 +38,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=30.0, help="how long tasks may run on")
     parser.add_argument("names", nargs="+", help="names of the nodes, as `ray start --node-name`")
     options = parser.parse_args(arguments)
-    client = GcsClient(address=os.environ["RAY_ADDRESS"])
-    alive = _alive(client)
+    client = gcs.connect(os.environ["RAY_ADDRESS"])
+    alive = gcs.alive_nodes(client)
     ids = {alive[name] for name in options.names if name in alive}
     remaining = drain(client, ids, options.seconds, "let go by sunspot")
     return 1 if remaining else 0

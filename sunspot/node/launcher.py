@@ -14,16 +14,13 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sunspot.node import ray_start
+from sunspot.node import gcs, ray_start
 from sunspot.node.local import HEAD, ClusterFolder, NodeRecord
 
-if TYPE_CHECKING:
-    from ray._raylet import GcsClient
-
 POLL_INTERVAL_S = 0.05
-RPC_TIMEOUT_S = 10.0
+HTTP_TIMEOUT_S = 10.0
 
 
 def main(arguments: list[str]) -> int:
@@ -69,7 +66,7 @@ def _announce_dashboard(address: str, port: int) -> None:
     """
     from ray._private import ray_constants
 
-    _gcs_client(address).internal_kv_put(
+    gcs.connect(address).internal_kv_put(
         ray_constants.DASHBOARD_ADDRESS.encode(),
         f"127.0.0.1:{port}".encode(),
         True,
@@ -78,11 +75,11 @@ def _announce_dashboard(address: str, port: int) -> None:
 
 
 def _wait_until_up(folder: ClusterFolder, children: dict[int, NodeRecord]) -> int:
-    client = _gcs_client(folder.cluster().address or "")
+    client = gcs.connect(folder.cluster().address or "")
     waiting = {node.name for node in children.values()}
     while waiting:
         _exit_if_one_died(folder, children)
-        for name in sorted(waiting & _members(client)):
+        for name in sorted(waiting & gcs.alive_nodes(client).keys()):
             waiting.remove(name)
             _tell(event="node", name=name)
         time.sleep(POLL_INTERVAL_S)
@@ -97,7 +94,7 @@ def _wait_for_dashboard(folder: ClusterFolder, children: dict[int, NodeRecord]) 
     port = folder.cluster().dashboard_port
     headers = {"Authorization": f"Bearer {folder.token.read_text().strip()}"}
     while True:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=RPC_TIMEOUT_S)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HTTP_TIMEOUT_S)
         try:
             connection.request("GET", "/api/jobs/", headers=headers)
             if connection.getresponse().status == http.HTTPStatus.OK:
@@ -108,19 +105,6 @@ def _wait_for_dashboard(folder: ClusterFolder, children: dict[int, NodeRecord]) 
             connection.close()
         _exit_if_one_died(folder, children)
         time.sleep(POLL_INTERVAL_S)
-
-
-def _gcs_client(address: str) -> GcsClient:
-    from ray._raylet import GcsClient
-
-    return GcsClient(address=address)
-
-
-def _members(client: GcsClient) -> set[str]:
-    from ray.core.generated.gcs_pb2 import GcsNodeInfo
-
-    nodes = client.get_all_node_info(timeout=RPC_TIMEOUT_S).values()
-    return {node.node_name for node in nodes if node.state == GcsNodeInfo.GcsNodeState.ALIVE}
 
 
 def _accepts(host: str, port: int) -> bool:
@@ -144,7 +128,7 @@ def _tell(**event: Any) -> None:
     try:
         print(json.dumps(event), flush=True)
     except BrokenPipeError:  # whoever asked is gone; the nodes are wanted all the same
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
 
 
 if __name__ == "__main__":

@@ -265,7 +265,9 @@ def write_private(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        with os.fdopen(
+            os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w"
+        ) as file:
             file.write(text)
         temporary.replace(path)
     except OSError:
@@ -279,7 +281,7 @@ def free_port(taken: set[int], preferred: int | None = None) -> int:
     Raises:
         OSError: every port of the range is taken.
     """
-    candidates = random.sample(PORT_RANGE, k=len(PORT_RANGE))  # noqa: S311 - not a secret
+    candidates = random.sample(PORT_RANGE, k=len(PORT_RANGE))
     if preferred:
         candidates.insert(0, preferred)
     for port in candidates:

@@ -82,13 +82,22 @@ class LocalMachines:
         )
 
 
-def launch(folder: ClusterFolder, nodes: list[NodeRecord], *, stdout: int) -> subprocess.Popen[bytes]:
+def launch(
+    folder: ClusterFolder, nodes: list[NodeRecord], *, stdout: int
+) -> subprocess.Popen[bytes]:
     """Starts the launcher for these nodes, which tells on `stdout` how far it is.
 
     It leads a session of its own, so that a Ctrl-C in the terminal does not reach it.
     """
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "sunspot.node.launcher", str(folder.path), *(n.name for n in nodes)],
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "sunspot.node.launcher",
+            str(folder.path),
+            *(n.name for n in nodes),
+        ],
         env=ray_start.child_environment(folder),
         stdin=subprocess.DEVNULL,
         stdout=stdout,

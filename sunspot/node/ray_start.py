@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from sunspot.node import gcs
 from sunspot.node.local import (
     CLUSTER_VARIABLE,
     HEAD,
@@ -48,7 +49,9 @@ def run(folder: ClusterFolder, node: NodeRecord) -> None:
 
 def arguments(folder: ClusterFolder, cluster: ClusterRecord, node: NodeRecord) -> list[str]:
     """The command line after `ray` that starts this node with what its record says."""
-    resources: dict[str, Any] = {f"accelerator_type:{node.shape.accelerator}": 1} if node.shape.accelerator else {}
+    resources: dict[str, Any] = (
+        {f"accelerator_type:{node.shape.accelerator}": 1} if node.shape.accelerator else {}
+    )
     command = [
         "start",
         "--block",
@@ -119,7 +122,7 @@ def _node_environment(node: NodeRecord) -> dict[str, str]:
     }
 
 
-def leave_out_ray_client(params: Any, head: bool) -> None:  # noqa: ARG001, FBT001 - Ray calls it so
+def leave_out_ray_client(params: Any, head: bool) -> None:  # noqa: ARG001 - Ray calls it so
     """Ray's start hook: no `ray://` server, which a driver on the same host has no use for.
 
     `ray start` has no flag for that (a port of 0 is refused), and the server costs a port and
@@ -135,15 +138,13 @@ def _wait_for_head(folder: ClusterFolder) -> ClusterRecord:
     Raises:
         TimeoutError: the head died, or did not join in time.
     """
-    from ray._raylet import GcsClient
-
     deadline = time.monotonic() + HEAD_TIMEOUT_S
-    client: GcsClient | None = None
+    client: Any = None
     while time.monotonic() < deadline:
         cluster = folder.cluster()
         if cluster.address and not client:
-            client = GcsClient(address=cluster.address)
-        if client and client.get_all_node_info(timeout=HEAD_TIMEOUT_S):
+            client = gcs.connect(cluster.address)
+        if client and HEAD in gcs.alive_nodes(client):
             return cluster
         if folder.process(HEAD) and not folder.is_running(HEAD):
             raise TimeoutError("the head died before this node could join it")
@@ -152,7 +153,7 @@ def _wait_for_head(folder: ClusterFolder) -> ClusterRecord:
 
 
 def _print_into(log: Any) -> None:
-    with open(os.devnull) as nothing:
+    with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(descriptor, 1)

@@ -192,7 +192,10 @@ class LocalTarget:
                     created_at=time.time(),
                     gcs_port=gcs_port,
                     dashboard_port=_choose_port(
-                        "--dashboard-port", dashboard_port, ports.get("dashboard").number, taken | {gcs_port}
+                        "--dashboard-port",
+                        dashboard_port,
+                        ports.get("dashboard").number,
+                        taken | {gcs_port},
                     ),
                     shapes=shapes,
                     stack=stack.model_dump(mode="json"),
@@ -336,7 +339,7 @@ def _check_scale(stack: Stack, group: str, count: int) -> None:
         raise UsageError(f"stack {stack.name!r} has no group {group!r}; it has: {known}")
     if not 0 <= count <= groups[group].max_workers:
         raise UsageError(
-            f"{group}={count} is outside 0 to {groups[group].max_workers}, the group's max_workers; "
+            f"{group}={count} is outside 0 to {groups[group].max_workers}, its max_workers; "
             f"raise max_workers in Pulumi.{stack.name}.yaml and bring the stack up anew"
         )
 
@@ -454,7 +457,7 @@ def _explain(error: OSError, clusters: Path) -> NoReturn:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Keeps a second Ctrl-C from cutting a clean-up short (in the main thread, where it arrives)."""
+    """Keeps a second Ctrl-C from cutting a clean-up short (it arrives in the main thread)."""
     try:
         previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     except ValueError:  # not the main thread
