@@ -126,10 +126,12 @@ def test_some_names_never_go_along(folder, name, place):
     assert collected(folder) == sorted(["a.py", f"{place}{name}s/x"])
 
 
-def test_the_names_that_never_go_along_are_rays_own():
+def test_the_names_that_never_go_along_are_rays_own(monkeypatch):
     from ray._private import ray_constants
 
-    assert frozenset(ray_constants.RAY_RUNTIME_ENV_DEFAULT_EXCLUDES) == packaging.ALWAYS_IGNORED
+    monkeypatch.delenv("RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES", raising=False)
+
+    assert set(ray_constants.get_runtime_env_default_excludes()) == packaging.ALWAYS_IGNORED
 
 
 def test_what_is_behind_a_link_goes_along_and_a_dead_one_is_skipped(folder, tmp_path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import secrets
 import selectors
@@ -358,7 +359,7 @@ def _shapes(stack: Stack) -> dict[str, NodeShape]:
         return NodeShape(
             group=group,
             market=market,
-            cpus=node.cpu,
+            cpus=math.ceil(node.cpu),  # Ray counts a node's CPUs in whole numbers
             gpus=node.gpu_count,
             memory=memory,
             object_store_memory=max(store, OBJECT_STORE_MINIMUM),

@@ -63,7 +63,11 @@ class Sunspot:
     home: Path
 
     def __call__(
-        self, *arguments: str, cwd: Path | None = None, timeout: float = DEADLINE_S, **variables: str
+        self,
+        *arguments: str,
+        cwd: Path | None = None,
+        timeout: float = DEADLINE_S,
+        **variables: str,
     ) -> subprocess.CompletedProcess[str]:
         """Runs `sunspot ARGUMENTS` to its end. No answer of the command is ever a traceback."""
         done = subprocess.run(

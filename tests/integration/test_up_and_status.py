@@ -73,9 +73,7 @@ def ask_the_gcs(
 def test_nodes_have_exactly_the_resources_of_the_spec(sunspot: Sunspot, cluster: ClusterHandle):
     nodes = alive(sunspot)
     found = {
-        name: {
-            key: nodes[name]["resources_total"].get(key, 0) for key in ("CPU", "GPU", "memory")
-        }
+        name: {key: nodes[name]["resources_total"].get(key, 0) for key in ("CPU", "GPU", "memory")}
         for name in ("head", "fixed-0")
     }
     assert found == {
@@ -196,9 +194,7 @@ def test_scale_beyond_the_maximum_is_refused(sunspot: Sunspot, cluster: ClusterH
     assert "elastic=9" in done.stderr
 
 
-def test_scale_of_an_unknown_group_names_those_that_exist(
-    sunspot: Sunspot, cluster: ClusterHandle
-):
+def test_scale_of_an_unknown_group_names_those_that_exist(sunspot: Sunspot, cluster: ClusterHandle):
     done = sunspot("scale", "nobody=1")
     assert done.returncode == 2
     assert "'nobody'" in done.stderr

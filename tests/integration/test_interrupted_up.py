@@ -1,0 +1,79 @@
+"""An `up` that does not reach its end leaves nothing behind that `down` does not remove."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+
+import pytest
+from harness import Sunspot, what_is_left
+
+from sunspot.node.local import free_port
+
+
+def wait_for_gcs(up: subprocess.Popen[str]) -> None:
+    """Returns in the middle of the start, when its first step is done."""
+    assert up.stderr is not None
+    line = up.stderr.readline()
+    assert "GCS answers" in line, line
+
+
+def two_ports() -> tuple[int, int]:
+    first = free_port(set())
+    return first, free_port({first})
+
+
+def ports_of(sunspot: Sunspot, name: str) -> set[int]:
+    return {node.agent_port for node in sunspot.folder(name).nodes()}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_up_takes_everything_away(sunspot: Sunspot, number: signal.Signals):
+    folder, (gcs, dashboard) = sunspot.folder("solo"), two_ports()
+    arguments = ("up", "solo", "--port", str(gcs), "--dashboard-port", str(dashboard))
+    with sunspot.started(*arguments) as up:
+        wait_for_gcs(up)
+        processes, agents = folder.processes(), ports_of(sunspot, "solo")
+        up.send_signal(number)
+        _, errors = up.communicate(timeout=60)
+    assert up.returncode == 130
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+    assert processes
+    assert not any(process.is_running() for process in processes)
+    assert what_is_left(folder, {gcs, dashboard} | agents) == []
+    assert "'solo' is not up" in sunspot.ok("down", "solo")
+
+
+def test_down_removes_what_a_killed_up_left(sunspot: Sunspot):
+    folder, (gcs, dashboard) = sunspot.folder("solo"), two_ports()
+    arguments = ("up", "solo", "--port", str(gcs), "--dashboard-port", str(dashboard))
+    with sunspot.started(*arguments) as up:
+        wait_for_gcs(up)
+        up.kill()
+        up.wait()
+    ports = {gcs, dashboard} | ports_of(sunspot, "solo")
+    assert what_is_left(folder, ports)
+    assert sunspot("status", "solo").returncode == 1
+
+    assert "solo is down" in sunspot.ok("down", "solo")
+    assert what_is_left(folder, ports) == []
+
+
+def test_up_after_a_killed_up_starts_anew_and_down_frees_everything(sunspot: Sunspot):
+    folder, (gcs, dashboard) = sunspot.folder("solo"), two_ports()
+    with sunspot.started("up", "solo") as up:
+        wait_for_gcs(up)
+        before = folder.processes()
+        up.kill()
+        up.wait()
+    arguments = ("up", "solo", "--port", str(gcs), "--dashboard-port", str(dashboard))
+    sunspot.ok(*arguments)
+    assert not {p.pid for p in before} & {p.pid for p in folder.processes()}
+    assert "hello" in sunspot.ok("submit", "--stack", "solo", "--", "echo", "hello")
+
+    processes = folder.processes()
+    ports = {gcs, dashboard} | ports_of(sunspot, "solo")
+    sunspot.ok("down", "solo")
+    assert not any(process.is_running() for process in processes)
+    assert what_is_left(folder, ports) == []

@@ -1,0 +1,145 @@
+"""A second cluster beside the shared one: it loses a worker, then its head, then it is taken away.
+
+The tests build on each other's cluster in the order in which they stand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import FOREVER, Sunspot, kill_node, wait_for, what_is_left
+
+from sunspot.node.local import HEAD
+from sunspot.targets import ClusterHandle
+
+WAITS_FOR_A_FILE = """
+import pathlib, sys, time
+print("begun", flush=True)
+while not pathlib.Path(sys.argv[1]).exists():
+    time.sleep(0.05)
+print("went on")
+"""
+
+
+@pytest.fixture(scope="module")
+def pair(sunspot: Sunspot, cluster: ClusterHandle) -> Iterator[ClusterHandle]:
+    """A head and one fixed worker, up beside the shared cluster."""
+    sunspot.ok("up", "pair")
+    yield sunspot.target.handle("pair")
+    sunspot.ok("down", "pair")
+
+
+@pytest.fixture(scope="module")
+def headless(sunspot: Sunspot, pair: ClusterHandle) -> Sunspot:
+    """The second cluster after its head died."""
+    kill_node(sunspot.folder("pair"), HEAD)
+    wait_for("the head's end", lambda: not sunspot.folder("pair").is_running(HEAD))
+    return sunspot
+
+
+def states(sunspot: Sunspot) -> dict[str, str]:
+    return {node.name: node.state for node in sunspot.target.nodes("pair")}
+
+
+def test_both_clusters_answer(sunspot: Sunspot, cluster: ClusterHandle, pair: ClusterHandle):
+    assert cluster.head_address != pair.head_address
+    assert cluster.job_address != pair.job_address
+    for name in ("main", "pair"):
+        assert json.loads(sunspot.ok("status", name, "--json"))["problem"] is None
+        assert "hello" in sunspot.ok("submit", "--stack", name, "--", "echo", "hello")
+
+
+def test_the_token_of_one_does_not_open_the_other(sunspot: Sunspot, pair: ClusterHandle):
+    assert sunspot.target.handle("main").token() != pair.token()
+
+
+@pytest.mark.parametrize(
+    "command", [["status"], ["jobs"], ["submit", "--", "true"], ["scale", "fixed=1"], ["down"]]
+)
+def test_a_command_that_names_none_says_which_are_up(
+    sunspot: Sunspot, pair: ClusterHandle, command: list[str]
+):
+    done = sunspot(*command)
+    assert done.returncode == 2
+    assert "main, pair" in done.stderr
+
+
+def test_a_killed_worker_is_lost_and_replaced_and_jobs_go_on(
+    sunspot: Sunspot, pair: ClusterHandle, tmp_path: Path
+):
+    (tmp_path / "waits.py").write_text(WAITS_FOR_A_FILE)
+    command = ("python", "waits.py", str(tmp_path / "go"))
+    sunspot.ok(
+        "submit", "--stack", "pair", "--detach", "--name", "through", "--", *command, cwd=tmp_path
+    )
+    wait_for("the job to begin", lambda: "begun" in sunspot.client("pair").logs("through"))
+
+    kill_node(sunspot.folder("pair"), "fixed-0")
+    wait_for("the worker to be lost", lambda: states(sunspot)["fixed-0"] == "lost")
+    shown = sunspot.ok("status", "pair")
+    assert "fixed-0 is lost" in shown
+    log = sunspot.folder("pair").log_tail("fixed-0").splitlines()
+    assert log
+    assert [line.rstrip() for line in log if line.strip()][-1] in shown
+    lost = json.loads(sunspot.ok("status", "pair", "--json"))["nodes"][-1]
+    assert (lost["name"], lost["state"]) == ("fixed-0", "lost")
+    assert lost["log"] == "\n".join(log)
+
+    wait_for("another worker", lambda: states(sunspot).get("fixed-1") == "up")
+    (tmp_path / "go").touch()
+    followed = sunspot("logs", "--stack", "pair", "through", "-f")
+    assert "went on" in followed.stdout
+    assert followed.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["status", "pair"],
+        ["status", "pair", "--json"],
+        ["submit", "--stack", "pair", "--", "true"],
+        ["jobs", "--stack", "pair"],
+        ["logs", "--stack", "pair", "through"],
+        ["logs", "--stack", "pair", "through", "-f"],
+        ["stop", "--stack", "pair", "through"],
+        ["dashboard", "pair"],
+        ["scale", "--stack", "pair", "fixed=0"],
+        ["up", "pair"],
+    ],
+    ids=" ".join,
+)
+def test_with_a_dead_head_every_command_says_so_and_what_to_do(
+    headless: Sunspot, command: list[str]
+):
+    done = headless(*command)
+    assert done.returncode == 1
+    assert "the head of 'pair' is dead" in done.stderr
+    assert "sunspot down pair" in done.stderr
+
+
+def test_status_shows_the_dead_head_as_lost(headless: Sunspot):
+    assert "lost" in headless("status", "pair").stdout
+    status = json.loads(headless("status", "pair", "--json").stdout)
+    assert {node["name"]: node["state"] for node in status["nodes"]}[HEAD] == "lost"
+    assert "is dead" in status["problem"]
+
+
+def test_down_of_one_leaves_the_other_and_its_job(headless: Sunspot, tmp_path: Path):
+    sunspot, folder = headless, headless.folder("pair")
+    sunspot.ok(
+        "submit", "--stack", "main", "--detach", "--name", "stays", "--", *FOREVER, cwd=tmp_path
+    )
+    wait_for("the job to begin", lambda: "begun" in sunspot.client("main").logs("stays"))
+    processes = folder.processes()
+
+    assert "pair is down" in sunspot.ok("down", "pair")
+
+    assert what_is_left(folder) == []
+    assert not any(process.is_running() for process in processes)
+    assert sunspot.target.names() == ["main"]
+    assert sunspot.job("main", "stays").status == "RUNNING"
+    assert {node["state"] for node in json.loads(sunspot.ok("status", "--json"))["nodes"]} == {"up"}
+    sunspot.ok("stop", "stays")

@@ -1,0 +1,321 @@
+"""Jobs on the shared cluster: what `sunspot submit`, `jobs`, `logs` and `stop` do for their user."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import requests
+from harness import FOREVER, Sunspot, wait_for
+
+from sunspot import packaging
+from sunspot.targets import ClusterHandle
+
+PRINT_FILES = (
+    "import pathlib; print(*sorted(str(p) for p in pathlib.Path().rglob('*') if p.is_file()))"
+)
+
+# Much above what a refusal takes, and much below what the cluster needs to run anything it lacks.
+REFUSAL_TIMEOUT_S = 20
+
+
+def last_line(text: str) -> str:
+    return text.strip().splitlines()[-1]
+
+
+def is_on_the_cluster(cluster: ClusterHandle, directory: Path) -> bool:
+    """Whether the directory's package was uploaded."""
+    with packaging.package(directory, packaging.collect(directory)) as package:
+        url = f"{cluster.job_address}/api/packages/{package.uri.replace('://', '/')}"
+    headers = {"Authorization": f"Bearer {cluster.token()}"}
+    return requests.get(url, headers=headers, timeout=30).status_code == 200
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A working directory whose content no other test has."""
+    path = tmp_path / "work"
+    path.mkdir()
+    (path / "data.txt").write_text(str(tmp_path))
+    return path
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_submit_prints_the_jobs_output_and_ends_with_its_exit_code(
+    sunspot: Sunspot, cluster: ClusterHandle, code: int
+):
+    program = f"import sys; print('from the job'); sys.exit({code})"
+    done = sunspot("submit", "--", "python", "-c", program)
+    assert last_line(done.stdout) == "from the job"
+    assert done.returncode == code
+    assert ("error:" in done.stderr) == bool(code)
+
+
+def test_an_environment_variable_reaches_the_job(sunspot: Sunspot, cluster: ClusterHandle):
+    program = "import os; print(os.environ['GREETING'], os.environ['EMPTY'] == '')"
+    printed = sunspot.ok(
+        "submit", "--env", "GREETING=a=b c", "--env", "EMPTY=", "--", "python", "-c", program
+    )
+    assert last_line(printed) == "a=b c True"
+
+
+def test_the_working_directory_goes_along_without_what_is_ignored(
+    sunspot: Sunspot, cluster: ClusterHandle, folder: Path
+):
+    (folder / ".gitignore").write_text("*.log\n!kept.log\n")
+    (folder / ".rayignore").write_text("/data/\n")
+    (folder / "data").mkdir()
+    (folder / "inner" / "data").mkdir(parents=True)
+    for path in ("a.log", "kept.log", "data/large.bin", "inner/data/small.bin", "inner/b.log"):
+        (folder / path).write_text("x")
+    arguments = ("submit", "--working-dir", str(folder), "--", "python", "-c", PRINT_FILES)
+
+    first = sunspot(*arguments)
+    assert first.returncode == 0
+    assert last_line(first.stdout).split() == [
+        ".gitignore",
+        ".rayignore",
+        "data.txt",
+        "inner/data/small.bin",
+        "kept.log",
+    ]
+    assert "5 files" in first.stderr, "the size of the upload is shown"
+
+    assert "is on the cluster already" in sunspot(*arguments).stderr
+
+
+def test_the_folder_we_are_in_is_the_default(
+    sunspot: Sunspot, cluster: ClusterHandle, folder: Path
+):
+    printed = sunspot.ok("submit", "--", "python", "-c", PRINT_FILES, cwd=folder)
+    assert last_line(printed) == "data.txt"
+
+
+def test_a_runtime_environment_file_is_used_and_flags_win(
+    sunspot: Sunspot, cluster: ClusterHandle, folder: Path, tmp_path: Path
+):
+    file = tmp_path / "env.yaml"
+    file.write_text("env_vars: {FROM_FILE: file, BOTH: file}\n")
+    program = "import os; print(os.environ['FROM_FILE'], os.environ['BOTH'])"
+    printed = sunspot.ok(
+        "submit", "--runtime-env", str(file), "--env", "BOTH=flag", "--", "python", "-c", program,
+        cwd=folder,
+    )  # fmt: skip
+    assert last_line(printed) == "file flag"
+
+
+def test_a_name_can_be_given_once(sunspot: Sunspot, cluster: ClusterHandle, folder: Path):
+    assert sunspot("submit", "--name", "only-once", "--", "true", cwd=folder).returncode == 0
+    again = sunspot("submit", "--name", "only-once", "--", "true", cwd=folder)
+    assert again.returncode == 2
+    assert "only-once" in again.stderr
+    assert "--name" in again.stderr
+
+
+def test_a_detached_job_is_listed_followed_and_ends_with_its_code(
+    sunspot: Sunspot, cluster: ClusterHandle, folder: Path
+):
+    program = "print('far away'); raise SystemExit(4)"
+    arguments = ("--detach", "--name", "detached", "--", "python", "-c", program)
+    assert sunspot.ok("submit", *arguments, cwd=folder).strip() == "detached"
+    assert "detached" in sunspot.ok("jobs")
+    followed = sunspot("logs", "detached", "-f")
+    assert last_line(followed.stdout) == "far away"
+    assert followed.returncode == 4
+    jobs = {job["id"]: job for job in json.loads(sunspot.ok("jobs", "--json"))}
+    assert (jobs["detached"]["status"], jobs["detached"]["exit_code"]) == ("FAILED", 4)
+    assert "far away" in sunspot.ok("logs", "detached")
+    assert "had ended already" in sunspot.ok("stop", "detached")
+
+
+def test_stop_ends_a_running_job_and_status_shows_what_it_uses(
+    sunspot: Sunspot, cluster: ClusterHandle, folder: Path
+):
+    sunspot.ok(
+        "submit", "--detach", "--num-gpus", "1", "--name", "stopped", "--", *FOREVER, cwd=folder
+    )
+    wait_for("the job to begin", lambda: "begun" in sunspot.client("main").logs("stopped"))
+
+    def used_gpus() -> float:
+        nodes = json.loads(sunspot.ok("status", "--json"))["nodes"]
+        return sum(node["used"].get("GPU", 0) for node in nodes)
+
+    wait_for("the GPU to be in use", lambda: used_gpus() == 1)
+    assert "is STOPPED" in sunspot.ok("stop", "stopped")
+    assert sunspot("logs", "stopped", "-f").returncode == 130
+
+
+def test_interrupting_submit_stops_the_job(sunspot: Sunspot, cluster: ClusterHandle, folder: Path):
+    arguments = ("submit", "--working-dir", str(folder), "--name", "interrupted", "--", *FOREVER)
+    with sunspot.started(*arguments) as submit:
+        assert submit.stdout is not None
+        while submit.stdout.readline().strip() != "begun":
+            assert submit.poll() is None
+        submit.send_signal(signal.SIGINT)
+        _, errors = submit.communicate(timeout=60)
+    assert submit.returncode == 130
+    assert "Traceback" not in errors
+    assert sunspot.job("main", "interrupted").status == "STOPPED"
+
+
+def test_interrupting_the_log_leaves_the_job_running(
+    sunspot: Sunspot, cluster: ClusterHandle, folder: Path
+):
+    sunspot.ok("submit", "--detach", "--name", "watched", "--", *FOREVER, cwd=folder)
+    with sunspot.started("logs", "watched", "-f") as logs:
+        assert logs.stdout is not None
+        while logs.stdout.readline().strip() != "begun":
+            assert logs.poll() is None
+        logs.send_signal(signal.SIGINT)
+        _, errors = logs.communicate(timeout=60)
+    assert logs.returncode == 130
+    assert "Traceback" not in errors
+    assert sunspot.job("main", "watched").status == "RUNNING"
+    sunspot.ok("stop", "watched")
+
+
+def test_a_job_that_no_node_can_hold_is_refused_before_the_upload(
+    sunspot: Sunspot, cluster: ClusterHandle, folder: Path
+):
+    before = sunspot.client("main").list()
+    done = sunspot(
+        "submit", "--num-gpus", "2", "--name", "seed-004", "--", "true",
+        cwd=folder, timeout=REFUSAL_TIMEOUT_S,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "GPU: asked 2" in done.stderr
+    assert "largest any has is 1" in done.stderr
+    assert "--wait" in done.stderr
+    assert sunspot.client("main").list() == before
+    assert not is_on_the_cluster(cluster, folder)
+
+
+def test_the_refusal_names_the_node_type_that_has_most_of_what_is_short(
+    sunspot: Sunspot, cluster: ClusterHandle
+):
+    done = sunspot("submit", "--num-gpus", "2", "--", "true", timeout=REFUSAL_TIMEOUT_S)
+    assert "group 'fixed'" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--num-cpus", "4"], ["CPU: asked 4", "3"]),
+        (["--memory", "64"], ["memory: asked 64 GiB", "3 GiB"]),
+        (["--resources", '{"widget": 1}'], ["widget: asked 1", "0"]),
+        (["--num-cpus", "3", "--num-gpus", "1"], ["no node of this cluster can ever hold"]),
+    ],
+)
+def test_every_resource_that_no_node_has_is_refused(
+    sunspot: Sunspot, cluster: ClusterHandle, arguments: list[str], words: list[str]
+):
+    done = sunspot("submit", *arguments, "--", "true", timeout=REFUSAL_TIMEOUT_S)
+    assert done.returncode == 2
+    for word in words:
+        assert word in done.stderr
+
+
+def test_such_a_job_waits_with_wait_and_can_be_stopped(
+    sunspot: Sunspot, cluster: ClusterHandle, folder: Path
+):
+    arguments = ("--wait", "--detach", "--num-gpus", "2", "--name", "waiting", "--", "true")
+    sunspot.ok("submit", *arguments, cwd=folder)
+    assert sunspot.job("main", "waiting").status == "PENDING"
+    assert "is STOPPED" in sunspot.ok("stop", "waiting")
+
+
+def test_a_job_that_needs_a_gpu_runs_where_one_is(
+    sunspot: Sunspot, cluster: ClusterHandle, folder: Path
+):
+    program = "import os; print('GPU', os.environ['CUDA_VISIBLE_DEVICES'])"
+    printed = sunspot.ok(
+        "submit", "--num-gpus", "1", "--name", "on-gpu", "--", "python", "-c", program, cwd=folder
+    )
+    assert last_line(printed) == "GPU 0"
+    answer = requests.get(
+        f"{cluster.job_address}/api/jobs/on-gpu",
+        headers={"Authorization": f"Bearer {cluster.token()}"},
+        timeout=30,
+    ).json()
+    nodes = {node["node_id"]: node["node_name"] for node in sunspot.client("main").state("nodes")}
+    assert nodes[answer["driver_node_id"]] == "fixed-0"
+
+
+def test_a_missing_working_directory_is_refused(
+    sunspot: Sunspot, cluster: ClusterHandle, tmp_path: Path
+):
+    done = sunspot("submit", "--working-dir", str(tmp_path / "nowhere"), "--", "true")
+    assert done.returncode == 2
+    assert str(tmp_path / "nowhere") in done.stderr
+    assert "does not exist" in done.stderr
+
+
+def test_too_large_a_working_directory_lists_its_five_largest_paths(
+    sunspot: Sunspot, cluster: ClusterHandle, folder: Path
+):
+    before = sunspot.client("main").list()
+    for size in range(30, 24, -1):
+        with (folder / f"{size}.bin").open("wb") as file:
+            file.truncate(size * 2**20)  # sparse: takes no room
+    done = sunspot("submit", "--working-dir", str(folder), "--", "true")
+    assert done.returncode == 2
+    listed = [line.split()[-1] for line in done.stderr.splitlines() if line.endswith(".bin")]
+    assert listed == ["30.bin", "29.bin", "28.bin", "27.bin", "26.bin"]
+    assert ".rayignore" in done.stderr
+    assert ".gitignore" in done.stderr
+    assert sunspot.client("main").list() == before
+
+    (folder / ".rayignore").write_text("*.bin\n")
+    assert sunspot("submit", "--working-dir", str(folder), "--", "true").returncode == 0
+
+
+def test_an_unknown_job_is_refused_with_those_that_exist(sunspot: Sunspot, cluster: ClusterHandle):
+    for command in ("logs", "stop"):
+        done = sunspot(command, "no-such-job")
+        assert done.returncode == 2
+        assert "no-such-job" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--env", "NOVALUE"], "NAME=VALUE"),
+        (["--resources", "[1]"], "JSON object"),
+        (["--num-cpus", "-1"], "0 or more"),
+        (["--runtime-env", "missing.yaml"], "missing.yaml"),
+        (["--num-cpus", "many"], "many"),
+    ],
+)
+def test_a_wrong_option_is_named(
+    sunspot: Sunspot, cluster: ClusterHandle, arguments: list[str], word: str
+):
+    done = sunspot("submit", *arguments, "--", "true")
+    assert done.returncode == 2
+    assert word in done.stderr
+
+
+def test_plain_ray_runs_the_same_job_with_what_up_printed(
+    sunspot: Sunspot, cluster: ClusterHandle, up_output: str, folder: Path
+):
+    exports = [line.split("export ")[1] for line in up_output.splitlines() if "export " in line]
+    variables = dict(line.split("=", 1) for line in exports)
+    assert {"RAY_API_SERVER_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"} <= variables.keys()
+    done = subprocess.run(
+        [
+            Path(sys.executable).with_name("ray"),
+            *("job", "submit", "--working-dir", folder, "--", "python", "-c", PRINT_FILES),
+        ],
+        cwd=folder,
+        env=sunspot.environment() | variables | {"RAY_USAGE_STATS_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{os.linesep}data.txt{os.linesep}" in done.stdout

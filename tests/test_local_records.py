@@ -1,0 +1,456 @@
+"""The records of a local cluster on disk, its ports and locks, and finding its processes."""
+
+import os
+import random
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from sunspot.node import local
+from sunspot.node.local import ClusterFolder, ClusterRecord, NodeShape, Process
+
+DEADLINE_S = 10.0
+SHAPE = NodeShape(
+    group="workers", market="spot", cpus=2, gpus=0, memory=2**31, object_store_memory=2**28
+)
+HEAD = replace(SHAPE, group="head", market="on-demand")
+
+
+def record(name="dev", gcs_port=6379, dashboard_port=8265):
+    return ClusterRecord(
+        name=name,
+        created_at=1.5,
+        gcs_port=gcs_port,
+        dashboard_port=dashboard_port,
+        shapes={"head": HEAD, "workers": SHAPE},
+        stack={"name": name},
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return ClusterFolder(tmp_path / "clusters" / "dev")
+
+
+def until(condition):
+    deadline = time.monotonic() + DEADLINE_S
+    while not (result := condition()):
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.01)
+    return result
+
+
+# Files
+
+
+def test_a_private_file_is_its_owners_alone_also_where_it_was_not(tmp_path):
+    path = tmp_path / "new" / "deep" / "token"
+    local.write_private(path, "secret")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    path.chmod(0o644)
+    local.write_private(path, "other")
+    assert path.read_text() == "other"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [entry.name for entry in path.parent.iterdir()] == ["token"]
+
+
+def test_a_private_file_is_private_under_any_umask(tmp_path):
+    before = os.umask(0)
+    try:
+        local.write_private(tmp_path / "a" / "token", "secret")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a" / "token").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o700
+
+
+def test_a_write_that_fails_leaves_what_was_there_and_nothing_else(tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("kept")
+    with pytest.raises(OSError, match="full"):
+        local.write_private(tmp_path / "full", "new")
+    assert (tmp_path / "full" / "x").read_text() == "kept"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["full"]
+
+
+def test_a_write_that_cannot_be_encoded_leaves_nothing_else(tmp_path):
+    local.write_private(tmp_path / "x", "old")
+    with suppress(UnicodeEncodeError):
+        local.write_private(tmp_path / "x", "\udc80")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x"]
+    local.write_private(tmp_path / "x", "new")
+    assert (tmp_path / "x").read_text() == "new"
+
+
+def test_readers_never_see_half_a_file(tmp_path):
+    path, texts = tmp_path / "x", {letter * 200_000 for letter in "ab"}
+    local.write_private(path, "a" * 200_000)
+    stop = threading.Event()
+
+    def read():
+        seen = set()
+        while not stop.is_set():
+            seen.add(path.read_text())
+        return seen
+
+    with ThreadPoolExecutor() as pool:
+        readers = [pool.submit(read) for _ in range(2)]
+        for _ in range(50):
+            for text in texts:
+                local.write_private(path, text)
+        stop.set()
+        assert set().union(*(reader.result() for reader in readers)) <= texts
+
+
+def test_threads_may_write_the_same_file_at_once(tmp_path):
+    # Ray's autoscaler calls the provider, and so this, from several threads.
+    path = tmp_path / "x"
+
+    def write(number):
+        for _ in range(100):
+            local.write_private(path, str(number) * 1000)
+
+    with ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(write, number) for number in range(4)]:
+            future.result()
+    assert len(set(path.read_text())) == 1
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x"]
+
+
+# Records
+
+
+def test_records_come_back_as_they_were_written(folder):
+    assert not folder.exists()
+    folder.write_cluster(record())
+    assert folder.exists()
+    assert stat.S_IMODE((folder.path / "cluster.json").stat().st_mode) == 0o600
+    assert folder.cluster() == record()
+    changed = folder.update_cluster(address="127.0.0.1:6379", ready_at=2.5)
+    assert changed == replace(record(), address="127.0.0.1:6379", ready_at=2.5)
+    assert folder.cluster() == changed
+    node = folder.add_node(replace(SHAPE, accelerator="T4", cpus=0.5))
+    assert folder.nodes() == [node]
+    assert (node.shape.accelerator, node.shape.cpus, node.goal) == ("T4", 0.5, "up")
+    assert not node.is_head
+
+
+def test_names_are_never_used_twice(folder):
+    first = [folder.add_node(SHAPE) for _ in range(2)]
+    assert [node.name for node in first] == ["workers-0", "workers-1"]
+    for node in first:
+        folder.write_node(replace(node, goal="down"))
+    assert folder.add_node(SHAPE).name == "workers-2"
+    assert folder.add_node(replace(SHAPE, group="gpu")).name == "gpu-0"
+
+
+def test_every_node_has_a_port_and_a_folder_of_its_own(folder):
+    nodes = [folder.add_node(HEAD), *(folder.add_node(SHAPE) for _ in range(5))]
+    assert len({node.agent_port for node in nodes}) == 6
+    assert len({node.temp_dir for node in nodes}) == 6
+    assert all(node.agent_port in local.PORT_RANGE for node in nodes)
+
+
+def test_nodes_are_listed_head_first_then_by_group_and_number(folder):
+    shapes = [SHAPE] * 11 + [HEAD, replace(SHAPE, group="a-10"), replace(SHAPE, group="a-9")]
+    for shape in random.sample(shapes, k=len(shapes)):
+        folder.add_node(shape)
+    assert [node.name for node in folder.nodes()] == [
+        "head",
+        "a-10-0",
+        "a-9-0",
+        *(f"workers-{number}" for number in range(11)),
+    ]
+
+
+def test_the_log_tail_is_the_end_without_blank_lines(folder):
+    assert folder.log_tail("head") == ""
+    folder.log("head").parent.mkdir(parents=True)
+    folder.log("head").write_bytes(b"".join(b"line %d\n" % n for n in range(30)) + b"\xff\n\n\n")
+    tail = folder.log_tail("head", lines=3)
+    assert tail.splitlines() == ["line 28", "line 29", "\ufffd"]
+    assert len(folder.log_tail("head").splitlines()) == 12
+
+
+def test_the_log_tail_has_no_colour_codes(folder):
+    folder.log("head").parent.mkdir(parents=True)
+    folder.log("head").write_text("\x1b[31mred\x1b[0m and \x1b[1mbold\x1b[22m\n")
+    assert folder.log_tail("head") == "red and bold"
+
+
+def test_the_temporary_folder_leaves_room_for_rays_sockets(folder, tmp_path):
+    other = ClusterFolder(tmp_path / "clusters" / "dev2")
+    assert folder.temp_dir != other.temp_dir
+    assert folder.temp_dir == ClusterFolder(folder.path).temp_dir
+    longest = "99/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
+    assert len(str(folder.temp_dir / longest)) <= 107
+
+
+# Ports
+
+
+def test_ports_of_all_clusters_are_reserved_used_or_not(tmp_path):
+    clusters = tmp_path / "clusters"
+    assert local.reserved_ports(clusters) == set()
+    one, two = ClusterFolder(clusters / "one"), ClusterFolder(clusters / "two")
+    one.write_cluster(record("one", 1001, 1002))
+    two.write_cluster(record("two", 2001, 2002))
+    nodes = [one.add_node(HEAD), two.add_node(HEAD), two.add_node(SHAPE)]
+    two.write_node(replace(nodes[-1], goal="down"))
+    assert local.reserved_ports(clusters) == {1001, 1002, 2001, 2002} | {
+        node.agent_port for node in nodes
+    }
+
+
+@pytest.mark.parametrize("text", ["", '{"name": "x"', "[]", '{"shapes": {}}', "{}", "null"])
+@pytest.mark.parametrize("file", ["cluster.json", "nodes/head.json"])
+def test_a_corrupt_record_does_not_hide_the_ports_of_other_clusters(tmp_path, text, file):
+    clusters = tmp_path / "clusters"
+    broken, whole = ClusterFolder(clusters / "a"), ClusterFolder(clusters / "b")
+    for folder in (broken, whole):
+        folder.write_cluster(record())
+        folder.add_node(HEAD)
+    (broken.path / file).write_text(text)
+    whole.write_cluster(record("b", 2001, 2002))
+    assert {2001, 2002, *(n.agent_port for n in whole.nodes())} <= local.reserved_ports(clusters)
+
+
+def test_the_preferred_port_is_taken_where_it_is_free():
+    port = local.free_port(set())
+    assert port in local.PORT_RANGE
+    assert local.free_port(set(), preferred=port) == port
+    assert local.free_port({port}, preferred=port) != port
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::"])  # noqa: S104
+def test_a_port_that_somebody_listens_on_is_skipped(host):
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        server = socket.create_server((host, 0), family=family, dualstack_ipv6=host == "::")
+    except (OSError, ValueError):
+        pytest.skip("this machine has no IPv6")
+    with server:
+        port = server.getsockname()[1]
+        assert not local.port_is_free(port)
+        assert local.free_port(set(), preferred=port) != port
+    assert local.port_is_free(port)
+
+
+def test_no_free_port_is_an_error_with_the_range():
+    with pytest.raises(OSError, match="no free TCP port between 20000 and 31999"):
+        local.free_port(set(local.PORT_RANGE))
+
+
+# Locks
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from sunspot.node.local import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_lock_keeps_other_processes_out_until_its_holder_is_gone(tmp_path):
+    lock = tmp_path / "new" / ".dev.lock"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(BlockingIOError), local.locked(lock, wait=False):
+            pass
+        holder.kill()
+        holder.wait()
+        with local.locked(lock):
+            pass
+
+
+def test_a_lock_keeps_other_threads_out(tmp_path):
+    held, busy = [0], []
+
+    def work(_):
+        with local.ports_locked(tmp_path):
+            held[0] += 1
+            busy.append(held[0])
+            held[0] -= 1
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(200)))
+    assert set(busy) == {1}
+
+
+# Processes
+
+
+def test_the_current_process_runs_and_a_recycled_pid_does_not():
+    current = Process.current()
+    assert current.pid == os.getpid()
+    assert current.is_running()
+    assert not replace(current, start_time=current.start_time - 1).is_running()
+    assert not replace(current, start_time=current.start_time + 1).is_running()
+
+
+def test_a_zombie_counts_as_dead_and_so_does_one_that_is_gone(folder):
+    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=-1)
+    process = Process(pid=child.pid, start_time=psutil.Process(child.pid).create_time())
+    folder.record_process("head", process)
+    assert folder.process("head") == process
+    assert folder.is_running("head")
+    child.kill()
+    until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)
+    assert not folder.is_running("head")
+    child.communicate()
+    assert not folder.is_running("head")
+
+
+def test_a_node_that_has_not_started_has_no_process(folder):
+    folder.add_node(SHAPE)
+    assert folder.process("workers-0") is None
+    assert not folder.is_running("workers-0")
+
+
+# The parent starts a child without any environment, as Ray's agents look after they have set
+# their title, and tells its pid. The child tells when it is ready.
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "print(1, flush=True); import time; time.sleep(60)"],
+                         env={}, stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+child.wait()
+"""
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(0, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def start(folder):
+    """Starts Python with a cluster's mark in its environment; returns it and the number it tells."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(code, node="head", place=None, **options):
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            env=os.environ
+            | {local.CLUSTER_VARIABLE: str(place or folder.path), local.NODE_VARIABLE: node},
+            stdout=subprocess.PIPE,
+            **options,
+        )
+        started.append(process)
+        assert process.stdout is not None
+        return process, int(process.stdout.readline())
+
+    yield start
+    for process in started:
+        for child in (*children_of(process.pid), process):
+            with suppress(psutil.Error, OSError):
+                child.kill()
+        process.communicate()
+
+
+def children_of(pid):
+    with suppress(psutil.Error):
+        return psutil.Process(pid).children(recursive=True)
+    return []
+
+
+def is_gone(pid):
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.parametrize("new_session", [True, False])
+def test_marked_processes_and_their_children_are_found_and_ended(folder, start, new_session):
+    parent, child = start(PARENT, start_new_session=new_session)
+    assert local.CLUSTER_VARIABLE not in psutil.Process(child).environ()
+    found = {process.pid for process in folder.processes()}
+    assert found == {parent.pid, child}
+    folder.stop()
+    assert folder.processes() == []
+    assert is_gone(parent.pid)
+    assert is_gone(child)
+
+
+def test_one_that_ignores_sigterm_is_killed_after_the_grace(folder, start):
+    stubborn, _ = start(STUBBORN, start_new_session=True)
+    folder.stop(grace_s=0.1)
+    assert is_gone(stubborn.pid)
+
+
+def test_one_that_obeys_may_end_in_order(folder, start, tmp_path):
+    start(
+        "import signal, sys, time\n"
+        "from pathlib import Path\n"
+        "def end(*_):\n"
+        f"    Path({str(tmp_path / 'said')!r}).write_text('bye')\n"
+        "    sys.exit()\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "print(0, flush=True)\n"
+        "time.sleep(60)",
+        start_new_session=True,
+    )
+    folder.stop(grace_s=DEADLINE_S)
+    assert (tmp_path / "said").read_text() == "bye"
+
+
+def test_one_node_is_ended_and_the_others_live(folder, start):
+    first, child = start(PARENT, node="workers-0", start_new_session=True)
+    second, _ = start(PARENT, node="workers-1", start_new_session=True)
+    assert {process.pid for process in folder.processes("workers-0")} == {first.pid, child}
+    folder.stop("workers-0", grace_s=1)
+    assert is_gone(first.pid)
+    assert is_gone(child)
+    assert second.poll() is None
+
+
+def test_another_clusters_processes_are_not_ours(folder, start):
+    other, _ = start(PARENT, place=f"{folder.path}2", start_new_session=True)
+    assert folder.processes() == []
+    folder.stop()
+    assert other.poll() is None
+
+
+def test_nothing_to_stop_is_no_error(folder):
+    folder.stop()
+    folder.stop("workers-0")
+
+
+def test_the_caller_is_never_ended_though_it_carries_the_mark(folder):
+    # As in a job that runs `sunspot down` on its own cluster, or a launcher that cleans up.
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from sunspot.node.local import ClusterFolder\n"
+        "folder = ClusterFolder(Path(sys.argv[1]))\n"
+        "folder.stop(grace_s=0.1)\n"
+        "print('alive', folder.processes())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder.path)],
+        env=os.environ | {local.CLUSTER_VARIABLE: str(folder.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "alive []\n"), done.stderr
