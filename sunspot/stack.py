@@ -14,6 +14,16 @@ from typing import Any, Literal, Self, get_args
 import yaml
 from pydantic import BaseModel, Field, ValidationError
 
+from sunspot.azure_settings import (
+    UNASSIGNED,
+    Access,
+    Image,
+    Location,
+    Network,
+    Owner,
+    Storage,
+    Tags,
+)
 from sunspot.errors import UsageError
 from sunspot.spec import Config, RayClusterConfig, RayNodeConfig, ScalingGroup, Text, size_for
 
@@ -30,8 +40,17 @@ NAMESPACE = "sunspot:"
 KEYS = {
     "sunspot:target": "target",
     "sunspot:cluster": "cluster",
+    "sunspot:access": "access",
+    "sunspot:network": "network",
+    "sunspot:image": "image",
+    "sunspot:storage": "storage",
+    "sunspot:owner": "owner",
+    "sunspot:tags": "tags",
     "azure-native:location": "location",
 }
+
+# The fields whose values are mappings; Pulumi hands such a value to programs as JSON text.
+_MAPPINGS = frozenset({"cluster", "access", "network", "image", "storage", "tags"})
 
 # Pulumi's own rule for stack names; it also keeps a name from leaving the project's folder.
 _STACK_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
@@ -50,7 +69,13 @@ class Stack(Config, frozen=True):
     cluster: RayClusterConfig = Field(
         description="the cluster: a head_node, scaling_groups of workers"
     )
-    location: Text | None = Field(default=None, description="Azure region, such as uksouth")
+    location: Location | None = Field(default=None, description="Azure region, such as uksouth")
+    access: Access = Field(default=Access(), description="who may reach the head on Azure")
+    network: Network = Field(default=Network(), description="the cluster's network on Azure")
+    image: Image = Field(default=Image(), description="the container image of the nodes")
+    storage: Storage = Field(default=Storage(), description="checkpoints and results on Azure")
+    owner: Owner = Field(default=UNASSIGNED, description="whom the tag `owner` names")
+    tags: Tags = Field(default={}, description="further tags of everything on Azure")
 
     @classmethod
     def parse(cls, mapping: Mapping[str, Any], *, name: str, source: str | None = None) -> Self:
@@ -204,12 +229,12 @@ def _yaml_problem(error: yaml.MarkedYAMLError) -> str:
 
 def _decoded(value: Any, field: str) -> Any:
     """The value itself, or what its JSON text holds: Pulumi passes objects on as text."""
-    if field != "cluster" or not isinstance(value, str):
+    if field not in _MAPPINGS or not isinstance(value, str):
         return value
     try:
         return json.loads(value)
     except ValueError:
-        return value  # text is no cluster: the field says so
+        return value  # text is no mapping: the field says so
 
 
 def _no_such_stack(name: str, folder: Path) -> str:
@@ -260,6 +285,9 @@ def _key_path(location: tuple[int | str, ...]) -> str:
 _MESSAGES = {
     "greater_than": "{value} is too small: give a number greater than {gt:g}",
     "greater_than_equal": "{value} is too small: give {ge:g} or more",
+    "less_than_equal": "{value} is too large: give {le:g} or less",
+    "bool_type": "{value} is neither true nor false: write one of them, without quotes",
+    "dict_type": "{value} is no mapping: put its keys below it, indented",
     "float_type": "{value} is no number: write one, without quotes",
     "int_type": "{value} is no whole number: write one, without quotes",
     "int_from_float": "{value} is no whole number: write one, without quotes",

@@ -34,6 +34,7 @@ def modules_after(code):
     [
         "import sunspot",
         "import sunspot.spec, sunspot.stack, sunspot.catalog, sunspot.ports",
+        "import sunspot.azure_settings, sunspot.azure_plan, sunspot.cost, infra",
         # Reading a whole stack and making a config ask for Ray's version, not for Ray.
         "import sunspot as s; s.Stack; s.SimpleRayCluster(1, s.RayNodeConfig(vm_size='D2s_v5'))",
     ],

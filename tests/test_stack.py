@@ -1,5 +1,6 @@
 """Stack files: found, read, refused with the file, the key and the fix."""
 
+import json
 from pathlib import Path
 
 import jsonschema
@@ -256,6 +257,27 @@ def test_all_problems_are_listed_one_a_line():
 def test_long_values_are_cut():
     message = refusal(parse, "x" * 5000)
     assert len(message) < 300
+
+
+def test_azure_settings_may_be_json_text_too():
+    settings = {
+        "sunspot:access": {"ssh_cidrs": ["203.0.113.7"]},
+        "sunspot:network": {"address_space": "10.1.0.0/16"},
+        "sunspot:image": {"reference": "rayproject/ray:2.60.0"},
+        "sunspot:storage": {"retention_days": 7},
+        "sunspot:tags": {"team": "vision"},
+    }
+    parsed = parse(**settings, **{"sunspot:owner": "ada"})
+    texts = {key: json.dumps(value) for key, value in settings.items()}
+    assert parse(**texts, **{"sunspot:owner": "ada"}) == parsed
+    assert parsed.access.ssh_cidrs == ("203.0.113.7/32",)
+    assert (parsed.storage.retention_days, parsed.owner) == (7, "ada")
+
+
+def test_azure_settings_have_safe_defaults():
+    access = parse().access
+    assert (access.public_ip, access.ssh_cidrs, access.bastion) == (False, (), False)
+    assert parse().storage.protect
 
 
 # Targets

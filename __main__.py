@@ -1,0 +1,14 @@
+"""The Pulumi program: reads the stack, builds it, exports what a user needs."""
+
+import pulumi
+
+from infra.program import build, configured_stack
+from sunspot.errors import UsageError
+
+try:
+    outputs = build(configured_stack())
+except UsageError as error:
+    raise pulumi.RunError(str(error)) from None
+
+for name, value in outputs.items():
+    pulumi.export(name, value)

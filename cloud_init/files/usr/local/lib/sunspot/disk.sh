@@ -1,0 +1,28 @@
+#!/bin/bash
+# Chooses the folder for large files, the temporary disk where there is one, and puts Docker there.
+set -euo pipefail
+
+mkdir -p /run/sunspot /etc/docker
+scratch=/var/lib/sunspot
+for mount in /mnt /mnt/resource; do
+    if mountpoint --quiet "$mount"; then scratch=$mount/sunspot; fi
+done
+mkdir -p "$scratch"
+echo "SUNSPOT_SCRATCH=$scratch" >/run/sunspot/disk.env
+
+# cdi hands GPUs to containers. containerd's own image store would lie outside of data-root.
+config=$(
+    cat <<JSON
+{
+    "data-root": "$scratch/docker",
+    "features": {"cdi": true, "containerd-snapshotter": false}
+}
+JSON
+)
+if [ "$config" != "$(cat /etc/docker/daemon.json 2>/dev/null)" ]; then
+    echo "$config" >/etc/docker/daemon.json
+    # Some VM images bring a Docker that runs by now. It waits for this unit: do not wait for it.
+    if systemctl --quiet is-active docker.service; then
+        systemctl --no-block restart docker.service
+    fi
+fi

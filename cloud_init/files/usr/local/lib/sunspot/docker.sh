@@ -1,0 +1,11 @@
+#!/bin/bash
+# Installs Docker where the VM image has none.
+set -euo pipefail
+export DEBIAN_FRONTEND=noninteractive
+
+if ! command -v docker >/dev/null; then
+    apt-get update
+    # pigz unpacks image layers on all cores.
+    apt-get install --yes --no-install-recommends docker.io pigz
+fi
+usermod --append --groups docker "$SUNSPOT_ADMIN_USER"

@@ -1,0 +1,55 @@
+#!/bin/bash
+# Makes NVIDIA GPUs usable in containers: Ubuntu's signed modules, and NVIDIA's container toolkit.
+#
+# The modules must be those of the running kernel. Where Ubuntu has none for it, the newest kernel
+# that has some is installed, and the machine restarts once.
+set -euo pipefail
+export DEBIAN_FRONTEND=noninteractive
+
+driver=580-server
+restarted=/var/lib/sunspot/restarted-for-driver
+keyring=/usr/share/keyrings/nvidia-container-toolkit.asc
+packages=https://nvidia.github.io/libnvidia-container
+
+install() {
+    apt-get install --yes --no-install-recommends "$@"
+}
+
+install_driver() {
+    apt-get update
+    install "linux-modules-nvidia-$driver-open-$1" \
+        "nvidia-headless-no-dkms-$driver-open" "nvidia-utils-$driver"
+}
+
+driver_answers() {
+    modprobe --all nvidia nvidia_uvm && nvidia-smi --list-gpus
+}
+
+mkdir -p /run/sunspot "${restarted%/*}" /etc/cdi
+if ! driver_answers && ! { install_driver "$(uname -r)" && driver_answers; }; then
+    if [ -e "$restarted" ]; then
+        echo "No NVIDIA driver answers, even after a restart: see the lines above" >&2
+        exit 1
+    fi
+    install_driver azure
+    touch "$restarted"
+    echo "Restarting into a kernel that has NVIDIA modules" >&2
+    systemctl reboot
+    exit 1
+fi
+rm -f "$restarted"
+# Only for speed: each first use would wake the GPU anew.
+nvidia-smi --persistence-mode=1 || true
+
+if ! command -v nvidia-ctk >/dev/null; then
+    curl --fail --silent --show-error --location --retry 5 --retry-all-errors \
+        --output "$keyring" "$packages/gpgkey"
+    echo "deb [signed-by=$keyring] $packages/stable/deb/$(dpkg --print-architecture) /" \
+        >/etc/apt/sources.list.d/nvidia-container-toolkit.list
+    apt-get update
+    install nvidia-container-toolkit
+fi
+
+# At every boot: the file names libraries by the driver's version.
+nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml
+echo 'SUNSPOT_DEVICE_FLAGS=--device=nvidia.com/gpu=all' >/run/sunspot/devices.env

@@ -1,0 +1,69 @@
+#!/bin/bash
+# Becomes the Ray container: `ray start --block` on the host's network.
+set -euo pipefail
+
+token=/run/sunspot/token
+autoscaler=/run/sunspot/autoscaler
+files=$SUNSPOT_SCRATCH/ray
+
+# What Ray writes and reads belongs to the user that the image runs as.
+user=$(docker run --rm --network=none --entrypoint=id "$SUNSPOT_IMAGE" -u)
+chown "$user" "$token"
+mkdir -p "$files"
+chown "$user" "$files"
+
+docker_flags=(
+    --name=sunspot-ray
+    --rm
+    --init # collects the children of tasks that died
+    --network=host
+    --log-driver=none # systemd's journal has the output
+    --shm-size="$SUNSPOT_SHM_BYTES"
+    --ulimit=nofile=65536:65536
+    --stop-timeout=45
+    --volume="$token:$token:ro"
+    --volume="$files:/tmp/ray"
+)
+# Names alone: docker takes the values from its own environment.
+for name in \
+    RAY_AUTH_MODE RAY_AUTH_TOKEN_PATH RAY_USAGE_STATS_ENABLED \
+    RAY_CLOUD_INSTANCE_ID RAY_NODE_TYPE_NAME RAY_NODE_MARKET_TYPE RAY_NODE_REGION RAY_NODE_ZONE \
+    RAY_enable_autoscaler_v2 RAY_enable_infeasible_task_early_exit \
+    AUTOSCALER_METRIC_PORT DASHBOARD_METRIC_PORT AZURE_CLIENT_ID \
+    SUNSPOT_CLUSTER SUNSPOT_STORAGE_URL \
+    SUNSPOT_SUBSCRIPTION_ID SUNSPOT_RESOURCE_GROUP SUNSPOT_SCALE_SET; do
+    docker_flags+=(--env="$name")
+done
+read -ra devices <<<"${SUNSPOT_DEVICE_FLAGS-}"
+
+read -ra ports <<<"$SUNSPOT_PORT_FLAGS"
+ray_flags=(
+    --block
+    --disable-usage-stats
+    --node-name="$RAY_CLOUD_INSTANCE_ID"
+    --num-cpus="$SUNSPOT_CPUS"
+    --num-gpus="$SUNSPOT_GPUS"
+    --memory="$SUNSPOT_MEMORY_BYTES"
+    --object-store-memory="$SUNSPOT_OBJECT_STORE_BYTES"
+    --labels="ray.io/node-group=$SUNSPOT_GROUP,ray.io/market-type=$SUNSPOT_MARKET"
+    "${ports[@]}"
+)
+if [ "$SUNSPOT_ROLE" = head ]; then
+    # Reached through an SSH tunnel.
+    ray_flags+=(
+        --head --node-ip-address="$SUNSPOT_HEAD_ADDRESS"
+        --include-dashboard=true --dashboard-host=127.0.0.1
+    )
+else
+    ray_flags+=(--address="$SUNSPOT_HEAD_ADDRESS:$SUNSPOT_HEAD_PORT")
+fi
+if [ -n "$SUNSPOT_AUTOSCALER_CONFIG" ]; then
+    # A copy: Sunspot's node provider writes to it.
+    install --directory --owner="$user" --mode=700 "$autoscaler"
+    install --owner="$user" --mode=600 "$SUNSPOT_AUTOSCALER_CONFIG" "$autoscaler/config.yaml"
+    docker_flags+=(--volume="$autoscaler:$autoscaler")
+    ray_flags+=(--autoscaling-config="$autoscaler/config.yaml")
+fi
+
+exec docker run "${docker_flags[@]}" "${devices[@]}" \
+    --entrypoint=ray "$SUNSPOT_IMAGE" start "${ray_flags[@]}"

@@ -1,0 +1,266 @@
+"""One node's values as the user data that makes an Ubuntu VM into that node.
+
+`files/` holds units and scripts exactly as they land on the VM. Nothing in them is filled in: what
+differs from node to node is in `/etc/sunspot/node.env` and, on an autoscaled head,
+`/etc/sunspot/autoscaler.yaml`.
+"""
+
+import base64
+import gzip
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+
+from sunspot import ports
+from sunspot.errors import UsageError
+
+Driver = Literal["none", "nvidia", "rocm"]
+NodeMarket = Literal["spot", "on-demand"]
+
+# Azure's limit on customData, counted after base64 is decoded (its API reference, compute).
+MAX_USER_DATA_BYTES = 65_535
+
+IMDS_URL = "http://169.254.169.254"
+NODE_ENV = "/etc/sunspot/node.env"
+AUTOSCALER_CONFIG = "/etc/sunspot/autoscaler.yaml"
+TOKEN = "/run/sunspot/token"  # noqa: S105 - where it lies, not what it is
+
+# Ray's own default share of memory for objects (ray_constants, 2.60). /dev/shm must hold them, and
+# what NCCL puts there; it takes memory only as it fills.
+OBJECT_STORE_SHARE = 0.3
+SHM_SHARE = 0.5
+GIB = 2**30
+
+FILES = Path(__file__).parent / "files"
+
+# Units that start at every boot. The driver's unit comes on top, named for the driver.
+UNITS = (
+    "sunspot-disk.service",
+    "sunspot-docker.service",
+    "sunspot-image.service",
+    "sunspot-instance.service",
+    "sunspot-token.service",
+    "sunspot-ray.service",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeValues:
+    """Everything that one node must be told. None of it is secret.
+
+    `image` is a container reference, `registry` the server to log in to as the node's identity
+    before each pull, None for a public image. `head_address` is the head's private IP address.
+    `token_secret` is the name of the token's secret in the vault, not the token. `gpus` above 0
+    needs a `driver`. `autoscaler_config` is the text of the head's autoscaler file, None where Ray
+    does not scale.
+    """
+
+    role: ports.Role
+    group: str
+    market: NodeMarket
+    cluster: str
+    image: str
+    registry: str | None
+    head_address: str
+    vault_url: str
+    token_secret: str
+    identity_client_id: str
+    cpus: int
+    gpus: int
+    memory_gb: float
+    accelerator: str | None
+    driver: Driver
+    storage_url: str | None
+    subscription_id: str
+    resource_group: str
+    scale_set: str | None
+    autoscaler_config: str | None
+    admin_user: str = "sunspot"
+
+    def __post_init__(self) -> None:
+        _check_choice("role", self.role, get_args(ports.Role))
+        _check_choice("market", self.market, get_args(NodeMarket))
+        _check_choice("driver", self.driver, get_args(Driver))
+        if (self.gpus > 0) != (self.driver != "none"):
+            raise UsageError(
+                f"{self.group}: {self.gpus} GPUs with driver {self.driver!r}: "
+                "GPUs need a driver, and a driver GPUs"
+            )
+        if self.autoscaler_config is not None and self.role != "head":
+            raise UsageError(f"{self.group}: only the head has an autoscaler_config")
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """A file of the VM: its absolute path, its text, its mode."""
+
+    path: str
+    text: str
+    mode: int
+
+
+def render(values: NodeValues, *, compress: bool = True) -> bytes:
+    """The node's `#cloud-config`; the same bytes for the same values.
+
+    With `compress`, files that get smaller by it are gzipped; without, every file is readable.
+    Raises UsageError (a ValueError) when the result is larger than Azure takes.
+    """
+    # Each unit installs what it needs; upgrades would only make the boot longer.
+    head = {"package_update": False, "package_upgrade": False}
+    # Units are in place from the second boot on. --no-block: cloud-init does not wait for Ray.
+    commands = [
+        ["systemctl", "daemon-reload"],
+        ["systemctl", "enable", *units(values)],
+        ["systemctl", "start", "--no-block", "sunspot-ray.service"],
+    ]
+    parts = [
+        "#cloud-config\n",
+        _yaml(head),
+        "write_files:\n",
+        *(_written(file, compress) for file in files(values)),
+        _yaml({"runcmd": commands}),
+    ]
+    data = "".join(parts).encode()
+    if len(data) > MAX_USER_DATA_BYTES:
+        raise UsageError(
+            f"{values.group}: the user data has {len(data)} bytes, Azure takes at most "
+            f"{MAX_USER_DATA_BYTES}: {'have fewer groups' if compress else 'compress it'}"
+        )
+    return data
+
+
+def files(values: NodeValues) -> Iterator[File]:
+    """Every file that the user data carries, in its order."""
+    yield from _static_files()
+    yield File(path=NODE_ENV, text=_env_text(environment(values)), mode=0o644)
+    if values.autoscaler_config is not None:
+        yield File(path=AUTOSCALER_CONFIG, text=values.autoscaler_config, mode=0o644)
+
+
+def units(values: NodeValues) -> list[str]:
+    """The systemd units that the node enables."""
+    if values.driver == "none":
+        return [*UNITS]
+    return [*UNITS, f"sunspot-driver@{values.driver}.service"]
+
+
+def environment(values: NodeValues) -> dict[str, str]:
+    """The content of node.env: what the scripts read, and what Ray's container gets."""
+    memory = int(values.memory_gb * GIB)
+    autoscaler = values.autoscaler_config is not None
+    registry = values.registry or ""
+    env = {
+        "SUNSPOT_CLUSTER": values.cluster,
+        "SUNSPOT_ROLE": values.role,
+        "SUNSPOT_GROUP": values.group,
+        "SUNSPOT_MARKET": values.market,
+        "SUNSPOT_ADMIN_USER": values.admin_user,
+        "SUNSPOT_IMAGE": values.image,
+        "SUNSPOT_REGISTRY": registry,
+        "SUNSPOT_REGISTRY_URL": f"https://{registry}" if registry else "",
+        "SUNSPOT_IMDS_URL": IMDS_URL,
+        "SUNSPOT_VAULT_URL": values.vault_url.rstrip("/"),
+        "SUNSPOT_TOKEN_SECRET": values.token_secret,
+        "SUNSPOT_IDENTITY_CLIENT_ID": values.identity_client_id,
+        "SUNSPOT_STORAGE_URL": values.storage_url or "",
+        "SUNSPOT_SUBSCRIPTION_ID": values.subscription_id,
+        "SUNSPOT_RESOURCE_GROUP": values.resource_group,
+        "SUNSPOT_SCALE_SET": values.scale_set or "",
+        "SUNSPOT_DRIVER": values.driver,
+        "SUNSPOT_ACCELERATOR": values.accelerator or "",
+        "SUNSPOT_CPUS": str(values.cpus),
+        "SUNSPOT_GPUS": str(values.gpus),
+        "SUNSPOT_MEMORY_BYTES": str(memory),
+        "SUNSPOT_OBJECT_STORE_BYTES": str(int(memory * OBJECT_STORE_SHARE)),
+        "SUNSPOT_SHM_BYTES": str(int(memory * SHM_SHARE)),
+        "SUNSPOT_HEAD_ADDRESS": values.head_address,
+        "SUNSPOT_HEAD_PORT": str(ports.get("gcs").number),
+        "SUNSPOT_AGENT_PORT": str(ports.get("dashboard-agent").number),
+        "SUNSPOT_PORT_FLAGS": " ".join(ports.start_flags(values.role)),
+        "SUNSPOT_AUTOSCALER_CONFIG": AUTOSCALER_CONFIG if autoscaler else "",
+        "AZURE_CLIENT_ID": values.identity_client_id,
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": TOKEN,
+        "RAY_NODE_TYPE_NAME": values.group,
+        "RAY_NODE_MARKET_TYPE": values.market,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        **ports.environment(values.role),
+    }
+    if autoscaler:
+        env["RAY_enable_autoscaler_v2"] = "1"
+        env["RAY_enable_infeasible_task_early_exit"] = "true"
+    return env
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UsageError(f"{name} {value!r} is unknown: choose {' or '.join(choices)}")
+
+
+@cache
+def _static_files() -> tuple[File, ...]:
+    return tuple(
+        File(
+            path=f"/{path.relative_to(FILES).as_posix()}",
+            # Python would turn line ends into its own.
+            text=path.read_bytes().decode(),
+            # By the name: the mode of a checkout depends on where it was made.
+            mode=0o755 if path.suffix == ".sh" else 0o644,
+        )
+        for path in sorted(FILES.rglob("*"))
+        if path.is_file()
+    )
+
+
+def _env_text(env: dict[str, str]) -> str:
+    return "".join(f"{name}={_quoted(name, value)}\n" for name, value in env.items())
+
+
+def _quoted(name: str, value: str) -> str:
+    """The value in single quotes, between which both systemd and sh take everything as it is."""
+    if "'" in value or not value.isprintable():
+        raise UsageError(
+            f"{name} {value!r} cannot be passed to a node: "
+            "it has a quotation mark ' or a character that does not print"
+        )
+    return f"'{value}'"
+
+
+@cache
+def _written(file: File, compress: bool) -> str:
+    """The file as an item of cloud-init's write_files; kept, since most are in every node's."""
+    entry = {"path": file.path, "permissions": f"{file.mode:04o}", "content": file.text}
+    if compress:
+        packed = _packed(file.text)
+        if len(packed) < len(file.text.encode()):
+            entry |= {"encoding": "gz+b64", "content": packed}
+    return _yaml([entry])
+
+
+def _packed(text: str) -> str:
+    buffer = io.BytesIO()
+    # GzipFile, because gzip.compress writes another header from one Python to the next.
+    with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=buffer, mtime=0) as file:
+        file.write(text.encode())
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _yaml(value: Any) -> str:
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as blocks, so that a person can read them."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)

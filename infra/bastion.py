@@ -1,0 +1,52 @@
+"""A way in without a public address of the head: Azure Bastion."""
+
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_azure_native import network
+
+from infra.network import create_public_address
+from infra.place import PACKAGE, Place
+
+
+@dataclass(frozen=True, kw_only=True)
+class BastionArgs:
+    """Where the Bastion stands; its subnet must have the name that Azure asks for."""
+
+    place: Place
+    subnet_id: pulumi.Input[str]
+
+
+class Bastion(pulumi.ComponentResource):
+    """A Bastion that carries `az network bastion ssh` and its tunnels."""
+
+    host_name: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, args: BastionArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(f"{PACKAGE}:azure:Bastion", name, None, opts)
+        host = _create_host(name, args, parent=self)
+        self.host_name = host.name
+        self.register_outputs({"hostName": self.host_name})
+
+
+def _create_host(name: str, args: BastionArgs, *, parent: pulumi.Resource) -> network.BastionHost:
+    address = create_public_address(f"{name}-ip", args.place, parent=parent)
+    return network.BastionHost(
+        f"{name}-host",
+        resource_group_name=args.place.resource_group,
+        location=args.place.location,
+        # The cheapest that lets a client of one's own through.
+        sku=network.SkuArgs(name=network.BastionHostSkuName.STANDARD),
+        enable_tunneling=True,
+        ip_configurations=[
+            network.BastionHostIPConfigurationArgs(
+                name="ip",
+                subnet=network.SubResourceArgs(id=args.subnet_id),
+                public_ip_address=network.SubResourceArgs(id=address.id),
+            )
+        ],
+        tags=args.place.tags,
+        opts=pulumi.ResourceOptions(parent=parent),
+    )

@@ -1,0 +1,191 @@
+"""The head: one on-demand machine whose private address never changes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_azure_native import compute, network
+
+from infra.machines import ADMIN_USER, IMAGE, diagnostics, linux, security_profile
+from infra.network import create_public_address
+from infra.place import PACKAGE, Place, answered
+from sunspot.azure_plan import Machine
+
+# Azure refuses to change these on a machine that exists, and the provider does not know it.
+REPLACE_ON_CHANGES = [
+    "osProfile.adminUsername",
+    "osProfile.computerName",
+    "osProfile.customData",
+    "osProfile.linuxConfiguration",
+    "storageProfile.imageReference",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadCardArgs:
+    """The head's place in the network; without an `address` it takes what the subnet gives."""
+
+    place: Place
+    subnet_id: pulumi.Input[str]
+    address: str | None
+    rules_id: pulumi.Input[str] | None
+    public_ip: bool
+
+
+class HeadCard(pulumi.ComponentResource):
+    """The head's network card, which outlives the machine behind it.
+
+    So the workers know the head's address before there is a head, and keep it when it is replaced.
+    """
+
+    card_id: pulumi.Output[str]
+    private_address: pulumi.Output[str]
+    public_address: pulumi.Output[str] | None
+
+    def __init__(
+        self, name: str, args: HeadCardArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(f"{PACKAGE}:azure:HeadCard", name, None, opts)
+        public = (
+            create_public_address(f"{name}-ip", args.place, parent=self) if args.public_ip else None
+        )
+        card = _create_card(name, args, public, parent=self)
+        self.card_id = card.id
+        self.private_address = (
+            card.ip_configurations.apply(_first_address)
+            if args.address is None
+            else pulumi.Output.from_input(args.address)
+        )
+        self.public_address = None if public is None else public.ip_address.apply(_public_address)
+        self.register_outputs(
+            {"privateAddress": self.private_address, "publicAddress": self.public_address}
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadArgs:
+    """The head's machine. `grants` are the roles that it needs to boot."""
+
+    place: Place
+    vm_name: str
+    machine: Machine
+    card_id: pulumi.Input[str]
+    identity_id: pulumi.Input[str]
+    ssh_public_key: str
+    user_data: pulumi.Input[str]
+    grants: Sequence[pulumi.Resource]
+
+
+class Head(pulumi.ComponentResource):
+    """The head's machine: on demand, replaced when its user data changes."""
+
+    vm: compute.VirtualMachine
+
+    def __init__(
+        self, name: str, args: HeadArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(f"{PACKAGE}:azure:Head", name, None, opts)
+        self.vm = _create_machine(name, args, parent=self)
+        self.register_outputs({"vmId": self.vm.id})
+
+
+def _create_card(
+    name: str,
+    args: HeadCardArgs,
+    public: network.PublicIPAddress | None,
+    *,
+    parent: pulumi.Resource,
+) -> network.NetworkInterface:
+    methods = network.IPAllocationMethod
+    return network.NetworkInterface(
+        f"{name}-nic",
+        resource_group_name=args.place.resource_group,
+        location=args.place.location,
+        enable_accelerated_networking=True,
+        network_security_group=(
+            None if args.rules_id is None else network.NetworkSecurityGroupArgs(id=args.rules_id)
+        ),
+        ip_configurations=[
+            network.NetworkInterfaceIPConfigurationArgs(
+                name="ip",
+                primary=True,
+                subnet=network.SubnetArgs(id=args.subnet_id),
+                private_ip_allocation_method=(
+                    methods.DYNAMIC if args.address is None else methods.STATIC
+                ),
+                private_ip_address=args.address,
+                public_ip_address=(
+                    None if public is None else network.PublicIPAddressArgs(id=public.id)
+                ),
+            )
+        ],
+        tags=args.place.tags,
+        opts=pulumi.ResourceOptions(parent=parent),
+    )
+
+
+def _create_machine(
+    name: str, args: HeadArgs, *, parent: pulumi.Resource
+) -> compute.VirtualMachine:
+    return compute.VirtualMachine(
+        f"{name}-vm",
+        resource_group_name=args.place.resource_group,
+        location=args.place.location,
+        vm_name=args.vm_name,
+        priority=compute.VirtualMachinePriorityTypes.REGULAR,
+        hardware_profile=compute.HardwareProfileArgs(vm_size=args.machine.size.name),
+        storage_profile=compute.StorageProfileArgs(image_reference=IMAGE, os_disk=_disk(args)),
+        os_profile=compute.OSProfileArgs(
+            computer_name=args.vm_name,
+            admin_username=ADMIN_USER,
+            custom_data=args.user_data,
+            linux_configuration=linux(args.ssh_public_key),
+        ),
+        network_profile=compute.NetworkProfileArgs(
+            network_interfaces=[
+                compute.NetworkInterfaceReferenceArgs(
+                    id=args.card_id,
+                    primary=True,
+                    # The card stays when the machine is replaced.
+                    delete_option=compute.DeleteOptions.DETACH,
+                )
+            ]
+        ),
+        identity=compute.VirtualMachineIdentityArgs(
+            type=compute.ResourceIdentityType.USER_ASSIGNED,
+            user_assigned_identities=[args.identity_id],
+        ),
+        security_profile=security_profile(args.machine),
+        diagnostics_profile=diagnostics(),
+        tags=args.place.tags,
+        opts=pulumi.ResourceOptions(
+            parent=parent,
+            depends_on=args.grants,
+            replace_on_changes=REPLACE_ON_CHANGES,
+            # Two machines cannot share the card, nor the name.
+            delete_before_replace=True,
+        ),
+    )
+
+
+def _disk(args: HeadArgs) -> compute.OSDiskArgs:
+    return compute.OSDiskArgs(
+        create_option=compute.DiskCreateOptionTypes.FROM_IMAGE,
+        caching=compute.CachingTypes.READ_WRITE,
+        disk_size_gb=args.machine.disk_gib,
+        managed_disk=compute.ManagedDiskParametersArgs(
+            storage_account_type=compute.StorageAccountTypes.PREMIUM_LRS
+        ),
+        delete_option=compute.DiskDeleteOptionTypes.DELETE,
+    )
+
+
+def _first_address(
+    configurations: Sequence[network.outputs.NetworkInterfaceIPConfigurationResponse] | None,
+) -> str:
+    first = None if not configurations else configurations[0].private_ip_address
+    return answered(first, "the head's private address")
+
+
+def _public_address(address: str | None) -> str:
+    return answered(address, "the head's public address")

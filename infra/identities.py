@@ -1,0 +1,42 @@
+"""Two identities: the head's and the workers'."""
+
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_azure_native import managedidentity
+
+from infra.place import PACKAGE, Place
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdentitiesArgs:
+    """Where the identities are made."""
+
+    place: Place
+
+
+class Identities(pulumi.ComponentResource):
+    """What the machines are to Azure. Both start without any right."""
+
+    head: managedidentity.UserAssignedIdentity
+    workers: managedidentity.UserAssignedIdentity
+
+    def __init__(
+        self, name: str, args: IdentitiesArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(f"{PACKAGE}:azure:Identities", name, None, opts)
+        self.head = _create_identity(f"{name}-head", args.place, parent=self)
+        self.workers = _create_identity(f"{name}-workers", args.place, parent=self)
+        self.register_outputs({"headId": self.head.id, "workersId": self.workers.id})
+
+
+def _create_identity(
+    name: str, place: Place, *, parent: pulumi.Resource
+) -> managedidentity.UserAssignedIdentity:
+    return managedidentity.UserAssignedIdentity(
+        name,
+        resource_group_name=place.resource_group,
+        location=place.location,
+        tags=place.tags,
+        opts=pulumi.ResourceOptions(parent=parent),
+    )

@@ -1,0 +1,34 @@
+"""Where the resources of a stack go, and what all of them carry."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+import pulumi
+
+# The first part of every component's type; a type stays as it is for ever, URNs hold it.
+PACKAGE = "sunspot"
+
+NOT_YET = "not-known-yet"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The resource group, the region and the tags of everything in it."""
+
+    resource_group: pulumi.Output[str]
+    location: str
+    tags: Mapping[str, str]
+
+    def of_group(self, group: str) -> Self:
+        """This place with the tag of one group of nodes."""
+        return replace(self, tags={**self.tags, "group": group})
+
+
+def answered(text: str | None, what: str) -> str:
+    """What Azure answered. A preview, where it may not have answered yet, gets a stand-in."""
+    if text is not None:
+        return text
+    if pulumi.runtime.is_dry_run():
+        return NOT_YET
+    raise ValueError(f"Azure did not tell {what}")

@@ -1,0 +1,93 @@
+"""The Pulumi program, as a function: a stack in, its outputs out."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pulumi
+from pulumi.runtime import config as engine_config
+
+from infra.cluster import AzureRayCluster, AzureRayClusterArgs
+from infra.machines import ADMIN_USER
+from sunspot import cost, ports
+from sunspot.azure_plan import AzurePlan, plan
+from sunspot.stack import Stack, project_directory
+
+LOOPBACK = "127.0.0.1"
+DASHBOARD = ports.get("dashboard").number
+
+Outputs = Mapping[str, pulumi.Input[Any]]
+
+
+def configured_stack() -> Stack:
+    """The stack that Pulumi's engine was started with.
+
+    Raises UsageError with everything that is wrong with its settings.
+    """
+    # The environment holds the settings of a program that `pulumi` starts, the other one those of
+    # a program that runs inside the Automation API.
+    settings = {**engine_config.get_config_env(), **engine_config.CONFIG.get()}
+    return Stack.parse(settings, name=pulumi.get_stack())
+
+
+def build(stack: Stack, folder: Path | None = None) -> Outputs:
+    """Makes everything that the stack describes, and returns what a user needs of it.
+
+    Relative paths of the stack start in `folder`, by default the project's. Raises UsageError,
+    with every problem, before the first resource.
+    """
+    checked = plan(stack, project_directory() if folder is None else folder)
+    if not _has_way_in(checked):
+        pulumi.log.warn(
+            "Nobody outside the cluster's network can reach its head. Give sunspot:access "
+            "ssh_cidrs (and public_ip: true, unless you come in by a VPN), or bastion: true."
+        )
+    cluster = AzureRayCluster(checked.cluster_name, AzureRayClusterArgs(plan=checked))
+    return _outputs(cluster, checked)
+
+
+def _has_way_in(checked: AzurePlan) -> bool:
+    # Whoever brings a network along has ways of their own.
+    return bool(checked.access.ssh_cidrs) or checked.access.bastion or checked.addresses is None
+
+
+def _outputs(cluster: AzureRayCluster, checked: AzurePlan) -> Outputs:
+    card = cluster.card
+    address = card.private_address if card.public_address is None else card.public_address
+    forward = f"-N -L {DASHBOARD}:{LOOPBACK}:{DASHBOARD}"
+    url = f"http://{LOOPBACK}:{DASHBOARD}"
+    return {
+        "head_address": address,
+        "head_private_ip": card.private_address,
+        # Through the tunnel, as nothing but SSH gets in.
+        "job_address": url,
+        "dashboard_url": url,
+        "ssh_command": _ssh(cluster, checked, address, ""),
+        "tunnel_command": _ssh(cluster, checked, address, forward),
+        "token_secret": cluster.token.secret_uri,
+        "storage_url": cluster.results.url,
+        "resource_group": cluster.resource_group.name,
+        "estimated_cost_per_hour": cost.estimate(checked.cluster).as_dict(),
+    }
+
+
+def _ssh(
+    cluster: AzureRayCluster, checked: AzurePlan, address: pulumi.Output[str], options: str
+) -> pulumi.Output[str]:
+    if cluster.bastion is None:
+        head = " ".join(part for part in ("ssh", options, f"{ADMIN_USER}@") if part)
+        return pulumi.Output.concat(head, address)
+    command = pulumi.Output.concat(
+        "az network bastion ssh --name ",
+        cluster.bastion.host_name,
+        " --resource-group ",
+        cluster.resource_group.name,
+        " --target-resource-id ",
+        cluster.head.vm.id,
+        f" --auth-type ssh-key --username {ADMIN_USER} --ssh-key {_private_key(checked)}",
+    )
+    return pulumi.Output.concat(command, f" -- {options}") if options else command
+
+
+def _private_key(checked: AzurePlan) -> str:
+    return checked.access.ssh_public_key_file.removesuffix(".pub")

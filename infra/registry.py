@@ -1,0 +1,113 @@
+"""An image of the user's own: built where Pulumi runs, kept in the stack's registry."""
+
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_azure_native import authorization, containerregistry
+
+from infra.identities import Identities
+from infra.place import PACKAGE, Place, answered
+from infra.roles import ACR_PULL, assign
+from sunspot.azure_plan import ImageBuild
+
+# A registry's name is unique in the world, has letters and digits alone, and gets 8 random ones.
+REGISTRY_NAME = "sunspot"
+REPOSITORY = "sunspot/ray"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegistryArgs:
+    """What is built, and who may pull it."""
+
+    place: Place
+    identities: Identities
+    build: ImageBuild
+
+
+class Registry(pulumi.ComponentResource):
+    """A registry with one image, that the nodes may pull. `image` names it by its digest."""
+
+    login_server: pulumi.Output[str]
+    image: pulumi.Output[str]
+    head_role: authorization.RoleAssignment
+    workers_role: authorization.RoleAssignment
+
+    def __init__(
+        self, name: str, args: RegistryArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(f"{PACKAGE}:azure:Registry", name, None, opts)
+        registry = _create_registry(args.place, parent=self)
+        self.login_server = registry.login_server
+        self.image = _build_image(name, registry, args, parent=self)
+        self.head_role = assign(
+            f"{name}-head-pulls",
+            principal_id=args.identities.head.principal_id,
+            role=ACR_PULL,
+            scope=registry.id,
+            parent=self,
+        )
+        self.workers_role = assign(
+            f"{name}-workers-pull",
+            principal_id=args.identities.workers.principal_id,
+            role=ACR_PULL,
+            scope=registry.id,
+            parent=self,
+        )
+        self.register_outputs({"loginServer": self.login_server, "image": self.image})
+
+
+def _create_registry(place: Place, *, parent: pulumi.Resource) -> containerregistry.Registry:
+    return containerregistry.Registry(
+        REGISTRY_NAME,
+        resource_group_name=place.resource_group,
+        location=place.location,
+        sku=containerregistry.SkuArgs(name=containerregistry.SkuName.BASIC),
+        # For the push alone: Docker logs in by name and password, and whoever runs Pulumi may read
+        # these. The nodes pull by their identities.
+        admin_user_enabled=True,
+        tags=place.tags,
+        opts=pulumi.ResourceOptions(parent=parent),
+    )
+
+
+def _build_image(
+    name: str,
+    registry: containerregistry.Registry,
+    args: RegistryArgs,
+    *,
+    parent: pulumi.Resource,
+) -> pulumi.Output[str]:
+    # Only whoever asks for a build needs this provider, and Docker.
+    import pulumi_docker_build as docker_build
+
+    credentials = containerregistry.list_registry_credentials_output(
+        resource_group_name=args.place.resource_group, registry_name=registry.name
+    )
+    image = docker_build.Image(
+        f"{name}-image",
+        context=docker_build.BuildContextArgs(location=str(args.build.context)),
+        dockerfile=docker_build.DockerfileArgs(location=str(args.build.dockerfile)),
+        platforms=[docker_build.Platform.LINUX_AMD64],
+        push=True,
+        # A preview must not need Docker.
+        build_on_preview=False,
+        registries=[
+            docker_build.RegistryArgs(
+                address=registry.login_server,
+                username=credentials.apply(_user),
+                password=pulumi.Output.secret(credentials.apply(_password)),
+            )
+        ],
+        tags=[pulumi.Output.concat(registry.login_server, "/", REPOSITORY, ":latest")],
+        opts=pulumi.ResourceOptions(parent=parent),
+    )
+    return pulumi.Output.concat(registry.login_server, "/", REPOSITORY, "@", image.digest)
+
+
+def _user(credentials: containerregistry.ListRegistryCredentialsResult) -> str:
+    return answered(credentials.username, "who may push to the registry")
+
+
+def _password(credentials: containerregistry.ListRegistryCredentialsResult) -> str:
+    found = [] if credentials.passwords is None else credentials.passwords
+    return answered(found[0].value if found else None, "the password of the registry")

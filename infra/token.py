@@ -1,0 +1,114 @@
+"""Ray's token, in a vault of the stack's own."""
+
+import secrets
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_azure_native import authorization, keyvault
+
+from infra.identities import Identities
+from infra.place import PACKAGE, Place, answered
+from infra.roles import KEY_VAULT_SECRETS_USER, assign
+
+SECRET_NAME = "ray-token"  # noqa: S105 - its name, not the token
+TOKEN_BYTES = 32
+# Azure's least. Purge protection stays off: it cannot be undone, and would keep the name for ever.
+SOFT_DELETE_DAYS = 7
+# A vault's name is unique in the world, has at most 24 characters, and gets 8 random ones.
+VAULT_NAME = "sunspot"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenVaultArgs:
+    """Where the vault is made, and who may read the token."""
+
+    place: Place
+    identities: Identities
+
+
+class TokenVault(pulumi.ComponentResource):
+    """A vault with one secret, that the nodes may read and nobody else was given.
+
+    `secret_uri` names the secret without a version. The token is in no output.
+    """
+
+    vault_uri: pulumi.Output[str]
+    secret_name: str
+    secret_uri: pulumi.Output[str]
+    head_role: authorization.RoleAssignment
+    workers_role: authorization.RoleAssignment
+
+    def __init__(
+        self, name: str, args: TokenVaultArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(f"{PACKAGE}:azure:TokenVault", name, None, opts)
+        vault = _create_vault(args.place, args.identities, parent=self)
+        secret = _create_token(name, vault, args.place, parent=self)
+        self.vault_uri = vault.properties.apply(_uri)
+        self.secret_name = SECRET_NAME
+        self.secret_uri = pulumi.Output.concat(self.vault_uri, "secrets/", SECRET_NAME)
+        self.head_role = assign(
+            f"{name}-head-reads",
+            principal_id=args.identities.head.principal_id,
+            role=KEY_VAULT_SECRETS_USER,
+            scope=secret.id,
+            parent=self,
+        )
+        self.workers_role = assign(
+            f"{name}-workers-read",
+            principal_id=args.identities.workers.principal_id,
+            role=KEY_VAULT_SECRETS_USER,
+            scope=secret.id,
+            parent=self,
+        )
+        self.register_outputs({"secretUri": self.secret_uri})
+
+
+def _create_vault(
+    place: Place, identities: Identities, *, parent: pulumi.Resource
+) -> keyvault.Vault:
+    return keyvault.Vault(
+        VAULT_NAME,
+        resource_group_name=place.resource_group,
+        location=place.location,
+        properties=keyvault.VaultPropertiesArgs(
+            sku=keyvault.SkuArgs(family=keyvault.SkuFamily.A, name=keyvault.SkuName.STANDARD),
+            tenant_id=identities.head.tenant_id,
+            enable_rbac_authorization=True,
+            soft_delete_retention_in_days=SOFT_DELETE_DAYS,
+        ),
+        tags=place.tags,
+        opts=pulumi.ResourceOptions(parent=parent),
+    )
+
+
+def _create_token(
+    name: str, vault: keyvault.Vault, place: Place, *, parent: pulumi.Resource
+) -> keyvault.Secret:
+    # Each run of the program draws a token, and Pulumi keeps the first: the value is ignored after
+    # the creation, so it never changes, and lies in the state as a secret, encrypted. The other
+    # ways were weighed: pulumi-random is one more provider for one number; a dynamic provider
+    # puts its pickled code beside the token; a head that makes the token at its first boot needs
+    # the right to write secrets, and the workers wait for it.
+    return keyvault.Secret(
+        f"{name}-secret",
+        resource_group_name=place.resource_group,
+        vault_name=vault.name,
+        secret_name=SECRET_NAME,
+        properties=keyvault.SecretPropertiesArgs(
+            value=pulumi.Output.secret(secrets.token_hex(TOKEN_BYTES))
+        ),
+        tags=place.tags,
+        opts=pulumi.ResourceOptions(
+            parent=parent,
+            ignore_changes=["properties.value"],
+            # Azure deletes secrets by the vault's data plane alone, where an owner of the
+            # subscription has no rights by default. This one goes with its vault.
+            deleted_with=vault,
+        ),
+    )
+
+
+def _uri(properties: keyvault.outputs.VaultPropertiesResponse) -> str:
+    uri = answered(properties.vault_uri, "the vault's address")
+    return uri if uri.endswith("/") else f"{uri}/"

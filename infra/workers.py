@@ -1,0 +1,186 @@
+"""A pool of workers: one Flexible scale set, of one group and one market."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_azure_native import compute
+
+from infra.machines import ADMIN_USER, IMAGE, diagnostics, linux, security_profile
+from infra.place import PACKAGE, Place
+from sunspot.azure_plan import Machine, Pool
+
+# Pay up to the on-demand price, and never be evicted for the price alone.
+NO_PRICE_LIMIT = -1
+# How long Azure tries to bring an evicted machine of a fixed group back.
+RESTORE_TIMEOUT = "PT1H"
+# The shortest notice that Azure gives before it deletes an on-demand machine of a scale set.
+TERMINATE_NOTICE = "PT5M"
+
+# Azure refuses to change the first five. The others it takes for new machines alone, which would
+# leave workers of two kinds in one group.
+REPLACE_ON_CHANGES = [
+    "orchestrationMode",
+    "platformFaultDomainCount",
+    "singlePlacementGroup",
+    "virtualMachineProfile.priority",
+    "virtualMachineProfile.evictionPolicy",
+    "sku.name",
+    "virtualMachineProfile.osProfile.adminUsername",
+    "virtualMachineProfile.osProfile.customData",
+    "virtualMachineProfile.osProfile.linuxConfiguration",
+    "virtualMachineProfile.storageProfile.imageReference",
+    "virtualMachineProfile.storageProfile.osDisk.diffDiskSettings",
+    "virtualMachineProfile.storageProfile.osDisk.diskSizeGB",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerPoolArgs:
+    """The pool, and where its machines live. `grants` are the roles that they need to boot."""
+
+    place: Place
+    pool: Pool
+    subnet_id: pulumi.Input[str]
+    rules_id: pulumi.Input[str] | None
+    identity_id: pulumi.Input[str]
+    ssh_public_key: str
+    user_data: pulumi.Input[str]
+    grants: Sequence[pulumi.Resource]
+
+
+class WorkerPool(pulumi.ComponentResource):
+    """A scale set without any way in from outside.
+
+    Pulumi sets the capacity of a fixed pool. An elastic one starts at its minimum and is Ray's
+    autoscaler's from then on.
+    """
+
+    scale_set: compute.VirtualMachineScaleSet
+
+    def __init__(
+        self, name: str, args: WorkerPoolArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(f"{PACKAGE}:azure:WorkerPool", name, None, opts)
+        self.scale_set = _create_scale_set(name, args, parent=self)
+        self.register_outputs({"scaleSetId": self.scale_set.id})
+
+
+def _create_scale_set(
+    name: str, args: WorkerPoolArgs, *, parent: pulumi.Resource
+) -> compute.VirtualMachineScaleSet:
+    pool = args.pool
+    return compute.VirtualMachineScaleSet(
+        f"{name}-vmss",
+        resource_group_name=args.place.resource_group,
+        location=args.place.location,
+        vm_scale_set_name=pool.scale_set,
+        orchestration_mode=compute.OrchestrationMode.FLEXIBLE,
+        # The widest spreading, and the only one that GPU sizes have in numbers.
+        platform_fault_domain_count=1,
+        single_placement_group=False,
+        sku=compute.SkuArgs(name=pool.machine.size.name, tier="Standard", capacity=pool.minimum),
+        identity=compute.VirtualMachineScaleSetIdentityArgs(
+            type=compute.ResourceIdentityType.USER_ASSIGNED,
+            user_assigned_identities=[args.identity_id],
+        ),
+        spot_restore_policy=_restore_policy(pool),
+        virtual_machine_profile=_profile(args),
+        tags=args.place.tags,
+        opts=pulumi.ResourceOptions(
+            parent=parent,
+            depends_on=args.grants,
+            ignore_changes=["sku.capacity"] if pool.elastic else [],
+            replace_on_changes=REPLACE_ON_CHANGES,
+            # The name is fixed, as the head is told it.
+            delete_before_replace=True,
+        ),
+    )
+
+
+def _profile(args: WorkerPoolArgs) -> compute.VirtualMachineScaleSetVMProfileArgs:
+    pool = args.pool
+    is_spot = pool.market == "spot"
+    priorities = compute.VirtualMachinePriorityTypes
+    return compute.VirtualMachineScaleSetVMProfileArgs(
+        priority=priorities.SPOT if is_spot else priorities.REGULAR,
+        eviction_policy=compute.VirtualMachineEvictionPolicyTypes.DELETE if is_spot else None,
+        billing_profile=compute.BillingProfileArgs(max_price=NO_PRICE_LIMIT) if is_spot else None,
+        # Azure takes no such notice for spot machines; those get their eviction notice.
+        scheduled_events_profile=None if is_spot else _terminate_notice(),
+        os_profile=compute.VirtualMachineScaleSetOSProfileArgs(
+            computer_name_prefix=f"{pool.node_type}-",
+            admin_username=ADMIN_USER,
+            custom_data=args.user_data,
+            linux_configuration=linux(args.ssh_public_key),
+        ),
+        storage_profile=compute.VirtualMachineScaleSetStorageProfileArgs(
+            image_reference=IMAGE, os_disk=_disk(pool.machine)
+        ),
+        network_profile=_network_profile(args),
+        security_profile=security_profile(pool.machine),
+        diagnostics_profile=diagnostics(),
+    )
+
+
+def _restore_policy(pool: Pool) -> compute.SpotRestorePolicyArgs | None:
+    # The size of a set has one owner: with an autoscaler, that brings back what it needs.
+    if pool.elastic or pool.market != "spot":
+        return None
+    return compute.SpotRestorePolicyArgs(enabled=True, restore_timeout=RESTORE_TIMEOUT)
+
+
+def _terminate_notice() -> compute.ScheduledEventsProfileArgs:
+    return compute.ScheduledEventsProfileArgs(
+        terminate_notification_profile=compute.TerminateNotificationProfileArgs(
+            enable=True, not_before_timeout=TERMINATE_NOTICE
+        )
+    )
+
+
+def _disk(machine: Machine) -> compute.VirtualMachineScaleSetOSDiskArgs:
+    if machine.ephemeral_disk:
+        return compute.VirtualMachineScaleSetOSDiskArgs(
+            create_option=compute.DiskCreateOptionTypes.FROM_IMAGE,
+            # Azure asks for this caching with ephemeral disks.
+            caching=compute.CachingTypes.READ_ONLY,
+            diff_disk_settings=compute.DiffDiskSettingsArgs(
+                option=compute.DiffDiskOptions.LOCAL,
+                placement=compute.DiffDiskPlacement.RESOURCE_DISK,
+            ),
+            delete_option=compute.DiskDeleteOptionTypes.DELETE,
+        )
+    return compute.VirtualMachineScaleSetOSDiskArgs(
+        create_option=compute.DiskCreateOptionTypes.FROM_IMAGE,
+        caching=compute.CachingTypes.READ_WRITE,
+        disk_size_gb=machine.disk_gib,
+        managed_disk=compute.VirtualMachineScaleSetManagedDiskParametersArgs(
+            storage_account_type=compute.StorageAccountTypes.PREMIUM_LRS
+        ),
+        delete_option=compute.DiskDeleteOptionTypes.DELETE,
+    )
+
+
+def _network_profile(args: WorkerPoolArgs) -> compute.VirtualMachineScaleSetNetworkProfileArgs:
+    return compute.VirtualMachineScaleSetNetworkProfileArgs(
+        # Flexible sets must say which API makes their cards.
+        network_api_version=compute.NetworkApiVersion.NETWORK_API_VERSION_2022_11_01,
+        network_interface_configurations=[
+            compute.VirtualMachineScaleSetNetworkConfigurationArgs(
+                name="nic",
+                primary=True,
+                enable_accelerated_networking=True,
+                delete_option=compute.DeleteOptions.DELETE,
+                network_security_group=(
+                    None if args.rules_id is None else compute.SubResourceArgs(id=args.rules_id)
+                ),
+                ip_configurations=[
+                    compute.VirtualMachineScaleSetIPConfigurationArgs(
+                        name="ip",
+                        primary=True,
+                        subnet=compute.ApiEntityReferenceArgs(id=args.subnet_id),
+                    )
+                ],
+            )
+        ],
+    )

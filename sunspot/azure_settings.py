@@ -1,0 +1,256 @@
+"""What a stack file says about Azure beside the cluster: access, network, image, storage.
+
+Frozen models, each reached from `Stack` by its own key of the stack file.
+"""
+
+import base64
+import binascii
+import ipaddress
+import re
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from sunspot.errors import UsageError
+from sunspot.spec import Config, Count, Text
+
+DEFAULT_ADDRESS_SPACE = "10.60.0.0/16"
+DEFAULT_KEY_FILE = "~/.ssh/id_ed25519.pub"
+DEFAULT_DOCKERFILE = "Dockerfile"
+DEFAULT_RETENTION_DAYS = 30
+UNASSIGNED = "unassigned"
+
+# A /16 is the largest block that one organisation commonly holds; anything wider is "the internet".
+MIN_SSH_PREFIX = 16
+# Inside these nobody from the internet can be, so a whole one may be listed (a VPN's addresses).
+PRIVATE_NETWORKS = tuple(
+    ipaddress.IPv4Network(block) for block in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
+)
+_EVERYWHERE = frozenset({"*", "internet", "any", "0.0.0.0/0", "::/0"})
+
+# The kinds of keys that Azure takes for Linux machines.
+SSH_KEY_KINDS = ("ssh-ed25519", "ssh-rsa")
+
+_LOCATION = re.compile(r"[a-z]{2,}[a-z0-9]*")
+_SUBNET_ID = re.compile(
+    r"/subscriptions/[^/\s]+/resourceGroups/[^/\s]+/providers/Microsoft\.Network"
+    r"/virtualNetworks/[^/\s]+/subnets/[^/\s]+",
+    re.IGNORECASE,
+)
+
+# Azure's limits of tags, less those that Sunspot sets itself.
+MAX_TAGS = 40
+MAX_TAG_NAME = 128  # storage accounts allow no more; elsewhere it is 512
+MAX_TAG_VALUE = 256
+OWN_TAGS = frozenset({"project", "stack", "group", "owner"})
+_TAG_NAME_FORBIDDEN = frozenset("<>%&\\?/")
+
+
+def _location(name: str) -> str:
+    if not _LOCATION.fullmatch(name):
+        short = re.sub(r"[^a-z0-9]", "", name.lower())
+        hint = f", such as {short}" if _LOCATION.fullmatch(short) and short != name else ""
+        raise UsageError(
+            f"{name!r} is no Azure region: write its short name, lower case without spaces{hint} "
+            "(`az account list-locations -o table` lists them)"
+        )
+    return name
+
+
+def _ssh_cidr(text: str) -> str:
+    if text.strip().lower() in _EVERYWHERE:
+        raise UsageError(f"{text!r} is the whole internet: list the addresses you connect from")
+    try:
+        block = ipaddress.ip_network(text)
+    except ValueError as error:
+        raise UsageError(f"{text!r} is no address block such as 203.0.113.7/32: {error}") from None
+    if isinstance(block, ipaddress.IPv6Network):
+        raise UsageError(
+            f"{text!r} is IPv6, the head has an IPv4 address alone: give an IPv4 block"
+        )
+    private = any(block.subnet_of(network) for network in PRIVATE_NETWORKS)
+    if block.prefixlen < MIN_SSH_PREFIX and not private:
+        raise UsageError(
+            f"{text!r} holds {block.num_addresses} addresses, at most a /{MIN_SSH_PREFIX} is "
+            "allowed: list the addresses you connect from"
+        )
+    return str(block)
+
+
+def _address_space(text: str) -> str:
+    try:
+        block = ipaddress.IPv4Network(text)
+    except ValueError as error:
+        raise UsageError(f"{text!r} is no IPv4 block such as 10.60.0.0/16: {error}") from None
+    if not any(block.subnet_of(network) for network in PRIVATE_NETWORKS):
+        shown = ", ".join(str(network) for network in PRIVATE_NETWORKS)
+        raise UsageError(f"{text!r} is not private: choose a block within {shown}")
+    return str(block)
+
+
+def _subnet_id(text: str) -> str:
+    if not _SUBNET_ID.fullmatch(text):
+        raise UsageError(
+            f"{text!r} is no subnet id: it looks like /subscriptions/ID/resourceGroups/GROUP/"
+            "providers/Microsoft.Network/virtualNetworks/NETWORK/subnets/SUBNET"
+        )
+    return text
+
+
+def checked_ssh_public_key(text: str) -> str:
+    """The key itself, checked: one line `kind base64 comment` of a kind that Azure takes.
+
+    Raises UsageError without repeating the text: someone may have given the private half.
+    """
+    key = text.strip()
+    if "PRIVATE KEY" in key:
+        raise UsageError("this is a private key: give the public one, the file that ends in .pub")
+    kind, _, rest = key.partition(" ")
+    if kind not in SSH_KEY_KINDS or "\n" in key:
+        raise UsageError(f"is no public SSH key: one line that starts with {_or(SSH_KEY_KINDS)}")
+    try:
+        body = base64.b64decode(rest.split(" ")[0], validate=True)
+    except binascii.Error:
+        body = b""
+    # The body names its kind again, after four bytes of length.
+    if body[4 : 4 + len(kind)] != kind.encode():
+        raise UsageError("is no public SSH key: its second word is damaged, copy the file anew")
+    return key
+
+
+def _tags(tags: dict[str, str]) -> dict[str, str]:
+    if len(tags) > MAX_TAGS:
+        raise UsageError(f"{len(tags)} tags are too many: at most {MAX_TAGS}")
+    for name, value in tags.items():
+        if name.lower() in OWN_TAGS:
+            raise UsageError(f"{name!r} is set by Sunspot: choose another name")
+        if not 0 < len(name) <= MAX_TAG_NAME or _TAG_NAME_FORBIDDEN & set(name):
+            raise UsageError(
+                f"{name!r} is no tag name: 1 to {MAX_TAG_NAME} characters, none of < > % & \\ ? /"
+            )
+        if len(value) > MAX_TAG_VALUE:
+            raise UsageError(f"{name!r} has {len(value)} characters, at most {MAX_TAG_VALUE} fit")
+    return tags
+
+
+def _owner(name: str) -> str:
+    if not 0 < len(name) <= MAX_TAG_VALUE:
+        raise UsageError(f"has {len(name)} characters: give 1 to {MAX_TAG_VALUE}")
+    return name
+
+
+def _or(words: tuple[str, ...]) -> str:
+    return " or ".join(words)
+
+
+Location = Annotated[Text, AfterValidator(_location)]
+Tags = Annotated[dict[Text, Text], AfterValidator(_tags)]
+Owner = Annotated[Text, AfterValidator(_owner)]
+
+
+class Access(Config, frozen=True):
+    """Who may reach the head, and how. By default nobody from outside its network."""
+
+    public_ip: bool = Field(
+        default=False, strict=True, description="whether the head gets a public address"
+    )
+    ssh_cidrs: tuple[Annotated[Text, AfterValidator(_ssh_cidr)], ...] = Field(
+        default=(),
+        description="address blocks that may connect by SSH; the whole internet is refused",
+        examples=[["203.0.113.7/32"]],
+    )
+    bastion: bool = Field(
+        default=False,
+        strict=True,
+        description="whether to make an Azure Bastion (about 0.29 USD an hour) to come in by",
+    )
+    ssh_public_key: Annotated[Text, AfterValidator(checked_ssh_public_key)] | None = Field(
+        default=None, description="public SSH key of whoever may log in, as text"
+    )
+    ssh_public_key_file: Text = Field(
+        default=DEFAULT_KEY_FILE,
+        description="file of that key, where ssh_public_key is not given; ~ and paths from the "
+        "project's folder work",
+    )
+
+    @model_validator(mode="after")
+    def _check_reachable(self) -> Self:
+        if self.public_ip and not self.ssh_cidrs:
+            raise UsageError(
+                "public_ip without ssh_cidrs lets nobody in: list the addresses you connect from"
+            )
+        return self
+
+
+class SubnetIds(Config, frozen=True):
+    """Subnets that exist, for the head and for the workers. They may be one and the same."""
+
+    head: Annotated[Text, AfterValidator(_subnet_id)] = Field(
+        description="ARM id of the head's subnet"
+    )
+    workers: Annotated[Text, AfterValidator(_subnet_id)] = Field(
+        description="ARM id of the workers' subnet"
+    )
+
+    @model_validator(mode="after")
+    def _check_one_network(self) -> Self:
+        networks = {i.lower().partition("/subnets/")[0] for i in (self.head, self.workers)}
+        if len(networks) > 1:
+            raise UsageError("head and workers are in different networks: take subnets of one")
+        return self
+
+
+class Network(Config, frozen=True):
+    """The cluster's own network, or subnets of yours (which bring their own way out)."""
+
+    address_space: Annotated[Text, AfterValidator(_address_space)] = Field(
+        default=DEFAULT_ADDRESS_SPACE, description="address block of the network that is made"
+    )
+    subnet_ids: SubnetIds | None = Field(
+        default=None, description="subnets of a network of yours, in place of an own one"
+    )
+
+
+class Image(Config, frozen=True):
+    """The container image of every node: a reference, or a folder to build one from.
+
+    With neither, Ray's own image of the cluster's version.
+    """
+
+    reference: Text | None = Field(
+        default=None, description="image to pull, as it is", examples=["rayproject/ray:2.60.0"]
+    )
+    context: Text | None = Field(
+        default=None, description="folder to build an image from (needs Docker where Pulumi runs)"
+    )
+    dockerfile: Text = Field(
+        default=DEFAULT_DOCKERFILE,
+        description="Dockerfile of that build, from the context on",
+    )
+
+    @model_validator(mode="after")
+    def _check_one_way(self) -> Self:
+        if self.reference is not None and self.context is not None:
+            raise UsageError("reference and context are both given: keep one")
+        if self.reference is not None and not re.fullmatch(r"[^\s@:][^\s]*", self.reference):
+            raise UsageError(f"{self.reference!r} is no image reference: write it without spaces")
+        if self.context is None and self.dockerfile != DEFAULT_DOCKERFILE:
+            raise UsageError("dockerfile without context builds nothing: give the context's folder")
+        return self
+
+
+class Storage(Config, frozen=True):
+    """The container for checkpoints and results."""
+
+    retention_days: Count = Field(
+        default=DEFAULT_RETENTION_DAYS,
+        ge=1,
+        le=36500,
+        description="days after which an unchanged blob is deleted",
+    )
+    protect: bool = Field(
+        default=True,
+        strict=True,
+        description="whether Pulumi refuses to delete the storage; say false and update before "
+        "`pulumi destroy` to have it deleted too",
+    )

@@ -1,0 +1,53 @@
+"""Values of nodes as the infrastructure would give them."""
+
+from dataclasses import replace
+
+from cloud_init import NodeValues
+
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+
+T4_WORKER = NodeValues(
+    role="worker",
+    group="t4",
+    market="spot",
+    cluster="sunspot-hybrid",
+    image=f"sunspothybrid.azurecr.io/ray@{DIGEST}",
+    registry="sunspothybrid.azurecr.io",
+    head_address="10.20.0.4",
+    vault_url="https://sunspot-hybrid.vault.azure.net/",
+    token_secret="ray-token",
+    identity_client_id="11111111-2222-3333-4444-555555555555",
+    cpus=4,
+    gpus=1,
+    memory_gb=28,
+    accelerator="T4",
+    driver="nvidia",
+    storage_url="https://sunspothybrid.blob.core.windows.net/cluster",
+    subscription_id="66666666-7777-8888-9999-000000000000",
+    resource_group="sunspot-hybrid",
+    scale_set="hybrid-t4",
+    autoscaler_config=None,
+)
+CPU_WORKER = replace(
+    T4_WORKER, group="cpu", gpus=0, driver="none", accelerator=None, memory_gb=16, scale_set="cpu"
+)
+MI300X_WORKER = replace(T4_WORKER, group="mi", gpus=8, driver="rocm", accelerator="MI300X")
+HEAD = replace(
+    CPU_WORKER,
+    role="head",
+    group="head",
+    market="on-demand",
+    image="rayproject/ray:2.60.0",
+    registry=None,
+    scale_set=None,
+)
+AUTOSCALED_HEAD = replace(
+    HEAD, autoscaler_config="cluster_name: sunspot-hybrid\nmax_workers: 4\nfile_mounts: {}\n"
+)
+ALL = {
+    "head": HEAD,
+    "autoscaled-head": AUTOSCALED_HEAD,
+    "cpu-worker": CPU_WORKER,
+    "t4-worker": T4_WORKER,
+    "mi300x-worker": MI300X_WORKER,
+}

@@ -1,0 +1,264 @@
+"""The user data: what it holds, what it must never hold, how large it may be."""
+
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import node_values
+import pytest
+import vm
+import yaml
+
+from cloud_init import MAX_USER_DATA_BYTES, NodeValues, render
+from cloud_init.render import FILES, environment
+from sunspot import ports
+
+EVERY_NODE = pytest.mark.parametrize("values", node_values.ALL.values(), ids=list(node_values.ALL))
+NODE_ENV = "/etc/sunspot/node.env"
+
+
+def node_env(values: NodeValues) -> str:
+    return vm.landed(render(values))[NODE_ENV][0].decode()
+
+
+@EVERY_NODE
+@pytest.mark.parametrize("compress", [True, False])
+def test_files_land_exactly_as_they_are(values: NodeValues, compress: bool) -> None:
+    landed = vm.landed(render(values, compress=compress))
+    sources = {f"/{p.relative_to(FILES)}": p for p in FILES.rglob("*") if p.is_file()}
+    assert sources.keys() <= landed.keys()
+    for path, source in sources.items():
+        assert landed[path] == (source.read_bytes(), 0o755 if path.endswith(".sh") else 0o644), path
+    assert landed.keys() - sources.keys() == (
+        {NODE_ENV, "/etc/sunspot/autoscaler.yaml"} if values.autoscaler_config else {NODE_ENV}
+    )
+
+
+@EVERY_NODE
+def test_same_values_same_bytes_in_another_process(values: NodeValues) -> None:
+    code = (
+        "import sys, node_values\nfrom cloud_init import render\n"
+        "sys.stdout.buffer.write(render(node_values.ALL[sys.argv[1]]))"
+    )
+    here = Path(__file__).parent
+    name = next(name for name, known in node_values.ALL.items() if known is values)
+    other = subprocess.run(
+        [sys.executable, "-c", code, name],
+        env={"PYTHONPATH": f"{here}:{here.parents[1]}", "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo"},
+        cwd=here,
+        capture_output=True,
+        check=True,
+    )
+    assert other.stdout == render(values)
+
+
+def test_a_gzip_header_has_neither_time_nor_system() -> None:
+    for entry in yaml.safe_load(render(node_values.HEAD))["write_files"]:
+        if entry.get("encoding") == "gz+b64":
+            # Magic, deflate, no flags, time 0, best compression, unknown system.
+            assert entry["content"].startswith("H4sIAAAAAAAC/")
+
+
+@EVERY_NODE
+@pytest.mark.parametrize("compress", [True, False])
+def test_cloud_init_accepts_it(values: NodeValues, compress: bool, tmp_path: Path) -> None:
+    schema(render(values, compress=compress), tmp_path)
+
+
+def test_cloud_init_would_refuse_a_mistake(tmp_path: Path) -> None:
+    wrong = render(node_values.HEAD).replace(b"  permissions: '0755'", b"  permission: '0755'")
+    with pytest.raises(AssertionError, match="permission"):
+        schema(wrong, tmp_path)
+
+
+def schema(user_data: bytes, folder: Path) -> None:
+    command = shutil.which("cloud-init")
+    if command is None:
+        pytest.skip("cloud-init is not installed")
+    path = folder / "user-data.yaml"
+    path.write_bytes(user_data)
+    checked = subprocess.run(
+        [command, "schema", "--config-file", str(path)], capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "Valid" in checked.stdout
+
+
+@EVERY_NODE
+def test_it_is_small(values: NodeValues) -> None:
+    packed, plain = render(values), render(values, compress=False)
+    assert packed.startswith(b"#cloud-config\n")
+    assert len(packed) < len(plain) < MAX_USER_DATA_BYTES
+
+
+def test_a_head_of_twenty_groups_fits() -> None:
+    node_type = {
+        "resources": {"CPU": 4, "GPU": 1, "memory": 28 * 2**30, "accelerator_type:T4": 1},
+        "labels": {"ray.io/node-group": "a-group", "ray.io/market-type": "spot"},
+        "node_config": {"scale_set": "hybrid-a-group-spot", "vm_size": "Standard_NC4as_T4_v3"},
+        "min_workers": 0,
+        "max_workers": 100,
+    }
+    types = {f"group-{number}-with-a-long-name": node_type for number in range(20)}
+    config = yaml.dump({"available_node_types": types}, Dumper=_NoAliases)
+    values = replace(node_values.AUTOSCALED_HEAD, autoscaler_config=config)
+    assert vm.landed(render(values))["/etc/sunspot/autoscaler.yaml"][0].decode() == config
+    assert len(render(values)) < MAX_USER_DATA_BYTES / 2
+
+
+class _NoAliases(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        return True
+
+
+def test_too_large_names_size_and_limit() -> None:
+    incompressible = "".join(f"{number * 2654435761 % 2**32:08x}\n" for number in range(30_000))
+    values = replace(node_values.AUTOSCALED_HEAD, autoscaler_config=incompressible)
+    with pytest.raises(ValueError, match=r"head: the user data has \d+ bytes.* at most 65535"):
+        render(values)
+
+
+@EVERY_NODE
+def test_no_value_looks_like_a_secret(values: NodeValues) -> None:
+    env = environment(values)
+    doubtful = re.compile(r"(?i)password|credential|private|account_?key|sig=|-----BEGIN")
+    long_word = re.compile(r"[A-Za-z0-9+/=_]{40,}")  # a key, in base64 or hexadecimal
+    for name, value in env.items():
+        assert not doubtful.search(value), name
+        assert not long_word.search(value.replace(node_values.DIGEST, "")), name
+    assert not doubtful.search(" ".join(env))
+    # What holds the word names a place, a mode, or a name.
+    assert {name for name in env if re.search("TOKEN|SECRET|KEY", name)} == {
+        "SUNSPOT_TOKEN_SECRET",
+        "RAY_AUTH_TOKEN_PATH",
+    }
+    assert env["RAY_AUTH_MODE"] == "token"
+    assert env["RAY_AUTH_TOKEN_PATH"].startswith("/run/")
+
+
+@EVERY_NODE
+def test_node_env_reads_the_same_in_sh(values: NodeValues, tmp_path: Path) -> None:
+    path = tmp_path / "node.env"
+    path.write_text(node_env(values))
+    read = subprocess.run(
+        ["/bin/sh", "-c", f"set -a; . {path}; exec env -0"],
+        env={},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = dict(line.split("=", 1) for line in read.stdout.split("\0") if line)
+    assert {name: found[name] for name in environment(values)} == environment(values)
+
+
+AWKWARD = 'a b  "c" \\ \\\\ ;#!*(){}|&<>~`e` é \\n \\'
+
+
+def test_awkward_values_read_the_same_in_sh_and_systemd(tmp_path: Path) -> None:
+    values = replace(node_values.HEAD, cluster=AWKWARD)
+    path = tmp_path / "environment.d/node.conf"
+    path.parent.mkdir()
+    path.write_text(node_env(values))
+    shell = subprocess.run(
+        ["/bin/sh", "-c", f'. {path}; printf %s "$SUNSPOT_CLUSTER"'],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shell.stdout == AWKWARD
+    # Reads with systemd's own parser of EnvironmentFile= (and then expands $, which none has here).
+    reader = Path("/usr/lib/systemd/user-environment-generators/30-systemd-environment-d-generator")
+    if not reader.exists():
+        pytest.skip("no systemd to read environment files")
+    printed = subprocess.run(
+        [reader],
+        env={"XDG_CONFIG_HOME": str(tmp_path), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    line = next(line for line in printed.splitlines() if line.startswith("SUNSPOT_CLUSTER="))
+    unquoted = subprocess.run(
+        ["/bin/sh", "-c", f'{line}; printf %s "$SUNSPOT_CLUSTER"'],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert unquoted.stdout == AWKWARD
+
+
+def test_a_dollar_stays_a_dollar_in_sh(tmp_path: Path) -> None:
+    path = tmp_path / "node.env"
+    path.write_text(node_env(replace(node_values.HEAD, cluster="$(id) ${HOME} $x")))
+    shell = ["/bin/sh", "-c", f'. {path}; printf %s "$SUNSPOT_CLUSTER"']
+    assert subprocess.check_output(shell, text=True) == "$(id) ${HOME} $x"
+
+
+@pytest.mark.parametrize("bad", ["it's", "two\nlines", "a\ttab", "nul\0", "escape\x1b"])
+@pytest.mark.parametrize(
+    "name", [f.name for f in fields(NodeValues) if f.type is str and f.name != "vault_url"]
+)
+def test_a_value_that_cannot_be_quoted_is_refused(name: str, bad: str) -> None:
+    with pytest.raises(ValueError, match=r"cannot be passed to a node"):
+        render(replace(node_values.HEAD, **{name: bad}))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"role": "driver"}, "role 'driver' is unknown: choose head or worker"),
+        ({"market": "spot-with-fallback"}, "market 'spot-with-fallback' is unknown"),
+        ({"driver": "cuda"}, "driver 'cuda' is unknown"),
+        ({"gpus": 1}, "1 GPUs with driver 'none'"),
+        ({"driver": "nvidia"}, "0 GPUs with driver 'nvidia'"),
+        ({"autoscaler_config": "a: 1\n"}, "only the head has an autoscaler_config"),
+    ],
+)
+def test_values_that_contradict_each_other_are_refused(
+    change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        replace(node_values.CPU_WORKER, **change)
+
+
+@EVERY_NODE
+def test_ports_are_those_of_the_table(values: NodeValues) -> None:
+    env = environment(values)
+    assert env["SUNSPOT_PORT_FLAGS"].split() == ports.start_flags(values.role)
+    assert ports.environment(values.role).items() <= env.items()
+    assert env["SUNSPOT_HEAD_PORT"] == "6379"
+    assert env["SUNSPOT_AGENT_PORT"] == "52365"
+
+
+def test_the_object_store_fits_into_shared_memory() -> None:
+    env = environment(node_values.T4_WORKER)
+    store, shm, memory = (
+        int(env[f"SUNSPOT_{name}_BYTES"]) for name in ("OBJECT_STORE", "SHM", "MEMORY")
+    )
+    assert memory == 28 * 2**30
+    assert store < shm < memory
+
+
+@pytest.mark.parametrize("driver", ["nvidia", "rocm", "none"])
+def test_the_driver_decides_which_unit_is_enabled(driver: Any) -> None:
+    values = replace(node_values.T4_WORKER, driver=driver, gpus=0 if driver == "none" else 1)
+    reload, enable, start = yaml.safe_load(render(values))["runcmd"]
+    assert reload == ["systemctl", "daemon-reload"]
+    assert start == ["systemctl", "start", "--no-block", "sunspot-ray.service"]
+    drivers = [unit for unit in enable if "driver" in unit]
+    assert drivers == ([] if driver == "none" else [f"sunspot-driver@{driver}.service"])
+    assert "sunspot-ray.service" in enable
+
+
+def test_only_an_autoscaled_head_gets_the_autoscaler() -> None:
+    plain, scaled = environment(node_values.HEAD), environment(node_values.AUTOSCALED_HEAD)
+    assert plain["SUNSPOT_AUTOSCALER_CONFIG"] == ""
+    assert scaled.items() - plain.items() == {
+        ("SUNSPOT_AUTOSCALER_CONFIG", "/etc/sunspot/autoscaler.yaml"),
+        ("RAY_enable_autoscaler_v2", "1"),
+        ("RAY_enable_infeasible_task_early_exit", "true"),
+    }

@@ -1,0 +1,308 @@
+"""The machines: the head, the workers' scale sets, and what they are told at boot."""
+
+import base64
+import gzip
+import json
+
+import pytest
+import yaml
+from builds import PUBLIC_KEY, build, group, make_stack
+
+MAX_BYTES = 65_535
+TWENTY = 20
+
+
+def scale_sets(run):
+    """The scale sets by what comes after the cluster's name."""
+    prefix = len(run.of("AzureRayCluster")[0].name) + 1
+    return {s.inputs["vmScaleSetName"][prefix:]: s for s in run.of("VirtualMachineScaleSet")}
+
+
+def profile(scale_set):
+    return scale_set.inputs["virtualMachineProfile"]
+
+
+def user_data(resource):
+    """The bytes that a machine gets."""
+    return base64.b64decode(body(resource)["osProfile"]["customData"], validate=True)
+
+
+def body(resource):
+    """What a machine is, of the head or of a scale set."""
+    return resource.inputs if resource.kind == "VirtualMachine" else profile(resource)
+
+
+def written(resource):
+    """The files that cloud-init writes on a machine, by their path."""
+    files = {}
+    for file in yaml.safe_load(user_data(resource))["write_files"]:
+        content = file["content"]
+        if file.get("encoding") == "gz+b64":
+            content = gzip.decompress(base64.b64decode(content)).decode()
+        files[file["path"]] = content
+    return files
+
+
+def environment(resource):
+    lines = written(resource)["/etc/sunspot/node.env"].splitlines()
+    return {key: value.strip("'") for key, _, value in (line.partition("=") for line in lines)}
+
+
+# The head
+
+
+def test_head_is_on_demand_and_keeps_its_address(shipped):
+    head = shipped.one("VirtualMachine").inputs
+    assert head["priority"] == "Regular"
+    assert "evictionPolicy" not in head
+    (config,) = shipped.one("NetworkInterface").inputs["ipConfigurations"]
+    assert config["privateIPAllocationMethod"] == "Static"
+    assert config["privateIPAddress"] == "10.60.128.4"
+    assert "publicIPAddress" not in config
+
+
+def test_head_is_replaced_where_azure_refuses_the_change(shipped):
+    head = shipped.one("VirtualMachine")
+    assert {"osProfile.customData", "osProfile.linuxConfiguration"} <= set(head.replace_on_changes)
+    # Two heads cannot share the card, which stays.
+    assert head.delete_before_replace
+    (card,) = head.inputs["networkProfile"]["networkInterfaces"]
+    assert card["id"] == shipped.one("NetworkInterface").id
+    assert card["deleteOption"] == "Detach"
+
+
+def test_head_has_a_disk_that_survives_a_stop(rich):
+    disk = rich.one("VirtualMachine").inputs["storageProfile"]["osDisk"]
+    assert "diffDiskSettings" not in disk
+    assert disk["managedDisk"]["storageAccountType"] == "Premium_LRS"
+    assert disk["diskSizeGB"] == 128
+    assert disk["deleteOption"] == "Delete"
+
+
+def test_public_address_of_the_head_only_where_asked(rich):
+    (config,) = rich.one("NetworkInterface").inputs["ipConfigurations"]
+    assert config["publicIPAddress"]["id"] == rich.named("sunspot-rich-head-ip").id
+
+
+# The workers
+
+
+def test_no_worker_has_a_public_address(shipped, rich):
+    for run in (shipped, rich):
+        for scale_set in scale_sets(run).values():
+            network = profile(scale_set)["networkProfile"]
+            assert network["networkApiVersion"] == "2022-11-01"
+            for card in network["networkInterfaceConfigurations"]:
+                for config in card["ipConfigurations"]:
+                    assert "publicIPAddressConfiguration" not in config
+                    assert config["subnet"]["id"].endswith("/subnets/workers")
+
+
+def test_sets_are_flexible_and_spread(rich):
+    for scale_set in scale_sets(rich).values():
+        assert scale_set.inputs["orchestrationMode"] == "Flexible"
+        assert scale_set.inputs["platformFaultDomainCount"] == 1
+        assert scale_set.inputs["singlePlacementGroup"] is False
+        assert "upgradePolicy" not in scale_set.inputs
+        assert "overprovision" not in scale_set.inputs
+
+
+@pytest.mark.parametrize(
+    ("name", "spot"),
+    [("fixed", True), ("gpu", True), ("both", True), ("both-on-demand", False), ("steady", False)],
+)
+def test_market(rich, name, spot):
+    found = profile(scale_sets(rich)[name])
+    if spot:
+        assert found["priority"] == "Spot"
+        assert found["evictionPolicy"] == "Delete"
+        assert found["billingProfile"] == {"maxPrice": -1}
+        assert "scheduledEventsProfile" not in found  # Azure refuses it for spot
+    else:
+        assert found["priority"] == "Regular"
+        assert not found.keys() & {"evictionPolicy", "billingProfile"}
+        notice = found["scheduledEventsProfile"]["terminateNotificationProfile"]
+        assert notice == {"enable": True, "notBeforeTimeout": "PT5M"}
+
+
+@pytest.mark.parametrize(
+    ("name", "capacity", "owner", "restored"),
+    [
+        ("fixed", 2, "pulumi", True),
+        ("steady", 1, "pulumi", False),
+        ("gpu", 0, "autoscaler", False),
+        ("both", 1, "autoscaler", False),
+        ("both-on-demand", 0, "autoscaler", False),
+    ],
+)
+def test_who_owns_the_number_of_workers(rich, name, capacity, owner, restored):
+    scale_set = scale_sets(rich)[name]
+    assert scale_set.inputs["sku"]["capacity"] == capacity
+    assert scale_set.ignore_changes == ([] if owner == "pulumi" else ["sku.capacity"])
+    policy = scale_set.inputs.get("spotRestorePolicy")
+    assert policy == ({"enabled": True, "restoreTimeout": "PT1H"} if restored else None)
+
+
+def test_sets_are_replaced_rather_than_mixed(rich):
+    for scale_set in scale_sets(rich).values():
+        assert {
+            "orchestrationMode",
+            "virtualMachineProfile.priority",
+            "virtualMachineProfile.osProfile.customData",
+            "sku.name",
+        } <= set(scale_set.replace_on_changes)
+        assert scale_set.delete_before_replace
+
+
+@pytest.mark.parametrize(
+    ("size", "ephemeral"),
+    [
+        ("Standard_D4s_v5", False),  # no temporary disk
+        ("Standard_F8s_v2", True),
+        ("Standard_NC4as_T4_v3", True),
+        ("Standard_NC24ads_A100_v4", True),
+    ],
+)
+def test_disk_of_a_worker(size, ephemeral):
+    made = build(make_stack(group("g", size)))
+    disk = profile(scale_sets(made)["g"])["storageProfile"]["osDisk"]
+    assert disk["createOption"] == "FromImage"
+    assert disk["deleteOption"] == "Delete"
+    if ephemeral:
+        assert disk["diffDiskSettings"] == {"option": "Local", "placement": "ResourceDisk"}
+        assert disk["caching"] == "ReadOnly"
+        assert not disk.keys() & {"diskSizeGB", "managedDisk"}
+    else:
+        assert disk["managedDisk"]["storageAccountType"] == "Premium_LRS"
+
+
+def test_names_fit_azures_limit():
+    long = "a" * 24
+    made = build(make_stack(group(long, market="spot-with-fallback"), name="production01"))
+    for scale_set in scale_sets(made).values():
+        assert len(scale_set.inputs["vmScaleSetName"]) + len("_12345678") <= 64
+
+
+# Both
+
+
+def machines(run):
+    return [run.one("VirtualMachine"), *run.of("VirtualMachineScaleSet")]
+
+
+def test_trusted_launch_and_boot_diagnostics(shipped):
+    for machine in machines(shipped):
+        assert body(machine)["securityProfile"] == {
+            "securityType": "TrustedLaunch",
+            "uefiSettings": {"secureBootEnabled": True, "vTpmEnabled": True},
+        }
+        assert body(machine)["diagnosticsProfile"] == {"bootDiagnostics": {"enabled": True}}
+
+
+def test_amd_drivers_are_not_signed():
+    made = build(make_stack(head="Standard_ND96isr_MI300X_v5"))
+    uefi = made.one("VirtualMachine").inputs["securityProfile"]["uefiSettings"]
+    assert uefi == {"secureBootEnabled": False, "vTpmEnabled": True}
+    env = environment(made.one("VirtualMachine"))
+    assert env["SUNSPOT_DRIVER"] == "rocm"
+    assert env["SUNSPOT_ACCELERATOR"] == "AMD-Instinct-MI300X-OAM"
+
+
+def test_login_is_by_key_alone(rich):
+    for machine in machines(rich):
+        linux = body(machine)["osProfile"]["linuxConfiguration"]
+        assert linux["disablePasswordAuthentication"] is True
+        (key,) = linux["ssh"]["publicKeys"]
+        assert key["keyData"] == PUBLIC_KEY
+        assert "adminPassword" not in body(machine)["osProfile"]
+
+
+# User data
+
+
+def test_user_data_is_cloud_config_within_azures_limit(shipped):
+    for machine in machines(shipped):
+        data = user_data(machine)
+        assert data.startswith(b"#cloud-config\n")
+        assert len(data) <= MAX_BYTES
+        assert yaml.safe_load(data)["write_files"]
+
+
+def test_no_secret_is_in_user_data(rich):
+    token = rich.one("Secret").inputs["properties"]["value"]
+    assert len(token) == 64
+    for machine in machines(rich):
+        assert not machine.secret_inputs
+        assert token.encode() not in user_data(machine)
+        for text in written(machine).values():
+            assert token not in text
+
+
+def test_head_is_told_its_own(rich):
+    env = environment(rich.one("VirtualMachine"))
+    identity = rich.named("sunspot-rich-head")
+    assert env["SUNSPOT_ROLE"] == "head"
+    assert env["SUNSPOT_IDENTITY_CLIENT_ID"] == f"client-of-{identity.name}1a2b3c4d"
+    assert env["SUNSPOT_HEAD_ADDRESS"] == "10.60.128.4"
+    assert env["SUNSPOT_VAULT_URL"] == "https://sunspot1a2b3c4d.vault.azure.net"
+    assert env["SUNSPOT_TOKEN_SECRET"] == "ray-token"
+    assert env["SUNSPOT_DRIVER"] == "nvidia"
+    assert env["SUNSPOT_IMAGE"].startswith("rayproject/ray:")
+    assert env["SUNSPOT_IMAGE"].endswith("-gpu")
+
+
+def test_workers_are_told_their_own(rich):
+    sets = scale_sets(rich)
+    twin = environment(sets["both-on-demand"])
+    assert (twin["SUNSPOT_GROUP"], twin["SUNSPOT_MARKET"]) == ("both-on-demand", "on-demand")
+    assert twin["SUNSPOT_SCALE_SET"] == "sunspot-rich-both-on-demand"
+    assert (environment(sets["both"])["SUNSPOT_MARKET"]) == "spot"
+    assert twin["SUNSPOT_IDENTITY_CLIENT_ID"] == "client-of-sunspot-rich-workers1a2b3c4d"
+    assert not twin["SUNSPOT_IMAGE"].endswith("-gpu")
+    gpu = environment(sets["gpu"])
+    assert (gpu["SUNSPOT_GPUS"], gpu["SUNSPOT_ACCELERATOR"]) == ("1", "T4")
+
+
+def test_autoscaler_knows_the_elastic_pools_alone(rich):
+    text = written(rich.one("VirtualMachine"))["/etc/sunspot/autoscaler.yaml"]
+    config = json.loads(text)
+    types = config["available_node_types"]
+    assert set(types) == {"head", "gpu", "both", "both-on-demand"}
+    assert types["gpu"]["max_workers"] == 4
+    assert types["gpu"]["resources"]["accelerator_type:T4"] == 1
+    assert (types["both"]["min_workers"], types["both-on-demand"]["min_workers"]) == (1, 0)
+    assert types["both"]["priority"] > types["both-on-demand"]["priority"]
+    assert config["provider"]["scale_sets"]["gpu"] == "sunspot-rich-gpu"
+    assert config["provider"]["resource_group"] == "sunspot-rich1a2b3c4d"
+    for scale_set in rich.of("VirtualMachineScaleSet"):
+        assert "/etc/sunspot/autoscaler.yaml" not in written(scale_set)
+
+
+def test_without_elastic_groups_there_is_no_autoscaler():
+    made = build(make_stack(group("a", market="spot-with-fallback")))
+    assert "/etc/sunspot/autoscaler.yaml" not in written(made.one("VirtualMachine"))
+
+
+def test_another_number_of_fixed_workers_changes_their_scale_set_alone():
+    def made(count):
+        run = build(
+            make_stack(
+                group("fixed", min_workers=count, max_workers=count), group("b", max_workers=2)
+            )
+        )
+        return {r.urn: r.inputs for r in run.resources if r.kind != "Secret"}
+
+    two, three = made(2), made(3)
+    changed = [urn for urn in two if two[urn] != three[urn]]
+    assert [urn.rsplit("::", 1)[1] for urn in changed] == ["sunspot-test-fixed-vmss"]
+
+
+def test_twenty_groups_fit_the_user_data():
+    groups = [
+        group(f"gpu-{i:02}-{'x' * 17}", "Standard_NC4as_T4_v3", min_workers=0, max_workers=4)
+        for i in range(TWENTY)
+    ]
+    groups = [{**g, "market": "spot-with-fallback"} for g in groups]
+    made = build(make_stack(*groups))
+    assert len(made.of("VirtualMachineScaleSet")) == 2 * TWENTY
+    assert max(len(user_data(machine)) for machine in machines(made)) < MAX_BYTES

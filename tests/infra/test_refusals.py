@@ -1,0 +1,216 @@
+"""What must be refused before the first resource, and by which words."""
+
+import pytest
+from builds import ROOT, SHIPPED, group, make_stack
+from simulated import run_program
+
+from sunspot import stack as stacks
+from sunspot.errors import UsageError
+from sunspot.stack import Stack
+
+
+def refusal(stack, folder=ROOT):
+    """What the program says of a stack; it must make nothing."""
+    from infra import program
+
+    said = []
+
+    def attempt():
+        with pytest.raises(UsageError) as caught:
+            program.build(stack, folder)
+        said.append(str(caught.value))
+        return {}
+
+    assert run_program(attempt).resources == []
+    return said[0]
+
+
+def without(stack, **changes):
+    return stack.model_copy(update=changes)
+
+
+def test_missing_ssh_key(tmp_path):
+    stack = make_stack(access={"ssh_public_key": None, "ssh_public_key_file": "keys/me.pub"})
+    message = refusal(stack, tmp_path)
+    assert f"no SSH key in {tmp_path / 'keys' / 'me.pub'}" in message
+    assert "ssh-keygen -t ed25519" in message
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_stacks_take_the_users_own_key(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    message = refusal(stacks.load(name, ROOT))
+    assert str(tmp_path / ".ssh" / "id_ed25519.pub") in message
+
+
+def test_private_key_is_refused_and_not_repeated(tmp_path):
+    (tmp_path / "id").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nverysecret\n")
+    stack = make_stack(access={"ssh_public_key": None, "ssh_public_key_file": "id"})
+    message = refusal(stack, tmp_path)
+    assert "private key" in message
+    assert "verysecret" not in message
+
+
+def test_key_file_that_is_no_text(tmp_path):
+    (tmp_path / "id").write_bytes(b"\xff\xfe\x00")
+    stack = make_stack(access={"ssh_public_key": None, "ssh_public_key_file": "id"})
+    assert "is no text" in refusal(stack, tmp_path)
+
+
+def test_missing_region():
+    message = refusal(without(make_stack(), location=None))
+    assert "azure-native:location: missing" in message
+    assert "pulumi config set azure-native:location uksouth" in message
+
+
+def test_missing_build_context(tmp_path):
+    message = refusal(make_stack(image={"context": "image"}), tmp_path)
+    assert f"sunspot:image > context: there is no folder {tmp_path / 'image'}" in message
+
+
+def test_missing_dockerfile(tmp_path):
+    (tmp_path / "image").mkdir()
+    message = refusal(make_stack(image={"context": "image", "dockerfile": "D"}), tmp_path)
+    assert f"there is no file {tmp_path / 'image' / 'D'}" in message
+
+
+def test_address_space_too_small_for_the_workers():
+    stack = make_stack(
+        group("a", max_workers=100),
+        group("b", market="spot-with-fallback", max_workers=20),
+        network={"address_space": "10.0.0.0/24"},
+    )
+    message = refusal(stack)
+    assert "sunspot:network > address_space: 10.0.0.0/24 is too small for 140 workers" in message
+    assert "123 fit, give a /23 or larger" in message
+    bigger = without(
+        stack, network=stack.network.model_copy(update={"address_space": "10.0.0.0/23"})
+    )
+    assert bigger.network.address_space == "10.0.0.0/23"
+
+
+def test_address_space_without_room_for_the_subnets():
+    message = refusal(make_stack(network={"address_space": "10.0.0.0/25"}))
+    assert "10.0.0.0/25 is a /25: give one from /8 to /24" in message
+
+
+def test_infiniband_on_spot():
+    message = refusal(make_stack(group("a", "Standard_ND96isr_H100_v5")))
+    assert "Standard_ND96isr_H100_v5 has InfiniBand" in message
+
+
+@pytest.mark.parametrize("name", ["Dev", "a.b", "a_b", "a-"])
+def test_stack_names_that_name_no_machine(name):
+    assert f"stack name {name!r} cannot name machines" in refusal(make_stack(name=name))
+
+
+def test_names_that_are_too_long_together():
+    message = refusal(make_stack(group("a" * 24), name="b" * 30))
+    assert "at most 55 fit" in message
+
+
+def test_bastion_in_a_network_of_the_users():
+    subnet = (
+        "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v/subnets/a"
+    )
+    ids = {"head": subnet, "workers": subnet}
+    stack = make_stack(network={"subnet_ids": ids}, access={"bastion": True})
+    assert "sunspot:access > bastion" in refusal(stack)
+
+
+def test_all_problems_come_at_once():
+    stack = without(
+        make_stack(access={"ssh_public_key": None, "ssh_public_key_file": "none"}), location=None
+    )
+    first, *problems = refusal(stack).splitlines()
+    assert first == "stack test on azure:"
+    assert len(problems) == 2
+
+
+# Already in the stack file
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("location", "UK South", "lower case without spaces, such as uksouth"),
+        ("location", "uk-south", "such as uksouth"),
+        ("ssh_cidrs", ["0.0.0.0/0"], "is the whole internet"),
+        ("ssh_cidrs", ["::/0"], "is the whole internet"),
+        ("ssh_cidrs", ["*"], "is the whole internet"),
+        ("ssh_cidrs", ["Internet"], "is the whole internet"),
+        ("ssh_cidrs", ["0.0.0.0/1", "128.0.0.0/1"], "at most a /16 is allowed"),
+        ("ssh_cidrs", ["203.0.0.0/15"], "holds 131072 addresses"),
+        ("ssh_cidrs", ["203.0.113.7/24"], "is no address block"),
+        ("ssh_cidrs", ["2001:db8::/64"], "is IPv6"),
+        ("ssh_cidrs", ["home"], "is no address block"),
+        ("ssh_cidrs", "203.0.113.7/32", "is no list"),
+        ("public_ip", True, "public_ip without ssh_cidrs lets nobody in"),
+        ("public_ip", "yes", "is neither true nor false"),
+        ("ssh_public_key", "hello", "is no public SSH key"),
+        ("ssh_public_key", "ssh-ed25519 AAAA", "its second word is damaged"),
+        ("ssh_public_key", "ecdsa-sha2-nistp256 AAAA", "ssh-ed25519 or ssh-rsa"),
+        ("ssh_cidr", [], "unknown key (did you mean ssh_cidrs?)"),
+    ],
+)
+def test_region_and_access(key, value, expected):
+    block = {"sunspot:cluster": {"head_node": {"vm_size": "Standard_D4s_v5"}}}
+    if key == "location":
+        block["azure-native:location"] = value
+    else:
+        block["sunspot:access"] = {key: value}
+    with pytest.raises(UsageError) as caught:
+        Stack.parse(block, name="dev")
+    assert expected in str(caught.value)
+    assert key.partition("_")[0] in str(caught.value)
+
+
+@pytest.mark.parametrize("block", ["10.1.0.0/16", "192.168.0.0/16", "203.0.113.7", "8.8.0.0/16"])
+def test_blocks_of_one_organisation_may_come_in(block):
+    stack = make_stack(access={"ssh_cidrs": [block]})
+    assert stack.access.ssh_cidrs[0].startswith(block)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("network", {"address_space": "8.8.0.0/16"}, "is not private"),
+        ("network", {"address_space": "10.0.0.1/16"}, "is no IPv4 block"),
+        ("network", {"subnet_ids": {"head": "x", "workers": "y"}}, "'x' is no subnet id"),
+        ("network", {"subnet_ids": {}}, "subnet_ids > head: missing: give ARM id"),
+        ("network", {"subnet_ids": "x"}, "is no mapping"),
+        ("image", {"reference": "a b"}, "is no image reference"),
+        ("image", {"reference": "a", "context": "."}, "reference and context are both given"),
+        ("image", {"dockerfile": "D"}, "dockerfile without context"),
+        ("image", "rayproject/ray", "is no mapping"),
+        ("storage", {"retention_days": 0}, "give 1 or more"),
+        ("storage", {"retention_days": 99999}, "give 36500 or less"),
+        ("storage", {"protect": 1}, "is neither true nor false"),
+        ("owner", "", "give 1 to 256"),
+        ("tags", {"stack": "x"}, "'stack' is set by Sunspot"),
+        ("tags", {"a/b": "x"}, "is no tag name"),
+        ("tags", {"a": 1}, "is no text"),
+        ("tags", {"a": "x" * 300}, "at most 256 fit"),
+        ("tags", {str(i): "x" for i in range(50)}, "are too many: at most 40"),
+        ("tags", [], "is no mapping"),
+    ],
+)
+def test_other_settings(key, value, expected):
+    with pytest.raises(UsageError) as caught:
+        make_stack(**{key: value})
+    message = str(caught.value)
+    assert f"config > sunspot:{key}" in message
+    assert expected in message
+    assert len(message.splitlines()) <= 3
+
+
+def test_subnets_of_two_networks():
+    start = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks"
+    ids = {"head": f"{start}/v/subnets/a", "workers": f"{start}/w/subnets/a"}
+    with pytest.raises(UsageError, match="in different networks"):
+        make_stack(network={"subnet_ids": ids})
+
+
+def test_two_groups_of_one_name():
+    with pytest.raises(UsageError, match="would both make node type 'a'"):
+        make_stack(group("a"), group("a"))

@@ -1,0 +1,182 @@
+"""Identities, what they may do, and what is guarded: the token, the results, the registry."""
+
+import uuid
+
+import pytest
+from builds import build, group, make_stack
+from simulated import SUBSCRIPTION, TENANT, texts
+
+from infra import roles
+
+ROLE_NAMES = {
+    roles.ACR_PULL: "pull",
+    roles.BLOB_DATA_CONTRIBUTOR: "blobs",
+    roles.KEY_VAULT_SECRETS_USER: "secret",
+    roles.MANAGED_IDENTITY_OPERATOR: "give-identity",
+    roles.VIRTUAL_MACHINE_CONTRIBUTOR: "machines",
+}
+
+
+def rights(run, identity):
+    """(role, last two parts of the scope) of an identity."""
+    (found,) = [i for i in run.of("UserAssignedIdentity") if i.name.endswith(f"-{identity}")]
+    return {
+        (
+            ROLE_NAMES[r.inputs["roleDefinitionId"].rsplit("/", 1)[1]],
+            "/".join(r.inputs["scope"].split("/")[-2:]),
+        )
+        for r in run.of("RoleAssignment")
+        if r.inputs["principalId"] == f"principal-of-{found.name}1a2b3c4d"
+    }
+
+
+def test_workers_read_one_secret_and_write_one_container(shipped, rich):
+    for run in (shipped, rich):
+        assert rights(run, "workers") == {
+            ("secret", "secrets/ray-token"),
+            ("blobs", "containers/results"),
+        }
+
+
+def test_only_the_head_changes_scale_sets_and_only_elastic_ones(rich):
+    assert rights(rich, "head") == {
+        ("secret", "secrets/ray-token"),
+        ("blobs", "containers/results"),
+        ("machines", "virtualMachineScaleSets/sunspot-rich-gpu"),
+        ("machines", "virtualMachineScaleSets/sunspot-rich-both"),
+        ("machines", "virtualMachineScaleSets/sunspot-rich-both-on-demand"),
+        ("machines", "subnets/workers"),
+        ("give-identity", "userAssignedIdentitys/sunspot-rich-workers1a2b3c4d"),
+    }
+
+
+def test_a_head_without_elastic_groups_changes_nothing():
+    made = build(make_stack(group()))
+    assert rights(made, "head") == rights(made, "workers")
+
+
+def test_no_right_is_as_wide_as_the_resource_group(rich):
+    ids = rich.by_id()
+    for assignment in rich.of("RoleAssignment"):
+        scope = assignment.inputs["scope"]
+        assert scope in ids or scope.rsplit("/subnets/", 1)[0] in ids
+        assert ids.get(scope) is None or ids[scope].kind != "ResourceGroup"
+
+
+def test_assignments_are_named_by_what_they_say(rich):
+    names = [r.inputs["roleAssignmentName"] for r in rich.of("RoleAssignment")]
+    assert len(set(names)) == len(names)
+    for assignment in rich.of("RoleAssignment"):
+        assert str(uuid.UUID(assignment.inputs["roleAssignmentName"]))
+        assert assignment.inputs["principalType"] == "ServicePrincipal"
+        assert assignment.inputs["roleDefinitionId"].startswith(f"/subscriptions/{SUBSCRIPTION}/")
+
+
+def test_each_machine_has_its_own_identity_and_waits_for_its_rights(rich):
+    by_urn = {r.urn: r for r in rich.resources}
+    head, workers = rich.named("sunspot-rich-head"), rich.named("sunspot-rich-workers")
+    for machine, identity in (
+        (rich.one("VirtualMachine"), head),
+        *((s, workers) for s in rich.of("VirtualMachineScaleSet")),
+    ):
+        assert machine.inputs["identity"] == {
+            "type": "UserAssigned",
+            "userAssignedIdentities": [identity.id],
+        }
+        waits = [by_urn[urn] for urn in machine.depends_on if urn in by_urn]
+        granted = {r.inputs["principalId"] for r in waits if r.kind == "RoleAssignment"}
+        assert granted == {f"principal-of-{identity.name}1a2b3c4d"}
+
+
+# The token
+
+
+def test_token_is_random_and_a_secret(rich):
+    secret = rich.one("Secret")
+    assert secret.secret_inputs == {"properties"}
+    token = secret.inputs["properties"]["value"]
+    assert int(token, 16)
+    assert token != build(make_stack()).one("Secret").inputs["properties"]["value"]
+
+
+def test_token_is_kept_after_its_creation_and_goes_with_its_vault(rich):
+    secret = rich.one("Secret")
+    assert secret.ignore_changes == ["properties.value"]
+    assert secret.deleted_with == rich.one("Vault").urn
+
+
+def test_token_is_nowhere_else(rich):
+    token = rich.one("Secret").inputs["properties"]["value"]
+    rest = [r.inputs for r in rich.resources if r.kind != "Secret"]
+    assert not [text for text in texts([rest, rich.outputs]) if token in text]
+
+
+def test_vault_grants_by_roles(rich):
+    properties = rich.one("Vault").inputs["properties"]
+    assert properties["enableRbacAuthorization"] is True
+    assert properties["tenantId"] == TENANT
+    assert "accessPolicies" not in properties
+    assert "enablePurgeProtection" not in properties
+
+
+# The results
+
+
+def test_storage_has_no_keys_and_no_public(shipped):
+    account = shipped.one("StorageAccount").inputs
+    assert account["allowSharedKeyAccess"] is False
+    assert account["allowBlobPublicAccess"] is False
+    assert account["enableHttpsTrafficOnly"] is True
+    assert account["minimumTlsVersion"] == "TLS1_2"
+    assert shipped.one("BlobContainer").inputs["publicAccess"] == "None"
+
+
+@pytest.mark.parametrize("protect", [True, False])
+def test_protection_is_the_settings(protect):
+    made = build(make_stack(storage={"protect": protect, "retention_days": 7}))
+    protected = {r.kind for r in made.resources if r.protect}
+    assert protected == ({"StorageAccount", "BlobContainer"} if protect else set())
+    (rule,) = made.one("ManagementPolicy").inputs["policy"]["rules"]
+    delete = rule["definition"]["actions"]["baseBlob"]["delete"]
+    assert delete == {"daysAfterModificationGreaterThan": 7}
+    assert rule["definition"]["filters"]["prefixMatch"] == ["results/"]
+
+
+def test_deleted_results_can_be_brought_back(shipped):
+    services = shipped.one("BlobServiceProperties").inputs
+    for policy in ("deleteRetentionPolicy", "containerDeleteRetentionPolicy"):
+        assert services[policy] == {"enabled": True, "days": 7}
+
+
+# The registry
+
+
+@pytest.fixture
+def built(tmp_path):
+    (tmp_path / "image").mkdir()
+    (tmp_path / "image" / "Dockerfile").write_text("FROM rayproject/ray\n")
+    return build(make_stack(group(max_workers=2), image={"context": "image"}), tmp_path)
+
+
+def test_a_reference_needs_no_registry(shipped):
+    assert shipped.of("Registry") == []
+    made = build(make_stack(group(), image={"reference": "ghcr.io/me/ray:1"}))
+    assert made.of("Registry") == []
+
+
+def test_an_image_is_built_and_used_by_its_digest(built, tmp_path):
+    from test_nodes import environment, machines
+
+    image = built.one("Image")
+    assert image.inputs["context"] == {"location": str(tmp_path / "image")}
+    assert image.inputs["push"] is True
+    assert "registries" in image.secret_inputs
+    for machine in machines(built):
+        env = environment(machine)
+        assert env["SUNSPOT_IMAGE"] == "sunspot1a2b3c4d.azurecr.io/sunspot/ray@sha256:" + "0" * 64
+        assert env["SUNSPOT_REGISTRY"] == "sunspot1a2b3c4d.azurecr.io"
+
+
+def test_both_identities_may_pull_from_the_registry(built):
+    for identity in ("head", "workers"):
+        assert any(role == "pull" for role, _ in rights(built, identity))
