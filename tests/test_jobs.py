@@ -31,6 +31,9 @@ from sunspot.targets import ClusterHandle
 TOKEN = "0123abcd"
 DEADLINE_S = 10.0
 
+# What ends a web socket in order: code 1000.
+CLOSE_FRAME = b"\x88\x02\x03\xe8"
+
 
 # Ray's job API, as far as we use it
 
@@ -62,6 +65,7 @@ class Api:
         self.summary: dict[str, Any] = {"summary": [], "nodeLogicalResources": {}}
         self.answers: dict[tuple[str, str], tuple[int, str]] = {}
         self.tail: list[str] | None = None
+        self.tail_ends = False
         self.tail_opened = threading.Event()
         self.seen: list[Seen] = []
 
@@ -144,6 +148,12 @@ class Handler(BaseHTTPRequestHandler):
                 self._tail(api.tail)
             case "POST", ["api", "jobs", job_id, "stop"]:
                 self._json({"stopped": True})
+            case _:
+                self._route_others(parts, body)
+
+    def _route_others(self, parts: list[str], body: bytes) -> None:
+        api = self.api
+        match self.command, parts:
             case "GET", ["api", "packages", _, name]:
                 self._text(*((200, "") if name in api.packages else (404, "does not exist")))
             case "PUT", ["api", "packages", _, name]:
@@ -180,7 +190,9 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(struct.pack("!BBH", 0x81, 126, len(data)) + data)
         self.wfile.flush()
         self.api.tail_opened.set()
-        self.rfile.read(1)  # like Ray's, it stays open until the client has enough
+        if self.api.tail_ends:
+            self.wfile.write(CLOSE_FRAME)
+        self.rfile.read(1)  # it stays open until the client has had enough
         self.close_connection = True
 
     def _json(self, value: Any) -> None:
@@ -339,6 +351,12 @@ def test_node_types_are_the_head_and_every_group_at_its_size():
     assert head.resources == {"CPU": 2, "GPU": 0, "memory": 8 * GIB}
     assert group.resources["GPU"] == 1
     assert group.resources["memory"] == 28 * GIB
+
+
+def test_half_a_cpu_counts_as_the_whole_one_that_ray_gives_the_node():
+    cluster = RayClusterConfig(head_node=RayNodeConfig(cpu=1.5, memory_gb=2))
+    types = jobs.node_types(Stack(name="t", target="local", cluster=cluster))
+    jobs.check_feasible(Request(num_cpus=2), types)
 
 
 def test_a_group_that_is_not_up_yet_counts_with_its_accelerator_type():
@@ -564,8 +582,7 @@ def test_live_nodes_are_those_alive_with_what_they_have(api, client):
 
 @pytest.mark.parametrize("token", ["", "someone-elses"])
 def test_a_refused_token_names_its_file_and_the_address(running, tmp_path, token):
-    api, port = running
-    handle = handle_at(port, tmp_path)
+    handle = handle_at(running[1], tmp_path)
     handle.token_path.write_text(token)
     with pytest.raises(SunspotError) as caught:
         JobClient(handle).list()
@@ -615,14 +632,15 @@ def test_silence_says_where_and_how_to_look(tmp_path, ask):
 
 
 def test_the_hint_of_silence_is_a_command_that_exists(tmp_path):
-    import typer
+    from typer.core import TyperGroup
+    from typer.main import get_command
 
     from sunspot.cli import app
 
     error = jobs.unreachable(handle_at(1, tmp_path), OSError("x"))
     hint = str(error).rpartition("sunspot ")[2].split()
-    command = typer.main.get_command(app)
-    assert isinstance(command, typer.core.TyperGroup)
+    command = get_command(app)
+    assert isinstance(command, TyperGroup)
     status = command.commands[hint[0]]
     status.make_context(hint[0], hint[1:])  # raises if the arguments are not the command's
 
@@ -696,7 +714,7 @@ def test_an_id_that_is_taken_is_a_usage_error_with_a_way_out(api, client):
 
 def test_another_refusal_to_submit_is_shown_as_it_is(api, client):
     api.answers["POST", "/api/jobs/"] = (400, "Traceback\nValueError: bad id\n")
-    with pytest.raises(SunspotError, match="^ValueError: bad id$"):
+    with pytest.raises(SunspotError, match=r"^ValueError: bad id$"):
         client.submit(["true"], request=Request(), runtime_env={})
 
 
@@ -838,33 +856,19 @@ def test_a_long_log_is_not_read_again(api, client, tell, monkeypatch):
     monkeypatch.setattr(jobs, "REREAD_CHARACTERS", 5)
     api.add("j", "RUNNING", log="unused")
     api.tail = ["longer than five\n"]
+    api.tail_ends = True  # as Ray's does, some seconds after the job
 
     def end() -> None:
         api.tail_opened.wait(DEADLINE_S)
         api.states["j"] = ["SUCCEEDED"]
 
     thread = threading.Thread(target=end)
-    # The stream ends by itself, as Ray's does some seconds after the job.
-    monkeypatch.setattr(Handler, "_tail", closing_tail)
     thread.start()
     out = io.StringIO()
     client.follow("j", out, tell)
     thread.join()
     assert out.getvalue() == "longer than five\n"
     assert "GET /api/jobs/j/logs" not in api.calls()
-
-
-def closing_tail(handler: Handler, chunks: list[str]) -> None:
-    """Handler._tail, and then the close frame of a stream that is over."""
-    read = handler.rfile.read
-    handler.rfile.read = lambda size: handler.wfile.write(b"\x88\x02\x03\xe8")  # type: ignore[assignment,return-value]
-    try:
-        ORIGINAL_TAIL(handler, chunks)
-    finally:
-        handler.rfile.read = read  # type: ignore[method-assign]
-
-
-ORIGINAL_TAIL = Handler._tail
 
 
 def test_follow_of_an_unknown_job_is_an_error(client, tell):
@@ -882,7 +886,7 @@ def test_a_head_that_goes_away_while_following_is_an_error(tmp_path, tell):
         def follow() -> None:
             try:
                 client.follow("j", io.StringIO(), tell)
-            except BaseException as error:  # noqa: BLE001
+            except BaseException as error:
                 result.append(error)
 
         thread = threading.Thread(target=follow)

@@ -1,6 +1,8 @@
 """Machines for Ray's autoscaler, its config file, and the shapes that a stack's nodes get."""
 
+import math
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -168,9 +170,7 @@ def test_terminate_from_several_threads_at_once(provider):
     assert provider.non_terminated_nodes({}) == ["head"]
 
 
-def test_create_from_several_threads_gives_names_and_ports_of_their_own(
-    provider, folder, launched
-):
+def test_create_from_several_threads_gives_names_and_ports_of_their_own(provider, folder, launched):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: create(provider, 2), range(8)))
     nodes = folder.nodes()
@@ -211,7 +211,7 @@ def adapter(provider, folder):
 
 
 def test_rays_adapter_launches_and_terminates(adapter):
-    from ray.core.generated.instance_manager_pb2 import NodeKind
+    from ray.core.generated.instance_manager_pb2 import NodeKind  # pyright: ignore[reportAttributeAccessIssue]
 
     adapter.launch({"workers": 2}, "request-1")
     until(lambda: len(adapter.get_non_terminated()) == 3)
@@ -278,7 +278,7 @@ def test_the_config_file_passes_rays_own_checks(tmp_path, described):
         assert found.min_worker_nodes == group.min_workers
         assert found.max_worker_nodes == group.max_workers
         assert found.labels["ray.io/node-group"] == group.name
-        assert found.resources["CPU"] == group.worker_nodes.cpu
+        assert found.resources["CPU"] == math.ceil(group.worker_nodes.cpu)
         assert found.resources["memory"] == group.worker_nodes.memory_gb * GIB
 
 
@@ -295,7 +295,7 @@ def test_a_new_minimum_is_in_the_file_and_nothing_else_changes(folder):
 # What each node gets
 
 
-Memory = namedtuple("Memory", "total")  # noqa: PYI024 - as psutil's
+Memory = namedtuple("Memory", "total")
 
 
 @pytest.fixture
@@ -359,7 +359,7 @@ def test_accelerators_have_rays_names(vm_size, accelerator):
 def test_ray_knows_every_accelerator_of_the_catalogue():
     from ray.util import accelerators
 
-    known = {value for name, value in vars(accelerators).items() if name.isupper()}
+    known = {value for value in vars(accelerators).values() if isinstance(value, str)}
     for size in catalog.load():
         if size.gpu_name:
             assert local._accelerator(RayNodeConfig(vm_size=size.name)) in known
@@ -381,9 +381,7 @@ def test_needs_without_a_size_have_no_accelerator():
     ],
 )
 def test_the_autoscaler_counts_what_the_node_will_have(changes, expected):
-    shape = NodeShape(
-        group="g", market="spot", cpus=2, gpus=0, memory=GIB, object_store_memory=GIB
-    )
+    shape = NodeShape(group="g", market="spot", cpus=2, gpus=0, memory=GIB, object_store_memory=GIB)
     found = local._autoscaler_resources(replace(shape, **changes))
     assert found == {"CPU": 2, "memory": GIB} | expected
     assert all(type(n) is int or n != int(n) for n in found.values())
@@ -406,7 +404,7 @@ def test_ray_takes_the_command_line_of_every_node(tmp_path, cpu):
     node = RayNodeConfig(cpu=cpu, memory_gb=4.5)
     folder = write(tmp_path, stack(head=node))
     head = parsed(folder, folder.nodes()[0])
-    assert head["num_cpus"] == cpu
+    assert head["num_cpus"] == math.ceil(cpu)  # Ray has no half CPUs on a node
     assert head["memory"] == int(4.5 * GIB)
 
 
@@ -418,10 +416,8 @@ def test_ray_reads_shape_labels_and_ports(tmp_path):
     folder.add_node(folder.cluster().shapes["gpu"])
     head_node, worker_node = folder.nodes()
     head, worker = parsed(folder, head_node), parsed(folder, worker_node)
-    assert (head["head"], head["port"], head["dashboard_port"]) == (True, "1", "2") or (
-        int(head["port"]),
-        int(head["dashboard_port"]),
-    ) == (1, 2)
+    assert head["head"] is True
+    assert (int(head["port"]), int(head["dashboard_port"])) == (1, 2)
     assert head["autoscaling_config"] == str(folder.autoscaler_config)
     assert (worker["head"], worker["address"]) == (False, "10.0.0.1:6379")
     assert (worker["num_cpus"], worker["num_gpus"]) == (64, 4)
@@ -591,15 +587,13 @@ def test_a_broken_record_is_an_error_that_says_what_to_do(clusters, file, ask):
     folder.record_process("head", Process.current())
     (folder.path / file).write_text("")
     try:
-        getattr(LocalTarget(clusters), ask)("dev")
+        getattr(LocalTarget(clusters), ask)("dev")  # an answer is fine where the file is not read
     except SunspotError as error:
-        assert "sunspot down dev" in str(error)
+        assert "sunspot down dev" in str(error)  # noqa: PT017
 
 
 @pytest.mark.parametrize("flag", ["port", "dashboard_port"])
 def test_a_port_that_is_taken_is_refused_before_anything_starts(clusters, flag):
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = server.getsockname()[1]
         with pytest.raises(UsageError) as caught:

@@ -114,7 +114,14 @@ def test_git_itself_agrees_on_what_is_ignored(folder):
         subprocess.run(["git", "init", "-q", str(folder)], check=True, capture_output=True)  # noqa: S607
     except FileNotFoundError:
         pytest.skip("git is not installed")
-    command = ["git", "-C", str(folder), "ls-files", "--others", "--exclude-per-directory=.gitignore"]
+    command = [
+        "git",
+        "-C",
+        str(folder),
+        "ls-files",
+        "--others",
+        "--exclude-per-directory=.gitignore",
+    ]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     assert set(collected(folder)) == set(listed)
 
@@ -180,7 +187,7 @@ def test_an_empty_directory_has_no_files_and_still_a_package(folder):
 @pytest.mark.parametrize(
     ("make", "what"),
     [
-        (lambda path: None, "does not exist"),
+        (lambda _path: None, "does not exist"),
         (lambda path: path.write_text("x"), "is a file, not a directory"),
         (lambda path: path.symlink_to("nowhere"), "does not exist"),
     ],

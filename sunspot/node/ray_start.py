@@ -107,6 +107,8 @@ def child_environment(folder: ClusterFolder) -> dict[str, str]:
         # Several clusters share the host: let the kernel choose these two as well.
         "AUTOSCALER_METRIC_PORT": "0",
         "DASHBOARD_METRIC_PORT": "0",
+        # The default of 1000 loses the last tasks of a short job, whose workers end with it.
+        "RAY_task_events_report_interval_ms": "200",
         "RAY_enable_autoscaler_v2": "1",
         "RAY_enable_infeasible_task_early_exit": "true",
         "AUTOSCALER_UPDATE_INTERVAL_S": "1",

@@ -58,6 +58,9 @@ OBJECT_STORE_MINIMUM = 75 * 2**20
 
 DRAIN_TIMEOUT_S = 30.0
 
+# Ray refuses ports below, which need privileges (ray/_private/parameter.py, 2.60).
+USER_PORTS = range(1024, 65_536)
+
 # Ray names NVIDIA's cards as the catalogue does, and this one otherwise (Ray 2.60).
 RAY_ACCELERATORS = {"MI300X": "AMD-Instinct-MI300X-OAM"}
 
@@ -415,6 +418,8 @@ def _set_minimum(folder: ClusterFolder, group: str, count: int) -> None:
 def _choose_port(flag: str, wanted: int | None, usual: int, taken: set[int]) -> int:
     if wanted is None:
         return free_port(taken, preferred=usual)
+    if wanted not in USER_PORTS:
+        raise UsageError(f"{flag} {wanted} is not a port from {USER_PORTS[0]} to {USER_PORTS[-1]}")
     if wanted in taken or not port_is_free(wanted):
         raise UsageError(
             f"port {wanted} is taken{_owner(wanted)}; give {flag} another, or leave it out and a "
