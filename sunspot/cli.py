@@ -44,10 +44,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-NewStack = Annotated[str, typer.Argument(metavar="[STACK]", help="Reads Pulumi.STACK.yaml.")]
+NewStack = Annotated[str, typer.Argument(metavar="STACK", help="Reads Pulumi.STACK.yaml.")]
 UpStack = Annotated[
     str | None,
-    typer.Argument(metavar="[STACK]", help="The cluster's stack; not needed if only one is up."),
+    typer.Argument(metavar="STACK", help="The cluster's stack; not needed if only one is up."),
 ]
 StackOption = Annotated[
     str | None,

@@ -7,6 +7,7 @@ documented, and importing Ray would take longer than submitting.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import secrets
 import shlex
@@ -21,7 +22,7 @@ from typing import Any, TextIO
 import requests
 import yaml
 
-from sunspot import packaging
+from sunspot import catalog, packaging
 from sunspot.errors import SunspotError, UsageError
 from sunspot.spec import RayNodeConfig
 from sunspot.stack import Stack
@@ -59,7 +60,7 @@ class Request:
 
     def __post_init__(self) -> None:
         for name, amount in self.amounts().items():
-            if amount < 0:
+            if not math.isfinite(amount) or amount < 0:
                 raise UsageError(f"a job cannot ask for {name}: {amount:g}; give 0 or more")
 
     def amounts(self) -> dict[str, float]:
@@ -234,17 +235,22 @@ class JobClient:
         """Uploads a local `working_dir` of the environment and puts its URI in its place.
 
         Raises:
-            UsageError: the folder is missing or too large.
+            UsageError: the folder is missing, too large, or holds what cannot be read.
         """
         place = str(env["working_dir"])
         if "://" in place:
             return
         directory = Path(place)
-        files = packaging.collect(directory)
-        if files:
-            env["working_dir"] = self.upload(directory, files, tell)
-        else:
-            del env["working_dir"]
+        try:
+            files = packaging.collect(directory)
+            if files:
+                env["working_dir"] = self.upload(directory, files, tell)
+            else:
+                del env["working_dir"]
+        except PermissionError as error:
+            raise UsageError(
+                f"cannot read {error.filename}; make it readable or name it in .rayignore"
+            ) from error
 
     def follow(self, job_id: str, out: TextIO, tell: Callable[[str], None]) -> Job:
         """Prints a job's log to `out` as it grows and returns the job when it has ended."""
@@ -280,7 +286,7 @@ class _Follower:
         try:
             async with aiohttp.ClientSession(self._handle.job_address, headers=headers) as session:
                 return await self._run(session)
-        except aiohttp.ClientError as error:
+        except (aiohttp.ClientError, TimeoutError) as error:
             raise unreachable(self._handle, error) from error
 
     async def _run(self, session: Any) -> Job:
@@ -383,7 +389,7 @@ def check_feasible(request: Request, types: Iterable[NodeType]) -> None:
     short = {t.name: _shortage(amounts, t.resources) for t in types}
     if not all(short.values()):
         return
-    nearest = min(types, key=lambda t: (len(short[t.name]), -t.resources.get("CPU", 0)))
+    nearest = min(types, key=lambda t: _distance(amounts, t, short[t.name]))
     missing = "; ".join(
         f"{name}: asked {_amount(name, amounts[name])}, the nearest node type ({nearest.name}) has "
         f"{_amount(name, nearest.resources.get(name, 0))}, the largest any has is "
@@ -440,7 +446,7 @@ def _read_runtime_env(file: Path) -> dict[str, Any]:
         env = yaml.safe_load(file.read_text())  # JSON is YAML
     except OSError as error:
         raise UsageError(f"cannot read the runtime environment {file}: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} is neither YAML nor JSON: {error}") from error
     if not isinstance(env, dict):
         raise UsageError(f"{file} must hold a mapping such as {{pip: [numpy]}}, not {env!r}")
@@ -460,15 +466,32 @@ def _pair(variable: str) -> tuple[str, str]:
 
 
 def _resources(node: RayNodeConfig) -> dict[str, float]:
-    return {"CPU": node.cpu or 0, "GPU": node.gpu_count, "memory": (node.memory_gb or 0) * GIB}
+    """As its node will count them: CPUs whole (see targets.local), GPUs by type as well."""
+    size = catalog.get(node.vm_size) if node.vm_size else None
+    accelerator = size.accelerator_type if size else None
+    named = {
+        "CPU": math.ceil(node.cpu or 0),
+        "GPU": node.gpu_count,
+        "memory": (node.memory_gb or 0) * GIB,
+    }
+    return named | ({f"accelerator_type:{accelerator}": 1} if accelerator else {})
 
 
 def _shortage(amounts: Mapping[str, float], resources: Mapping[str, float]) -> list[str]:
     return [name for name, amount in amounts.items() if amount > resources.get(name, 0)]
 
 
+def _distance(
+    amounts: Mapping[str, float], node_type: NodeType, short: Sequence[str]
+) -> tuple[float, ...]:
+    """How far a node type is from what was asked: lacks, their shares, then its CPUs."""
+    has = node_type.resources
+    missing = sum(1 - has.get(name, 0) / amounts[name] for name in short)
+    return (len(short), missing, -has.get("CPU", 0))
+
+
 def _amount(name: str, amount: float) -> str:
-    return f"{amount / GIB:.3g} GiB" if name == "memory" else f"{amount:g}"
+    return f"{amount / GIB:g} GiB" if name == "memory" else f"{amount:g}"
 
 
 def _size(count: int) -> str:

@@ -53,7 +53,7 @@ def collect(target: Target, name: str) -> Status:
 def show(status: Status, console: Console) -> None:
     """Prints the status as tables, and the end of the log of each lost node."""
     where = f" · {status.handle.target} · {status.handle.head_address}" if status.handle else ""
-    console.print(f"[bold]{status.name}[/]{where}")
+    console.print(f"[bold]{escape(status.name)}[/]{where}")
     console.print(_node_table(status))
     for node in status.nodes:
         if node.state == "lost" and node.name != "head":
@@ -72,7 +72,7 @@ def job_table(jobs: list[Job]) -> Table:
         style = JOB_STYLES.get(job.status, "")
         seconds = f"{(job.ended or time.time()) - job.started:.1f}" if job.started else ""
         table.add_row(
-            job.id,
+            escape(job.id),
             f"[{style}]{job.status}[/]" if style else job.status,
             seconds,
             escape(job.entrypoint),

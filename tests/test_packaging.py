@@ -308,7 +308,7 @@ def test_over_the_limit_the_five_largest_are_listed_with_a_way_out(folder):
     assert "at most 100 MiB" in message
     rows = re.findall(r"^ +([\d.]+) MiB  (\S+)$", message, re.MULTILINE)
     assert rows == [(f"{n * 5:.1f}", f"data/{n}.bin") for n in (7, 6, 5, 4, 3)]
-    assert f"echo 'data/7.bin' >> {folder / '.rayignore'}" in message
+    assert f"echo /data/7.bin >> {folder / '.rayignore'}" in message
 
 
 def test_the_fix_that_the_message_proposes_works(folder):

@@ -19,7 +19,9 @@ import hashlib
 import json
 import os
 import random
+import re
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -40,8 +42,15 @@ START_TIME_TOLERANCE_S = 0.05
 
 # What is left when its session's leader has ended does nothing useful any more.
 STRAGGLER_GRACE_S = 0.3
+KILL_TIMEOUT_S = 5.0
 
 HEAD = "head"
+
+COLOUR_CODE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class BrokenRecordError(Exception):
+    """A record on disk is not what we wrote; the message names the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,9 +143,10 @@ class ClusterFolder:
         return (self.path / "cluster.json").exists()
 
     def cluster(self) -> ClusterRecord:
-        fields = json.loads((self.path / "cluster.json").read_text())
-        shapes = {name: NodeShape(**shape) for name, shape in fields.pop("shapes").items()}
-        return ClusterRecord(**fields, shapes=shapes)
+        with _naming_broken(self.path / "cluster.json") as file:
+            fields = json.loads(file.read_text())
+            shapes = {name: NodeShape(**shape) for name, shape in fields.pop("shapes").items()}
+            return ClusterRecord(**fields, shapes=shapes)
 
     def write_cluster(self, record: ClusterRecord) -> None:
         write_private(self.path / "cluster.json", json.dumps(asdict(record), indent=1))
@@ -151,9 +161,10 @@ class ClusterFolder:
         files = (self.path / "nodes").glob("*.json")
         return sorted(map(self._read_node, files), key=lambda n: (not n.is_head, *_natural(n.name)))
 
-    def _read_node(self, file: Path) -> NodeRecord:
-        fields = json.loads(file.read_text())
-        return NodeRecord(**fields | {"shape": NodeShape(**fields["shape"])})
+    def _read_node(self, path: Path) -> NodeRecord:
+        with _naming_broken(path) as file:
+            fields = json.loads(file.read_text())
+            return NodeRecord(**fields | {"shape": NodeShape(**fields["shape"])})
 
     def write_node(self, record: NodeRecord) -> None:
         write_private(self.path / "nodes" / f"{record.name}.json", json.dumps(asdict(record)))
@@ -183,12 +194,13 @@ class ClusterFolder:
             text = self.log(node).read_text(errors="replace")
         except FileNotFoundError:
             return ""
-        return "\n".join(text.rstrip().splitlines()[-lines:])
+        return "\n".join(COLOUR_CODE.sub("", text).rstrip().splitlines()[-lines:])
 
     def process(self, node: str) -> Process | None:
         """The node's process as it wrote itself down, or None before it started."""
         try:
-            return Process(**json.loads((self.path / "nodes" / f"{node}.pid").read_text()))
+            with _naming_broken(self.path / "nodes" / f"{node}.pid") as file:
+                return Process(**json.loads(file.read_text()))
         except FileNotFoundError:
             return None
 
@@ -236,7 +248,7 @@ def reserved_ports(clusters: Path) -> set[int]:
     """The ports that the records of all local clusters claim, used or not."""
     ports: set[int] = set()
     for folder in map(ClusterFolder, clusters.glob("*/")):
-        with contextlib.suppress(OSError, ValueError, TypeError):
+        with contextlib.suppress(OSError, BrokenRecordError):
             ports |= {node.agent_port for node in folder.nodes()}
             ports |= {folder.cluster().gcs_port, folder.cluster().dashboard_port}
     return ports
@@ -263,16 +275,23 @@ def ports_locked(clusters: Path) -> contextlib.AbstractContextManager[None]:
 def write_private(path: Path, text: str) -> None:
     """Writes a file that only its owner can read, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    # mkstemp gives each thread a name of its own, and mode 0600.
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(
-            os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w"
-        ) as file:
+        with os.fdopen(descriptor, "w") as file:
             file.write(text)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def _naming_broken(file: Path) -> Iterator[Path]:
+    try:
+        yield file
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BrokenRecordError(f"{file} cannot be read ({error})") from error
 
 
 def free_port(taken: set[int], preferred: int | None = None) -> int:
@@ -311,7 +330,10 @@ def _stop(processes: list[psutil.Process], grace_s: float) -> None:
     for process in alive:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(alive, timeout=5)
+    # Not wait_procs: it would also wait until somebody has reaped them.
+    deadline = time.monotonic() + KILL_TIMEOUT_S
+    while any(map(_is_alive, alive)) and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def _leads_session(process: psutil.Process) -> bool:

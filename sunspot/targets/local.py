@@ -25,12 +25,14 @@ from typing import NoReturn
 import platformdirs
 import psutil
 import yaml
+from pydantic import ValidationError
 
 from sunspot import catalog, ports
 from sunspot.errors import SunspotError, UsageError
 from sunspot.node import autoscaler_config
 from sunspot.node.local import (
     HEAD,
+    BrokenRecordError,
     ClusterFolder,
     ClusterRecord,
     NodeRecord,
@@ -60,9 +62,6 @@ DRAIN_TIMEOUT_S = 30.0
 
 # Ray refuses ports below, which need privileges (ray/_private/parameter.py, 2.60).
 USER_PORTS = range(1024, 65_536)
-
-# Ray names NVIDIA's cards as the catalogue does, and this one otherwise (Ray 2.60).
-RAY_ACCELERATORS = {"MI300X": "AMD-Instinct-MI300X-OAM"}
 
 
 def create() -> LocalTarget:
@@ -104,7 +103,7 @@ class LocalTarget:
         if not folder.path.exists():
             return False
         with self._locked(name, progress):
-            progress(f"stopping {len(_wanted(folder))} nodes")
+            progress(f"ending {len(folder.processes())} processes")
             _remove(folder)
         return True
 
@@ -112,14 +111,17 @@ class LocalTarget:
         return sorted(path.parent.name for path in self.clusters.glob("*/cluster.json"))
 
     def stack(self, name: str) -> Stack:
-        return Stack.model_validate(self._folder(name).cluster().stack)
+        with _readable_records(name):
+            return Stack.model_validate(self._folder(name).cluster().stack)
 
     def handle(self, name: str) -> ClusterHandle:
         folder = self._folder(name)
         if not folder.exists():
             raise SunspotError(f"stack {name!r} is not up; start it with: sunspot up {name}")
-        cluster = folder.cluster()
-        if folder.process(HEAD) and not folder.is_running(HEAD):
+        with _readable_records(name):
+            cluster = folder.cluster()
+            head_is_dead = folder.process(HEAD) is not None and not folder.is_running(HEAD)
+        if head_is_dead:
             raise HeadLostError(
                 f"the head of {name!r} is dead, and its cluster with it. Take it away and start "
                 f"again: sunspot down {name} && sunspot up {name}\n"
@@ -140,7 +142,8 @@ class LocalTarget:
 
     def nodes(self, name: str) -> list[NodeStatus]:
         folder = self._folder(name)
-        status = [_status(folder, node) for node in folder.nodes()]
+        with _readable_records(name):
+            status = [_status(folder, node) for node in folder.nodes()]
         wanted = [node for node in status if node is not None]
         return sorted(wanted, key=lambda node: node.state == "lost")
 
@@ -174,7 +177,9 @@ class LocalTarget:
 
     def _running(self, folder: ClusterFolder, progress: Progress) -> ClusterHandle | None:
         """The handle of a cluster that is up. What an interrupted `up` left is taken away."""
-        if folder.cluster().ready_at is not None:
+        with _readable_records(folder.path.name):
+            ready = folder.cluster().ready_at is not None
+        if ready:
             return self.handle(folder.path.name)
         progress("taking away what an interrupted start left")
         _remove(folder)
@@ -366,7 +371,7 @@ def _shapes(stack: Stack) -> dict[str, NodeShape]:
             gpus=node.gpu_count,
             memory=memory,
             object_store_memory=max(store, OBJECT_STORE_MINIMUM),
-            accelerator=_accelerator(node),
+            accelerator=catalog.get(node.vm_size).accelerator_type if node.vm_size else None,
         )
 
     workers = {
@@ -375,12 +380,6 @@ def _shapes(stack: Stack) -> dict[str, NodeShape]:
         for g in cluster.scaling_groups
     }
     return {HEAD: shape(HEAD, "on-demand", cluster.head_node)} | workers
-
-
-def _accelerator(node: RayNodeConfig) -> str | None:
-    """The accelerator type that Ray would find on the real machine (`accelerator_type:T4`)."""
-    name = catalog.get(node.vm_size).gpu_name if node.vm_size else None
-    return RAY_ACCELERATORS.get(name, name) if name else None
 
 
 def _write_autoscaler_config(folder: ClusterFolder, stack: Stack) -> None:
@@ -452,6 +451,17 @@ def _readable_disk_errors(clusters: Path) -> Iterator[None]:
         yield
     except OSError as error:
         _explain(error, clusters)
+
+
+@contextlib.contextmanager
+def _readable_records(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (BrokenRecordError, ValidationError) as error:
+        raise SunspotError(
+            f"the records of {name!r} are broken: {error}. Take the cluster away and start again: "
+            f"sunspot down {name} && sunspot up {name}"
+        ) from error
 
 
 def _explain(error: OSError, clusters: Path) -> NoReturn:

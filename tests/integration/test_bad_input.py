@@ -1,4 +1,4 @@
-"""Mistakes of a user that need no cluster: one message that names what and where, and exit code 2."""
+"""Mistakes of a user that need no cluster: one message that says what and where, exit code 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sunspot up` and `sunspot status`: what comes up is what the spec says, and only for its owner."""
+"""`sunspot up`, `status` and `scale`: what comes up is what the spec says, for its owner alone."""
 
 from __future__ import annotations
 
@@ -137,10 +137,13 @@ def test_up_prints_how_to_reach_the_cluster(up_output: str, cluster: ClusterHand
 
 
 def test_a_second_up_says_that_it_is_up(sunspot: Sunspot, cluster: ClusterHandle):
-    pids = {process.pid for process in sunspot.folder("main").processes("fixed-0")}
+    folder = sunspot.folder("main")
+    before = {node.name: folder.process(node.name) for node in folder.nodes()}
     assert "main is up already" in sunspot.ok("up", "main")
     assert sunspot.target.handle("main") == cluster
-    assert pids <= {process.pid for process in sunspot.folder("main").processes()}
+    assert {node.name: folder.process(node.name) for node in folder.nodes()} == before
+    assert folder.is_running("head")
+    assert folder.is_running("fixed-0")
 
 
 def test_status_as_json(sunspot: Sunspot, cluster: ClusterHandle):
@@ -156,7 +159,11 @@ def test_status_as_json(sunspot: Sunspot, cluster: ClusterHandle):
 
 def test_status_shows_nodes_and_market(sunspot: Sunspot, cluster: ClusterHandle):
     rows = [line.split() for line in sunspot.ok("status").splitlines()]
-    assert ["fixed-0", "fixed", "spot", "up", "0/1", "0/1", "2.5"] in rows
+    (row,) = (row for row in rows if row[:1] == ["fixed-0"])
+    used_cpus, used_gpus = row.pop(4), row.pop(4)
+    assert row == ["fixed-0", "fixed", "spot", "up", "2.5"]
+    assert used_cpus.endswith("/1")
+    assert used_gpus.endswith("/1")
 
 
 @pytest.mark.parametrize("command", ["status", "up", "jobs", "dashboard"])
