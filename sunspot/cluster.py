@@ -189,6 +189,7 @@ class RayCluster:
         import ray
 
         self._leave.enter_context(_environment(handle.environment()))
+        self._leave.enter_context(_without_scheduler_events())
         _reload_authentication()
         ray.init(
             address=handle.head_address,
@@ -310,6 +311,22 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
         for name in names:
             os.environ.pop(name, None)
         os.environ.update(before)
+
+
+@contextlib.contextmanager
+def _without_scheduler_events() -> Iterator[None]:
+    """Keeps Ray from printing, each second, that what waits on a full cluster cannot be placed.
+
+    The variable for that, RAY_SCHEDULER_EVENTS, is read when Ray is imported (2.60): too early.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.AUTOSCALER_EVENTS
+    ray_constants.AUTOSCALER_EVENTS = 0
+    try:
+        yield
+    finally:
+        ray_constants.AUTOSCALER_EVENTS = before
 
 
 def _reload_authentication() -> None:

@@ -363,9 +363,9 @@ def _raise_for(status: int, text: str, handle: ClusterHandle) -> None:
         )
     if status == 404:
         raise _NotFoundError(text)
-    # Ray answers with a traceback: its last line says what happened.
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    raise _RefusedError(lines[-1] if lines else f"HTTP {status}")
+    # Ray answers with a traceback: what it raised stands at the end, from its class on.
+    raised = re.split(r"^(?=[\w.]*(?:Error|Exception)\b)", text.strip(), flags=re.MULTILINE)[-1]
+    raise _RefusedError(" ".join(raised.split()) or f"HTTP {status}")
 
 
 def node_types(stack: Stack) -> list[NodeType]:

@@ -67,7 +67,10 @@ def show(status: Status, console: Console) -> None:
 
 def job_table(jobs: list[Job]) -> Table:
     """Jobs as a table: id, state, seconds, command."""
-    table = Table("job", "state", "seconds", "command", box=None, header_style="dim")
+    table = Table(box=None, header_style="dim", expand=True)
+    for heading in ("job", "state", "seconds"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("command", no_wrap=True, overflow="ellipsis", ratio=1)
     for job in jobs:
         style = JOB_STYLES.get(job.status, "")
         seconds = f"{(job.ended or time.time()) - job.started:.1f}" if job.started else ""

@@ -45,6 +45,7 @@ STRAGGLER_GRACE_S = 0.3
 KILL_TIMEOUT_S = 5.0
 
 HEAD = "head"
+HEAD_TEMP_DIR = "0"
 
 COLOUR_CODE = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -180,7 +181,7 @@ class ClusterFolder:
             name=HEAD if shape.group == HEAD else f"{shape.group}-{number}",
             shape=shape,
             agent_port=free_port(reserved_ports(self.path.parent)),
-            temp_dir=str(self.temp_dir / str(len(nodes))),
+            temp_dir=str(self.temp_dir / (str(len(nodes)) if nodes else HEAD_TEMP_DIR)),
         )
         self.write_node(node)
         return node
@@ -214,17 +215,24 @@ class ClusterFolder:
     def processes(self, node: str | None = None) -> list[psutil.Process]:
         """The living processes of the cluster, or of one of its nodes; never the caller itself.
 
-        They are those whose environment names it, and their descendants: Ray's agents overwrite
-        their environment when they set their process title, but are children of one that does
-        not.
+        They are those whose environment names it, the nodes' own processes (forked, so that the
+        kernel shows the launcher's environment for them), and the descendants of both: Ray's
+        agents overwrite their environment when they set their process title.
         """
         wanted = {CLUSTER_VARIABLE: str(self.path)} | ({NODE_VARIABLE: node} if node else {})
+        recorded = {p.pid for p in self._recorded_processes(node) if p.is_running()}
         found: dict[int, psutil.Process] = {}
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                if wanted.items() <= process.environ().items():
+                if process.pid in recorded or wanted.items() <= process.environ().items():
                     found |= {p.pid: p for p in [process, *process.children(recursive=True)]}
         return [p for p in found.values() if p.pid != os.getpid() and _is_alive(p)]
+
+    def _recorded_processes(self, node: str | None) -> Iterator[Process]:
+        for file in (self.path / "nodes").glob(f"{node or '*'}.pid"):
+            with contextlib.suppress(OSError, BrokenRecordError):
+                if process := self.process(file.stem):
+                    yield process
 
     def stop(self, node: str | None = None, grace_s: float = 5.0) -> None:
         """Ends every process of the cluster or of one node, also those that start meanwhile.
