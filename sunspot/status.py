@@ -58,7 +58,7 @@ def show(status: Status, console: Console) -> None:
     for node in status.nodes:
         if node.state == "lost" and node.name != "head":
             console.print(f"[red]{node.name} is lost.[/] The end of its log:")
-            console.print(escape(node.log or "(empty)"), style="dim")
+            console.print(escape(node.log or "(empty)"), style="dim", soft_wrap=True)
     if status.jobs:
         console.print(job_table(status.jobs[:SHOWN_JOBS]))
     elif not status.problem:

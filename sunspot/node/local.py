@@ -195,7 +195,7 @@ class ClusterFolder:
             text = self.log(node).read_text(errors="replace")
         except FileNotFoundError:
             return ""
-        return "\n".join(COLOUR_CODE.sub("", text).rstrip().splitlines()[-lines:])
+        return "\n".join(COLOUR_CODE.sub("", text).expandtabs(1).rstrip().splitlines()[-lines:])
 
     def process(self, node: str) -> Process | None:
         """The node's process as it wrote itself down, or None before it started."""

@@ -143,6 +143,16 @@ def kill_node(folder: ClusterFolder, node: str) -> None:
             process.send_signal(signal.SIGKILL)
 
 
+def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Those that still run. A zombie does not: it only waits for its parent to take note."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
 def what_is_left(folder: ClusterFolder, ports: Iterable[int] = ()) -> list[str]:
     """Whatever of a cluster still exists: processes, open files, ports, folders."""
     return [

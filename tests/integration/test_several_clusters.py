@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import ANSI, FOREVER, Sunspot, kill_node, wait_for, what_is_left
+from harness import ANSI, FOREVER, Sunspot, alive, kill_node, wait_for, what_is_left
 
 from sunspot.node.local import HEAD
 from sunspot.targets import ClusterHandle
@@ -148,7 +148,7 @@ def test_down_of_one_leaves_the_other_and_its_job(headless: Sunspot, tmp_path: P
     assert "pair is down" in sunspot.ok("down", "pair")
 
     assert what_is_left(folder) == []
-    assert not any(process.is_running() for process in processes)
+    assert alive(processes) == []
     assert sunspot.target.names() == ["main"]
     assert sunspot.job("main", "stays").status == "RUNNING"
     assert {node["state"] for node in json.loads(sunspot.ok("status", "--json"))["nodes"]} == {"up"}

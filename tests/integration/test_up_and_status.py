@@ -11,7 +11,7 @@ import sys
 
 import pytest
 import requests
-from harness import ANSI, COLOUR, Sunspot, wait_for
+from harness import ANSI, COLOUR, Sunspot, alive, wait_for
 
 from sunspot.targets import ClusterHandle
 
@@ -24,7 +24,7 @@ print(len(GcsClient(address=sys.argv[1]).get_all_node_info(timeout=5)), "nodes")
 """
 
 
-def alive(sunspot: Sunspot) -> dict[str, dict]:
+def living_nodes(sunspot: Sunspot) -> dict[str, dict]:
     nodes = sunspot.client("main").state("nodes")
     return {node["node_name"]: node for node in nodes if node["state"] == "ALIVE"}
 
@@ -71,7 +71,7 @@ def ask_the_gcs(
 
 
 def test_nodes_have_exactly_the_resources_of_the_spec(sunspot: Sunspot, cluster: ClusterHandle):
-    nodes = alive(sunspot)
+    nodes = living_nodes(sunspot)
     found = {
         name: {key: nodes[name]["resources_total"].get(key, 0) for key in ("CPU", "GPU", "memory")}
         for name in ("head", "fixed-0")
@@ -83,7 +83,7 @@ def test_nodes_have_exactly_the_resources_of_the_spec(sunspot: Sunspot, cluster:
 
 
 def test_nodes_carry_group_and_market_as_labels(sunspot: Sunspot, cluster: ClusterHandle):
-    nodes = alive(sunspot)
+    nodes = living_nodes(sunspot)
     found = {
         name: {key: nodes[name]["labels"][f"ray.io/{key}"] for key in ("node-group", "market-type")}
         for name in ("head", "fixed-0")
@@ -221,15 +221,15 @@ def test_an_elastic_group_grows_for_its_work_and_is_scaled_away(
     (sunspot.project / "needs_three.py").write_text(NEEDS_THREE_CPUS)
     assert "ran on elastic" in sunspot.ok("submit", "--", "python", "needs_three.py")
     assert "elastic-0" in sunspot.ok("status")
-    pids = sunspot.folder("main").processes("elastic-0")
-    assert pids
+    processes = sunspot.folder("main").processes("elastic-0")
+    assert processes
 
     assert "has 0 workers" in sunspot.ok("scale", "elastic=0")
     assert "elastic-0" not in sunspot.ok("status")
     assert sunspot.folder("main").processes("elastic-0") == []
-    assert not any(process.is_running() for process in pids)
-    wait_for("Ray to see the node go", lambda: "elastic-0" not in alive(sunspot))
-    assert alive(sunspot).keys() == {"head", "fixed-0"}
+    assert alive(processes) == []
+    wait_for("Ray to see the node go", lambda: "elastic-0" not in living_nodes(sunspot))
+    assert living_nodes(sunspot).keys() == {"head", "fixed-0"}
 
 
 NEEDS_THREE_CPUS = """
