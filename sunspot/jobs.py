@@ -39,6 +39,7 @@ FIRST_POLL_S, LAST_POLL_S = 0.1, 0.5
 REREAD_CHARACTERS = 1_000_000
 
 STOP_TIMEOUT_S = 20.0
+NODE_POLL_S = 1.0
 
 # More in one answer is refused (RAY_MAX_LIMIT_FROM_API_SERVER, 2.60).
 STATE_LIMIT = 10_000
@@ -96,6 +97,11 @@ class Job:
     exit_code: int | None
     started: float | None
     ended: float | None
+
+    @property
+    def reason(self) -> str:
+        """The first line of the message, without the copy of the log that Ray appends to it."""
+        return self.message.partition("\n")[0].partition(", last available logs")[0]
 
     @property
     def has_ended(self) -> bool:
@@ -205,12 +211,12 @@ class JobClient:
         """Sends a working directory unless the cluster has that very content; returns its URI."""
         with packaging.package(directory, list(files)) as package:
             path = "/api/packages/" + package.uri.replace("://", "/")
-            size = f"{len(files)} files, {_size(package.size)}"
+            what = f"{directory.resolve()} ({len(files)} files, {_size(package.size)})"
             try:
                 self._call("GET", path)
-                tell(f"{directory} is on the cluster already ({size})")
+                tell(f"{what} is on the cluster already")
             except _NotFoundError:
-                tell(f"uploading {directory} ({size})")
+                tell(f"uploading {what}")
                 self._call("PUT", path, data=package.file, timeout=UPLOAD_TIMEOUT_S)
         return package.uri
 
@@ -386,9 +392,9 @@ def check_feasible(request: Request, types: Iterable[NodeType]) -> None:
         UsageError: naming the resource, what was asked and the node type that comes nearest.
     """
     amounts, types = request.amounts(), list(types)
-    short = {t.name: _shortage(amounts, t.resources) for t in types}
-    if not all(short.values()):
+    if _can_hold(request, types):
         return
+    short = {t.name: _shortage(amounts, t.resources) for t in types}
     nearest = min(types, key=lambda t: _distance(amounts, t, short[t.name]))
     missing = "; ".join(
         f"{name}: asked {_amount(name, amounts[name])}, the nearest node type ({nearest.name}) has "
@@ -398,8 +404,31 @@ def check_feasible(request: Request, types: Iterable[NodeType]) -> None:
     )
     raise UsageError(
         f"no node of this cluster can ever hold this job. {missing}. Ask for less, give a group "
-        f"larger nodes, or submit it all the same with --wait"
+        f"larger nodes, or wait for a larger node to join with --wait"
     )
+
+
+def wait_for_node(
+    client: JobClient, request: Request, types: Iterable[NodeType], tell: Callable[[str], None]
+) -> None:
+    """Returns once some node type, or a node that is there, can hold the request.
+
+    Submitted before that, Ray would fail the job at once (see child_environment, early exit).
+    """
+    types = list(types)
+    while not _can_hold(request, [*types, *client.live_nodes()]):
+        tell("waiting for a node that can hold the job (Ctrl-C ends the waiting)")
+        tell = _silent
+        time.sleep(NODE_POLL_S)
+
+
+def _silent(_text: str) -> None:
+    """Says nothing: what there is to say has been said."""
+
+
+def _can_hold(request: Request, types: Iterable[NodeType]) -> bool:
+    amounts = request.amounts()
+    return any(not _shortage(amounts, node_type.resources) for node_type in types)
 
 
 def runtime_env(
@@ -469,7 +498,7 @@ def _resources(node: RayNodeConfig) -> dict[str, float]:
     """As its node will count them: CPUs whole (see targets.local), GPUs by type as well."""
     size = catalog.get(node.vm_size) if node.vm_size else None
     accelerator = size.accelerator_type if size else None
-    named = {
+    named: dict[str, float] = {
         "CPU": math.ceil(node.cpu or 0),
         "GPU": node.gpu_count,
         "memory": (node.memory_gb or 0) * GIB,

@@ -8,7 +8,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
@@ -18,6 +20,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from sunspot import jobs
 from sunspot import stack as stacks
 from sunspot.cli import app
 from sunspot.errors import UsageError
@@ -304,8 +307,15 @@ def test_what_can_never_run_is_refused_before_the_upload(cluster):
     assert "GPU: asked 2" in message
     assert "--wait" in message
     assert not [call for call in api.calls() if "packages" in call or "POST" in call]
-    result = run("submit", "--num-gpus", "2", "--wait", "--detach", "--", "true")
-    assert result.exit_code == 0, result.output
+
+
+def test_with_wait_it_is_submitted_when_a_node_comes_that_can_hold_it(cluster, monkeypatch):
+    api, _ = cluster
+    big = {"node_name": "big", "state": "ALIVE", "resources_total": {"GPU": 2.0}}
+    clock = SimpleNamespace(sleep=lambda _: api.nodes.append(big), monotonic=time.monotonic)
+    monkeypatch.setattr(jobs, "time", clock)
+    result = run("submit", "--num-gpus", "2", "--wait", "--", "true")
+    assert "waiting for a node" in result.stderr
     assert api.body("POST", "/api/jobs/")["entrypoint_num_gpus"] == 2
 
 

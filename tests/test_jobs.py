@@ -315,7 +315,7 @@ def test_what_no_node_can_hold_is_refused_with_the_limit(request_, expected):
     message = refusal(jobs.check_feasible, request_, TYPES)
     assert message.startswith("no node of this cluster can ever hold this job.")
     assert all(part in message for part in expected), message
-    assert message.endswith("submit it all the same with --wait")
+    assert message.endswith("wait for a larger node to join with --wait")
 
 
 def test_each_need_fits_some_type_and_all_together_fit_none():
@@ -743,7 +743,7 @@ def test_upload_happens_once_for_the_same_content(api, client, tmp_path, tell):
     ]
     assert re.fullmatch(rf"uploading {re.escape(str(folder))} \(1 files?, 0\.\d KiB\)", tell[0])
     assert re.fullmatch(
-        rf"{re.escape(str(folder))} is on the cluster already \(1 files?, 0\.\d KiB\)", tell[1]
+        rf"{re.escape(str(folder))} \(1 files?, 0\.\d KiB\) is on the cluster already", tell[1]
     )
 
 

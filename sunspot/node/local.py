@@ -191,11 +191,11 @@ class ClusterFolder:
 
     def log_tail(self, node: str, lines: int = 12) -> str:
         """The last lines that a node's process printed, without colour codes; "" if none."""
-        try:
-            text = self.log(node).read_text(errors="replace")
-        except FileNotFoundError:
-            return ""
-        return "\n".join(COLOUR_CODE.sub("", text).expandtabs(1).rstrip().splitlines()[-lines:])
+        return _tail(self.log(node), lines)
+
+    def ray_log_tail(self, name: str, lines: int = 12) -> str:
+        """The last lines of a log of Ray's own, "dashboard.log" for instance."""
+        return _tail(self.temp_dir / HEAD_TEMP_DIR / "session_latest" / "logs" / name, lines)
 
     def process(self, node: str) -> Process | None:
         """The node's process as it wrote itself down, or None before it started."""
@@ -326,6 +326,14 @@ def port_is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def _tail(log: Path, lines: int) -> str:
+    try:
+        text = log.read_text(errors="replace")
+    except FileNotFoundError:
+        return ""
+    return "\n".join(COLOUR_CODE.sub("", text).expandtabs(1).rstrip().splitlines()[-lines:])
 
 
 def _stop(processes: list[psutil.Process], grace_s: float) -> None:

@@ -60,6 +60,9 @@ OBJECT_STORE_MINIMUM = 75 * 2**20
 
 DRAIN_TIMEOUT_S = 30.0
 
+# `ray start` ends its children in order within about 3 s; while it starts it ignores SIGTERM.
+STOP_GRACE_S, INTERRUPTED_GRACE_S = 5.0, 0.5
+
 # Ray refuses ports below, which need privileges (ray/_private/parameter.py, 2.60).
 USER_PORTS = range(1024, 65_536)
 
@@ -152,11 +155,14 @@ class LocalTarget:
         _check_scale(self.stack(name), group, count)
         with self._locked(name, progress):
             running = [n for n in _wanted(folder) if n.shape.group == group and _is_up(folder, n)]
-            _set_minimum(folder, group, count)
+            nodes: list[NodeRecord] = []
             if count > len(running):
                 with ports_locked(self.clusters):
                     shape = folder.cluster().shapes[group]
                     nodes = [folder.add_node(shape) for _ in range(count - len(running))]
+            # After the records, or the autoscaler would start the missing ones as well.
+            _set_minimum(folder, group, count)
+            if nodes:
                 _start(folder, nodes, progress)
             elif count < len(running):
                 _let_go(folder, handle, running[count:], progress)
@@ -284,13 +290,19 @@ def _remove(folder: ClusterFolder) -> None:
     """Ends every process of the cluster and deletes all that it wrote."""
     with _uninterrupted():
         try:
-            folder.stop()
+            folder.stop(grace_s=STOP_GRACE_S if _is_ready(folder) else INTERRUPTED_GRACE_S)
         except TimeoutError as error:
             raise SunspotError(f"{error}; end them yourself and run down again") from error
         shutil.rmtree(folder.temp_dir, ignore_errors=True)
         with contextlib.suppress(OSError):
             folder.temp_dir.parent.rmdir()  # only the last cluster finds it empty
         shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def _is_ready(folder: ClusterFolder) -> bool:
+    with contextlib.suppress(OSError, BrokenRecordError):
+        return folder.cluster().ready_at is not None
+    return False
 
 
 def _let_go(

@@ -223,14 +223,11 @@ def test_every_resource_that_no_node_has_is_refused(
         assert word in done.stderr
 
 
-def test_such_a_job_is_submitted_with_wait_and_can_be_stopped(
-    sunspot: Sunspot, cluster: ClusterHandle, folder: Path
-):
-    arguments = ("--wait", "--detach", "--num-gpus", "2", "--name", "waiting", "--", "true")
-    sunspot.ok("submit", *arguments, cwd=folder)
-    assert sunspot.job("main", "waiting").status == "PENDING"
-    sunspot.ok("stop", "waiting")
-    assert sunspot.job("main", "waiting").has_ended
+def test_wait_and_detach_are_refused_together(sunspot: Sunspot):
+    done = sunspot("submit", "--wait", "--detach", "--num-gpus", "2", "--", "true")
+    assert done.returncode == 2
+    assert "--wait" in done.stderr
+    assert "--detach" in done.stderr
 
 
 @pytest.fixture
