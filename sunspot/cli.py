@@ -162,21 +162,22 @@ def submit(
     The working directory goes along, without what .gitignore and .rayignore leave out.
     Ctrl-C stops the job, unless --detach was given.
     """
-    from sunspot import jobs
+    from sunspot import feasibility, jobs
+    from sunspot import runtime_env as environments
 
-    request = jobs.Request(
+    request = feasibility.Request(
         num_cpus=num_cpus, num_gpus=num_gpus, memory_gb=memory, resources=_resources(resources)
     )
-    environment = jobs.runtime_env(runtime_env, env or [], working_dir)
+    environment = environments.load(runtime_env, env or [], working_dir)
     if wait and detach:
         raise UsageError("--wait waits here, so it cannot go with --detach; leave one of them out")
     place, cluster = targets.find(stack)
     client = jobs.JobClient(place.handle(cluster))
-    types = jobs.node_types(place.stack(cluster))
+    types = feasibility.node_types(place.stack(cluster))
     if wait:
-        jobs.wait_for_node(client, request, types, console.note)
+        feasibility.wait_for_node(request, types, client.live_nodes, console.note)
     else:
-        jobs.check_feasible(request, [*types, *client.live_nodes()])
+        feasibility.check_feasible(request, [*types, *client.live_nodes()])
     client.send_working_dir(environment, console.note)
     job_id = client.submit(entrypoint, request=request, runtime_env=environment, job_id=name)
     if detach:

@@ -1,31 +1,27 @@
 """Jobs on a cluster that is up, over Ray's job API (REST) with the cluster's token.
 
-Refuses what can never run before anything is sent. Ray itself is not imported: its REST API is
-documented, and importing Ray would take longer than submitting.
+Ray itself is not imported: its REST API is documented, and importing Ray would take longer than
+submitting.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 import secrets
 import shlex
-import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 import requests
-import yaml
 
-from sunspot import catalog, packaging
+from sunspot import packaging
 from sunspot.errors import SunspotError, UsageError
-from sunspot.spec import RayNodeConfig
-from sunspot.stack import Stack
+from sunspot.feasibility import NodeType, Request
 from sunspot.targets import ClusterHandle
 
 REQUEST_TIMEOUT_S = 30.0
@@ -39,47 +35,11 @@ FIRST_POLL_S, LAST_POLL_S = 0.1, 0.5
 REREAD_CHARACTERS = 1_000_000
 
 STOP_TIMEOUT_S = 20.0
-NODE_POLL_S = 1.0
 
 # More in one answer is refused (RAY_MAX_LIMIT_FROM_API_SERVER, 2.60).
 STATE_LIMIT = 10_000
 
 GIB = 2**30
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What a job's driver itself needs on its node. `memory_gb` is GiB; None asks for nothing.
-
-    A driver that asks for nothing runs on the head.
-    """
-
-    num_cpus: float | None = None
-    num_gpus: float | None = None
-    memory_gb: float | None = None
-    resources: Mapping[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name, amount in self.amounts().items():
-            if not math.isfinite(amount) or amount < 0:
-                raise UsageError(f"a job cannot ask for {name}: {amount:g}; give 0 or more")
-
-    def amounts(self) -> dict[str, float]:
-        """Ray resource name -> amount, memory in bytes."""
-        named = {
-            "CPU": self.num_cpus,
-            "GPU": self.num_gpus,
-            "memory": None if self.memory_gb is None else self.memory_gb * GIB,
-        }
-        return {name: n for name, n in named.items() if n is not None} | dict(self.resources)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeType:
-    """A kind of node that a cluster has or may add; `resources` as Ray counts them."""
-
-    name: str
-    resources: Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -374,86 +334,6 @@ def _raise_for(status: int, text: str, handle: ClusterHandle) -> None:
     raise _RefusedError(" ".join(raised.split()) or f"HTTP {status}")
 
 
-def node_types(stack: Stack) -> list[NodeType]:
-    """What nodes the stack's cluster may have, at its maximum."""
-    cluster = stack.cluster
-    head = NodeType(name="head", resources=_resources(cluster.head_node))
-    groups = [
-        NodeType(name=f"group {group.name!r}", resources=_resources(group.worker_nodes))
-        for group in cluster.scaling_groups
-    ]
-    return [head, *groups]
-
-
-def check_feasible(request: Request, types: Iterable[NodeType]) -> None:
-    """Refuses what no node that the cluster has or may add can ever hold.
-
-    Raises:
-        UsageError: naming the resource, what was asked and the node type that comes nearest.
-    """
-    amounts, types = request.amounts(), list(types)
-    if _can_hold(request, types):
-        return
-    short = {t.name: _shortage(amounts, t.resources) for t in types}
-    nearest = min(types, key=lambda t: _distance(amounts, t, short[t.name]))
-    missing = "; ".join(
-        f"{name}: asked {_amount(name, amounts[name])}, the nearest node type ({nearest.name}) has "
-        f"{_amount(name, nearest.resources.get(name, 0))}, the largest any has is "
-        f"{_amount(name, max(t.resources.get(name, 0) for t in types))}"
-        for name in short[nearest.name]
-    )
-    raise UsageError(
-        f"no node of this cluster can ever hold this job. {missing}. Ask for less, give a group "
-        f"larger nodes, or wait for a larger node to join with --wait"
-    )
-
-
-def wait_for_node(
-    client: JobClient, request: Request, types: Iterable[NodeType], tell: Callable[[str], None]
-) -> None:
-    """Returns once some node type, or a node that is there, can hold the request.
-
-    Submitted before that, Ray would fail the job at once (see child_environment, early exit).
-    """
-    types = list(types)
-    while not _can_hold(request, [*types, *client.live_nodes()]):
-        tell("waiting for a node that can hold the job (Ctrl-C ends the waiting)")
-        tell = _silent
-        time.sleep(NODE_POLL_S)
-
-
-def _silent(_text: str) -> None:
-    """Says nothing: what there is to say has been said."""
-
-
-def _can_hold(request: Request, types: Iterable[NodeType]) -> bool:
-    amounts = request.amounts()
-    return any(not _shortage(amounts, node_type.resources) for node_type in types)
-
-
-def runtime_env(
-    file: Path | None, variables: Sequence[str], working_dir: str | None
-) -> dict[str, Any]:
-    """The job's runtime environment from --runtime-env, --env and --working-dir, checked by Ray.
-
-    Later ones win: a flag over the file. `working_dir` is still a local path in it.
-
-    Raises:
-        UsageError: the file is missing or wrong, or a variable is not of the form K=V.
-    """
-    env = _read_runtime_env(file) if file else {}
-    if modules := [m for m in env.get("py_modules", []) if "://" not in str(m)]:
-        raise UsageError(
-            f"py_modules {modules} are local paths; put them into the working directory"
-        )
-    pairs = dict(_pair(variable) for variable in variables)
-    if pairs:
-        env["env_vars"] = env.get("env_vars", {}) | pairs
-    if working_dir is not None or "working_dir" not in env:
-        env["working_dir"] = working_dir or "."
-    return env
-
-
 def new_id(entrypoint: Sequence[str]) -> str:
     """A job id that tells what runs: `python workloads/primes.py` -> `primes-3f9a1c`."""
     script = next((word for word in entrypoint if word.endswith((".py", ".sh"))), entrypoint[0])
@@ -470,67 +350,9 @@ def exit_code(job: Job) -> int:
     return job.exit_code or 1
 
 
-def _read_runtime_env(file: Path) -> dict[str, Any]:
-    try:
-        env = yaml.safe_load(file.read_text())  # JSON is YAML
-    except OSError as error:
-        raise UsageError(f"cannot read the runtime environment {file}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} is neither YAML nor JSON: {error}") from error
-    if not isinstance(env, dict):
-        raise UsageError(f"{file} must hold a mapping such as {{pip: [numpy]}}, not {env!r}")
-    from ray.runtime_env import RuntimeEnv  # imported late: it takes half a second
-
-    try:
-        return dict(RuntimeEnv(**env).to_dict())
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{file}: {error}") from error
-
-
-def _pair(variable: str) -> tuple[str, str]:
-    name, equals, value = variable.partition("=")
-    if not name or not equals:
-        raise UsageError(f"--env {variable!r} is not of the form NAME=VALUE")
-    return name, value
-
-
-def _resources(node: RayNodeConfig) -> dict[str, float]:
-    """As its node will count them: CPUs whole (see targets.local), GPUs by type as well."""
-    size = catalog.get(node.vm_size) if node.vm_size else None
-    accelerator = size.accelerator_type if size else None
-    named: dict[str, float] = {
-        "CPU": math.ceil(node.cpu or 0),
-        "GPU": node.gpu_count,
-        "memory": (node.memory_gb or 0) * GIB,
-    }
-    return named | ({f"accelerator_type:{accelerator}": 1} if accelerator else {})
-
-
-def _shortage(amounts: Mapping[str, float], resources: Mapping[str, float]) -> list[str]:
-    return [name for name, amount in amounts.items() if amount > resources.get(name, 0)]
-
-
-def _distance(
-    amounts: Mapping[str, float], node_type: NodeType, short: Sequence[str]
-) -> tuple[float, ...]:
-    """How far a node type is from what was asked: lacks, their shares, then its CPUs."""
-    has = node_type.resources
-    missing = sum(1 - has.get(name, 0) / amounts[name] for name in short)
-    return (len(short), missing, -has.get("CPU", 0))
-
-
-def _amount(name: str, amount: float) -> str:
-    return f"{amount / GIB:g} GiB" if name == "memory" else f"{amount:g}"
-
-
 def _size(count: int) -> str:
     return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count / 1024:.1f} KiB"
 
 
 def _seconds(milliseconds: int | None) -> float | None:
     return None if not milliseconds else milliseconds / 1000
-
-
-def warn(text: str) -> None:
-    """The default place for what is told beside a job's own output."""
-    print(text, file=sys.stderr)

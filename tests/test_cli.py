@@ -8,19 +8,18 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import jsonschema
 import pytest
-from test_jobs import serving
+from job_api import serving
 from test_machines import WORKERS, stack, write
 from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from sunspot import jobs
+from sunspot import feasibility
 from sunspot import stack as stacks
 from sunspot.cli import app
 from sunspot.errors import UsageError
@@ -312,8 +311,8 @@ def test_what_can_never_run_is_refused_before_the_upload(cluster):
 def test_with_wait_it_is_submitted_when_a_node_comes_that_can_hold_it(cluster, monkeypatch):
     api, _ = cluster
     big = {"node_name": "big", "state": "ALIVE", "resources_total": {"GPU": 2.0}}
-    clock = SimpleNamespace(sleep=lambda _: api.nodes.append(big), monotonic=time.monotonic)
-    monkeypatch.setattr(jobs, "time", clock)
+    clock = SimpleNamespace(sleep=lambda _: api.nodes.append(big))
+    monkeypatch.setattr(feasibility, "time", clock)
     result = run("submit", "--num-gpus", "2", "--wait", "--", "true")
     assert "waiting for a node" in result.stderr
     assert api.body("POST", "/api/jobs/")["entrypoint_num_gpus"] == 2

@@ -21,6 +21,7 @@ from sunspot.node.machines import LocalMachines
 from sunspot.spec import AutoscalerConfig, RayClusterConfig, RayNodeConfig, ScalingGroup
 from sunspot.stack import Stack
 from sunspot.targets import local
+from sunspot.targets import local_plan as plan
 from sunspot.targets.local import GIB, LocalTarget
 
 DEADLINE_S = 10.0
@@ -39,7 +40,7 @@ def stack(*groups, head=NODE, name="dev"):
 def write(clusters, described, **fields):
     """The folder of a cluster of that stack, as `up` leaves it, with no process of it."""
     folder = ClusterFolder(clusters / described.name)
-    shapes = local._shapes(described)
+    shapes = plan.shapes(described)
     record = ClusterRecord(
         name=described.name,
         created_at=time.time(),
@@ -51,7 +52,7 @@ def write(clusters, described, **fields):
     )
     folder.write_cluster(record)
     folder.add_node(shapes["head"])
-    local._write_autoscaler_config(folder, described)
+    plan.write_autoscaler_config(folder, described)
     return folder
 
 
@@ -284,7 +285,7 @@ def test_the_config_file_passes_rays_own_checks(tmp_path, described):
 
 def test_a_new_minimum_is_in_the_file_and_nothing_else_changes(folder):
     before = yaml.safe_load(folder.autoscaler_config.read_text())
-    local._set_minimum(folder, "workers", 3)
+    plan.set_minimum(folder, "workers", 3)
     after = yaml.safe_load(folder.autoscaler_config.read_text())
     assert after["available_node_types"]["workers"].pop("min_workers") == 3
     assert before["available_node_types"]["workers"].pop("min_workers") == 0
@@ -303,7 +304,7 @@ def host(monkeypatch):
     """Sets how much memory this machine has."""
 
     def host(gib):
-        monkeypatch.setattr(local.psutil, "virtual_memory", lambda: Memory(int(gib * GIB)))
+        monkeypatch.setattr(plan.psutil, "virtual_memory", lambda: Memory(int(gib * GIB)))
 
     return host
 
@@ -319,7 +320,7 @@ def host(monkeypatch):
 def test_object_stores_fit_the_node_and_the_machine(host, host_gib, memory_gb, expected):
     host(host_gib)
     node = RayNodeConfig(cpu=2, memory_gb=memory_gb)
-    shapes = local._shapes(stack(WORKERS.model_copy(update={"worker_nodes": node}), head=node))
+    shapes = plan.shapes(stack(WORKERS.model_copy(update={"worker_nodes": node}), head=node))
     assert {shape.object_store_memory for shape in shapes.values()} == {expected}
     assert {shape.memory for shape in shapes.values()} == {memory_gb * GIB}
 
@@ -327,8 +328,8 @@ def test_object_stores_fit_the_node_and_the_machine(host, host_gib, memory_gb, e
 def test_rays_minimum_is_the_one_we_know():
     from ray._private import ray_constants
 
-    assert local.OBJECT_STORE_MINIMUM == ray_constants.OBJECT_STORE_MINIMUM_MEMORY_BYTES
-    assert local.OBJECT_STORE_SHARE == ray_constants.DEFAULT_OBJECT_STORE_MEMORY_PROPORTION
+    assert plan.OBJECT_STORE_MINIMUM == ray_constants.OBJECT_STORE_MINIMUM_MEMORY_BYTES
+    assert plan.OBJECT_STORE_SHARE == ray_constants.DEFAULT_OBJECT_STORE_MEMORY_PROPORTION
 
 
 @pytest.mark.parametrize(
@@ -336,7 +337,7 @@ def test_rays_minimum_is_the_one_we_know():
     [("spot", "spot"), ("on-demand", "on-demand"), ("spot-with-fallback", "spot")],
 )
 def test_market_becomes_a_label_and_the_head_is_on_demand(market, label):
-    shapes = local._shapes(stack(WORKERS.model_copy(update={"market": market})))
+    shapes = plan.shapes(stack(WORKERS.model_copy(update={"market": market})))
     assert (shapes["head"].market, shapes["workers"].market) == ("on-demand", label)
 
 
@@ -351,7 +352,7 @@ def test_market_becomes_a_label_and_the_head_is_on_demand(market, label):
     ],
 )
 def test_accelerators_have_rays_names(vm_size, accelerator):
-    shapes = local._shapes(stack(head=RayNodeConfig(vm_size=vm_size)))
+    shapes = plan.shapes(stack(head=RayNodeConfig(vm_size=vm_size)))
     assert shapes["head"].accelerator == accelerator
     assert shapes["head"].gpus == catalog.get(vm_size).gpu_count
 
@@ -367,7 +368,7 @@ def test_ray_knows_every_accelerator_of_the_catalogue():
 
 def test_needs_without_a_size_have_no_accelerator():
     node = RayNodeConfig(cpu=2, memory_gb=4, gpu_count=1)
-    shape = local._shapes(stack(head=node))["head"]
+    shape = plan.shapes(stack(head=node))["head"]
     assert (shape.gpus, shape.accelerator) == (1, None)
 
 
@@ -382,7 +383,7 @@ def test_needs_without_a_size_have_no_accelerator():
 )
 def test_the_autoscaler_counts_what_the_node_will_have(changes, expected):
     shape = NodeShape(group="g", market="spot", cpus=2, gpus=0, memory=GIB, object_store_memory=GIB)
-    found = local._autoscaler_resources(replace(shape, **changes))
+    found = plan._autoscaler_resources(replace(shape, **changes))
     assert found == {"CPU": 2, "memory": GIB} | expected
     assert all(type(n) is int or n != int(n) for n in found.values())
 
@@ -489,7 +490,7 @@ def test_a_cluster_that_is_not_up_says_which_are(clusters, up, name, parts):
 def test_of_several_clusters_one_must_be_named(clusters):
     for name in ("a", "b"):
         write(clusters, stack(WORKERS, name=name))
-    with pytest.raises(UsageError, match=r"several clusters are up \(a, b\); .*--stack"):
+    with pytest.raises(UsageError, match=r"several clusters are up \(a, b\); say which"):
         targets.find(None)
     assert targets.find("b")[1] == "b"
 

@@ -6,8 +6,8 @@ import os
 import re
 
 import pytest
+from job_api import serving
 from rich.console import Console
-from test_jobs import serving
 from test_machines import WORKERS, stack, write
 
 from sunspot import status
