@@ -14,6 +14,10 @@ from sunspot.errors import UsageError
 PREFIX = "Standard_"
 
 
+# Ray names NVIDIA's cards as the catalogue does, and this one otherwise (Ray 2.60).
+_ACCELERATOR_TYPES = {"MI300X": "AMD-Instinct-MI300X-OAM"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class VmSize:
     """One VM size. Counts and memory are those of the whole machine.
@@ -37,6 +41,11 @@ class VmSize:
     quota_family: str
     retired: str | None = None
     successor: str | None = None
+
+    @property
+    def accelerator_type(self) -> str | None:
+        """What Ray calls the GPU, as in the resource `accelerator_type:T4`; None without one."""
+        return _ACCELERATOR_TYPES.get(self.gpu_name, self.gpu_name) if self.gpu_name else None
 
     def __str__(self) -> str:
         gpus = "1 GPU" if self.gpu_count == 1 else f"{self.gpu_count} GPUs"

@@ -44,10 +44,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-NewStack = Annotated[str, typer.Argument(metavar="[STACK]", help="Reads Pulumi.STACK.yaml.")]
+NewStack = Annotated[str, typer.Argument(metavar="STACK", help="Reads Pulumi.STACK.yaml.")]
 UpStack = Annotated[
     str | None,
-    typer.Argument(metavar="[STACK]", help="The cluster's stack; not needed if only one is up."),
+    typer.Argument(metavar="STACK", help="The cluster's stack; not needed if only one is up."),
 ]
 StackOption = Annotated[
     str | None,
@@ -154,7 +154,7 @@ def submit(
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Do not follow the job.")] = False,
     wait: Annotated[
         bool,
-        typer.Option("--wait", help="Submit also what no node can hold today, and wait for one."),
+        typer.Option("--wait", help="Where no node can hold it, wait for one that can."),
     ] = False,
 ) -> None:
     """Run a command on the cluster, follow its output, end with its exit code.
@@ -162,16 +162,22 @@ def submit(
     The working directory goes along, without what .gitignore and .rayignore leave out.
     Ctrl-C stops the job, unless --detach was given.
     """
-    from sunspot import jobs
+    from sunspot import feasibility, jobs
+    from sunspot import runtime_env as environments
 
-    request = jobs.Request(
+    request = feasibility.Request(
         num_cpus=num_cpus, num_gpus=num_gpus, memory_gb=memory, resources=_resources(resources)
     )
-    environment = jobs.runtime_env(runtime_env, env or [], working_dir)
+    environment = environments.load(runtime_env, env or [], working_dir)
+    if wait and detach:
+        raise UsageError("--wait waits here, so it cannot go with --detach; leave one of them out")
     place, cluster = targets.find(stack)
     client = jobs.JobClient(place.handle(cluster))
-    if request.amounts() and not wait:
-        jobs.check_feasible(request, [*jobs.node_types(place.stack(cluster)), *client.live_nodes()])
+    types = feasibility.node_types(place.stack(cluster))
+    if wait:
+        feasibility.wait_for_node(request, types, client.live_nodes, console.note)
+    else:
+        feasibility.check_feasible(request, [*types, *client.live_nodes()])
     client.send_working_dir(environment, console.note)
     job_id = client.submit(entrypoint, request=request, runtime_env=environment, job_id=name)
     if detach:
@@ -322,7 +328,7 @@ def _follow_or_stop(client: Any, job_id: str) -> int:
         console.fail(f"interrupted; job {job_id} is stopped")
         return INTERRUPTED
     if job.status != "SUCCEEDED":
-        console.fail(f"job {job_id} {job.status}: {job.message.partition(chr(10))[0]}")
+        console.fail(f"job {job_id} {job.status}: {job.reason}")
     return job_api.exit_code(job)
 
 

@@ -24,7 +24,7 @@ from typing import Any, Self
 from sunspot import targets
 from sunspot.errors import SunspotError, UsageError
 from sunspot.spec import RayClusterConfig
-from sunspot.stack import Stack
+from sunspot.stack import Stack, check_name
 from sunspot.targets import ClusterHandle, NodeStatus
 
 logger = logging.getLogger(__name__)
@@ -103,10 +103,11 @@ class RayCluster:
             ("activation_timeout_seconds", activation_timeout_seconds),
             ("deactivation_timeout_seconds", deactivation_timeout_seconds),
         ):
-            if seconds <= 0:
+            if not seconds > 0:  # refuses NaN as well
                 raise UsageError(f"{argument} must be more than 0 s, not {seconds!r}")
         self._target = targets.get(target)
-        stack = Stack(name=name or f"ray-{uuid.uuid4().hex[:8]}", target="local", cluster=config)
+        name = f"ray-{uuid.uuid4().hex[:8]}" if name is None else check_name(name)
+        stack = Stack(name=name, target="local", cluster=config)
         self._stack = stack.for_target(target)
         self._forward_logs = forward_logs
         self._activation_timeout_s = activation_timeout_seconds
@@ -118,6 +119,7 @@ class RayCluster:
         )
         self._handle: ClusterHandle | None = None
         self._leave = contextlib.ExitStack()
+        self._moving = threading.Lock()
 
     @property
     def name(self) -> str:
@@ -159,11 +161,11 @@ class RayCluster:
         try:
             self._handle = self._activate()
             self._connect(self._handle)
+            self._move(ResourceState.ACTIVE, f"Ray cluster {self.name} is ready.")
+            self._leave.enter_context(_watch(self))
         except BaseException as error:
             self._deactivate(error)
             raise
-        self._move(ResourceState.ACTIVE, f"Ray cluster {self.name} is ready.")
-        self._leave.enter_context(_watch(self))
         return self
 
     def __exit__(
@@ -187,6 +189,7 @@ class RayCluster:
         import ray
 
         self._leave.enter_context(_environment(handle.environment()))
+        self._leave.enter_context(_without_scheduler_events())
         _reload_authentication()
         ray.init(
             address=handle.head_address,
@@ -196,7 +199,12 @@ class RayCluster:
 
     def _deactivate(self, error: BaseException | None) -> None:
         """Takes the cluster away. What goes wrong here never hides the body's own error."""
-        self._move(ResourceState.DEACTIVATING, f"Taking down Ray cluster {self.name}.")
+        try:
+            self._move(ResourceState.DEACTIVATING, f"Taking down Ray cluster {self.name}.")
+        finally:
+            self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
         try:
             self._disconnect()
             self._take_down()
@@ -247,20 +255,24 @@ class RayCluster:
             ) from problems[0]
 
     def _move(self, state: ResourceState, message: str) -> None:
+        with self._moving:
+            self._check_move(state)
+            self._state, self._message = state, message
+        if self._on_state:
+            self._on_state(state, message)
+
+    def _check_move(self, state: ResourceState) -> None:
         if state not in ALLOWED_TRANSITIONS[self._state]:
             raise IllegalStateTransitionError(
                 f"cluster {self.name} is {self._state.value} and cannot become {state.value}; "
                 f"make a new RayCluster for another block"
             )
-        self._state, self._message = state, message
-        if self._on_state:
-            self._on_state(state, message)
 
     def _tell_losses(self, lost: set[str], running: int) -> None:
-        if self._state is ResourceState.ACTIVE:
-            message = f"Lost {', '.join(sorted(lost))}; {running} nodes go on."
-            logger.warning(message)
+        message = f"Lost {', '.join(sorted(lost))}; {running} nodes go on."
+        with contextlib.suppress(IllegalStateTransitionError):  # the block has just ended
             self._move(ResourceState.ACTIVE, message)
+            logger.warning(message)
 
 
 @contextlib.contextmanager
@@ -299,6 +311,22 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
         for name in names:
             os.environ.pop(name, None)
         os.environ.update(before)
+
+
+@contextlib.contextmanager
+def _without_scheduler_events() -> Iterator[None]:
+    """Keeps Ray from printing, each second, that what waits on a full cluster cannot be placed.
+
+    The variable for that, RAY_SCHEDULER_EVENTS, is read when Ray is imported (2.60): too early.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.AUTOSCALER_EVENTS
+    ray_constants.AUTOSCALER_EVENTS = 0
+    try:
+        yield
+    finally:
+        ray_constants.AUTOSCALER_EVENTS = before
 
 
 def _reload_authentication() -> None:

@@ -17,7 +17,8 @@ from typing import Any
 from sunspot import console, report, targets
 from sunspot import stack as stacks
 from sunspot.errors import SunspotError
-from sunspot.jobs import Job, JobClient, Request
+from sunspot.feasibility import Request
+from sunspot.jobs import Job, JobClient
 from sunspot.stack import Stack
 from sunspot.targets import ClusterHandle, Target
 

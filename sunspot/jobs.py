@@ -1,7 +1,7 @@
 """Jobs on a cluster that is up, over Ray's job API (REST) with the cluster's token.
 
-Refuses what can never run before anything is sent. Ray itself is not imported: its REST API is
-documented, and importing Ray would take longer than submitting.
+Ray itself is not imported: its REST API is documented, and importing Ray would take longer than
+submitting.
 """
 
 from __future__ import annotations
@@ -10,21 +10,18 @@ import asyncio
 import re
 import secrets
 import shlex
-import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 import requests
-import yaml
 
 from sunspot import packaging
 from sunspot.errors import SunspotError, UsageError
-from sunspot.spec import RayNodeConfig
-from sunspot.stack import Stack
+from sunspot.feasibility import NodeType, Request
 from sunspot.targets import ClusterHandle
 
 REQUEST_TIMEOUT_S = 30.0
@@ -46,41 +43,6 @@ GIB = 2**30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """What a job's driver itself needs on its node. `memory_gb` is GiB; None asks for nothing.
-
-    A driver that asks for nothing runs on the head.
-    """
-
-    num_cpus: float | None = None
-    num_gpus: float | None = None
-    memory_gb: float | None = None
-    resources: Mapping[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name, amount in self.amounts().items():
-            if amount < 0:
-                raise UsageError(f"a job cannot ask for {name}: {amount:g}; give 0 or more")
-
-    def amounts(self) -> dict[str, float]:
-        """Ray resource name -> amount, memory in bytes."""
-        named = {
-            "CPU": self.num_cpus,
-            "GPU": self.num_gpus,
-            "memory": None if self.memory_gb is None else self.memory_gb * GIB,
-        }
-        return {name: n for name, n in named.items() if n is not None} | dict(self.resources)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeType:
-    """A kind of node that a cluster has or may add; `resources` as Ray counts them."""
-
-    name: str
-    resources: Mapping[str, float]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Job:
     """A job as the cluster knows it. Times are unix seconds; `exit_code` is its driver's.
 
@@ -95,6 +57,11 @@ class Job:
     exit_code: int | None
     started: float | None
     ended: float | None
+
+    @property
+    def reason(self) -> str:
+        """The first line of the message, without the copy of the log that Ray appends to it."""
+        return self.message.partition("\n")[0].partition(", last available logs")[0]
 
     @property
     def has_ended(self) -> bool:
@@ -204,12 +171,12 @@ class JobClient:
         """Sends a working directory unless the cluster has that very content; returns its URI."""
         with packaging.package(directory, list(files)) as package:
             path = "/api/packages/" + package.uri.replace("://", "/")
-            size = f"{len(files)} files, {_size(package.size)}"
+            what = f"{directory.resolve()} ({len(files)} files, {_size(package.size)})"
             try:
                 self._call("GET", path)
-                tell(f"{directory} is on the cluster already ({size})")
+                tell(f"{what} is on the cluster already")
             except _NotFoundError:
-                tell(f"uploading {directory} ({size})")
+                tell(f"uploading {what}")
                 self._call("PUT", path, data=package.file, timeout=UPLOAD_TIMEOUT_S)
         return package.uri
 
@@ -234,17 +201,22 @@ class JobClient:
         """Uploads a local `working_dir` of the environment and puts its URI in its place.
 
         Raises:
-            UsageError: the folder is missing or too large.
+            UsageError: the folder is missing, too large, or holds what cannot be read.
         """
         place = str(env["working_dir"])
         if "://" in place:
             return
         directory = Path(place)
-        files = packaging.collect(directory)
-        if files:
-            env["working_dir"] = self.upload(directory, files, tell)
-        else:
-            del env["working_dir"]
+        try:
+            files = packaging.collect(directory)
+            if files:
+                env["working_dir"] = self.upload(directory, files, tell)
+            else:
+                del env["working_dir"]
+        except PermissionError as error:
+            raise UsageError(
+                f"cannot read {error.filename}; make it readable or name it in .rayignore"
+            ) from error
 
     def follow(self, job_id: str, out: TextIO, tell: Callable[[str], None]) -> Job:
         """Prints a job's log to `out` as it grows and returns the job when it has ended."""
@@ -280,7 +252,7 @@ class _Follower:
         try:
             async with aiohttp.ClientSession(self._handle.job_address, headers=headers) as session:
                 return await self._run(session)
-        except aiohttp.ClientError as error:
+        except (aiohttp.ClientError, TimeoutError) as error:
             raise unreachable(self._handle, error) from error
 
     async def _run(self, session: Any) -> Job:
@@ -357,66 +329,9 @@ def _raise_for(status: int, text: str, handle: ClusterHandle) -> None:
         )
     if status == 404:
         raise _NotFoundError(text)
-    # Ray answers with a traceback: its last line says what happened.
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    raise _RefusedError(lines[-1] if lines else f"HTTP {status}")
-
-
-def node_types(stack: Stack) -> list[NodeType]:
-    """What nodes the stack's cluster may have, at its maximum."""
-    cluster = stack.cluster
-    head = NodeType(name="head", resources=_resources(cluster.head_node))
-    groups = [
-        NodeType(name=f"group {group.name!r}", resources=_resources(group.worker_nodes))
-        for group in cluster.scaling_groups
-    ]
-    return [head, *groups]
-
-
-def check_feasible(request: Request, types: Iterable[NodeType]) -> None:
-    """Refuses what no node that the cluster has or may add can ever hold.
-
-    Raises:
-        UsageError: naming the resource, what was asked and the node type that comes nearest.
-    """
-    amounts, types = request.amounts(), list(types)
-    short = {t.name: _shortage(amounts, t.resources) for t in types}
-    if not all(short.values()):
-        return
-    nearest = min(types, key=lambda t: (len(short[t.name]), -t.resources.get("CPU", 0)))
-    missing = "; ".join(
-        f"{name}: asked {_amount(name, amounts[name])}, the nearest node type ({nearest.name}) has "
-        f"{_amount(name, nearest.resources.get(name, 0))}, the largest any has is "
-        f"{_amount(name, max(t.resources.get(name, 0) for t in types))}"
-        for name in short[nearest.name]
-    )
-    raise UsageError(
-        f"no node of this cluster can ever hold this job. {missing}. Ask for less, give a group "
-        f"larger nodes, or submit it all the same with --wait"
-    )
-
-
-def runtime_env(
-    file: Path | None, variables: Sequence[str], working_dir: str | None
-) -> dict[str, Any]:
-    """The job's runtime environment from --runtime-env, --env and --working-dir, checked by Ray.
-
-    Later ones win: a flag over the file. `working_dir` is still a local path in it.
-
-    Raises:
-        UsageError: the file is missing or wrong, or a variable is not of the form K=V.
-    """
-    env = _read_runtime_env(file) if file else {}
-    if modules := [m for m in env.get("py_modules", []) if "://" not in str(m)]:
-        raise UsageError(
-            f"py_modules {modules} are local paths; put them into the working directory"
-        )
-    pairs = dict(_pair(variable) for variable in variables)
-    if pairs:
-        env["env_vars"] = env.get("env_vars", {}) | pairs
-    if working_dir is not None or "working_dir" not in env:
-        env["working_dir"] = working_dir or "."
-    return env
+    # Ray answers with a traceback: what it raised stands at the end, from its class on.
+    raised = re.split(r"^(?=[\w.]*(?:Error|Exception)\b)", text.strip(), flags=re.MULTILINE)[-1]
+    raise _RefusedError(" ".join(raised.split()) or f"HTTP {status}")
 
 
 def new_id(entrypoint: Sequence[str]) -> str:
@@ -435,50 +350,9 @@ def exit_code(job: Job) -> int:
     return job.exit_code or 1
 
 
-def _read_runtime_env(file: Path) -> dict[str, Any]:
-    try:
-        env = yaml.safe_load(file.read_text())  # JSON is YAML
-    except OSError as error:
-        raise UsageError(f"cannot read the runtime environment {file}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise UsageError(f"{file} is neither YAML nor JSON: {error}") from error
-    if not isinstance(env, dict):
-        raise UsageError(f"{file} must hold a mapping such as {{pip: [numpy]}}, not {env!r}")
-    from ray.runtime_env import RuntimeEnv  # imported late: it takes half a second
-
-    try:
-        return dict(RuntimeEnv(**env).to_dict())
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{file}: {error}") from error
-
-
-def _pair(variable: str) -> tuple[str, str]:
-    name, equals, value = variable.partition("=")
-    if not name or not equals:
-        raise UsageError(f"--env {variable!r} is not of the form NAME=VALUE")
-    return name, value
-
-
-def _resources(node: RayNodeConfig) -> dict[str, float]:
-    return {"CPU": node.cpu or 0, "GPU": node.gpu_count, "memory": (node.memory_gb or 0) * GIB}
-
-
-def _shortage(amounts: Mapping[str, float], resources: Mapping[str, float]) -> list[str]:
-    return [name for name, amount in amounts.items() if amount > resources.get(name, 0)]
-
-
-def _amount(name: str, amount: float) -> str:
-    return f"{amount / GIB:.3g} GiB" if name == "memory" else f"{amount:g}"
-
-
 def _size(count: int) -> str:
     return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count / 1024:.1f} KiB"
 
 
 def _seconds(milliseconds: int | None) -> float | None:
     return None if not milliseconds else milliseconds / 1000
-
-
-def warn(text: str) -> None:
-    """The default place for what is told beside a job's own output."""
-    print(text, file=sys.stderr)

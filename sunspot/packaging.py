@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+import shlex
 import stat
 import tempfile
 import zipfile
@@ -50,6 +52,8 @@ class Package:
 
 def collect(directory: Path) -> list[File]:
     """The files of a working directory that go to the cluster, in a stable order.
+
+    Links to files are followed, links to folders are left out.
 
     Raises:
         UsageError: it is no directory, or its files are over LIMIT_BYTES together; the message
@@ -107,10 +111,10 @@ def _walk(root: Path, folder: Path, specs: list[tuple[Path, GitIgnoreSpec]]) -> 
 
 
 def _regular_size(entry: os.DirEntry[str]) -> tuple[int] | None:
-    """The size of what is a file, also behind a link; None for sockets, pipes and dead links."""
+    """The size of a file, also behind a link; None for sockets, pipes and links to nothing."""
     try:
         status = entry.stat()
-    except FileNotFoundError:
+    except OSError:
         return None
     return (status.st_size,) if stat.S_ISREG(status.st_mode) else None
 
@@ -132,6 +136,11 @@ def _ignored(path: Path, is_folder: bool, specs: list[tuple[Path, GitIgnoreSpec]
     return ignored
 
 
+def _pattern(path: Path) -> str:
+    """The line of an ignore file that means this path and no other."""
+    return "/" + re.sub(r"([\\*?\[\]])", r"\\\1", path.as_posix())
+
+
 def _too_large(directory: Path, files: list[File], total: int) -> str:
     largest = sorted(files, key=lambda file: file.size, reverse=True)[:5]
     rows = "\n".join(f"  {file.size / MIB:8.1f} MiB  {file.path.as_posix()}" for file in largest)
@@ -139,6 +148,7 @@ def _too_large(directory: Path, files: list[File], total: int) -> str:
         f"the working directory {directory} holds {total / MIB:.0f} MiB in {len(files)} files; at "
         f"most {LIMIT_BYTES // MIB} MiB can be sent with a job. The largest:\n{rows}\n"
         f"Leave out what the job does not read by a line in .rayignore (same form as .gitignore), "
-        f"for instance:\n  echo '{largest[0].path.as_posix()}' >> {directory / '.rayignore'}\n"
+        f"for instance:\n  echo {shlex.quote(_pattern(largest[0].path))} >> "
+        f"{shlex.quote(str(directory / '.rayignore'))}\n"
         f"and put data where the nodes can read it (the stack's storage)."
     )

@@ -9,10 +9,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from sunspot.azure_settings import (
     UNASSIGNED,
@@ -57,6 +57,16 @@ _STACK_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 _LONGEST_VALUE = 60
 
 
+def check_name(name: str) -> str:
+    """The name, if it can be a stack's. Raises UsageError for one that Pulumi would refuse."""
+    if not _STACK_NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is no stack name: use letters, digits, hyphens, underscores and periods "
+            "(at most 100), as in Pulumi.<name>.yaml"
+        )
+    return name
+
+
 class Stack(Config, frozen=True):
     """One stack: the cluster, and the place it is meant for.
 
@@ -64,7 +74,9 @@ class Stack(Config, frozen=True):
     Azure region, None where the file names none.
     """
 
-    name: Text = Field(description="name of the stack, as in Pulumi.<name>.yaml")
+    name: Annotated[Text, AfterValidator(check_name)] = Field(
+        description="name of the stack, as in Pulumi.<name>.yaml"
+    )
     target: Target = Field(default="azure", description="where `sunspot up` runs the cluster")
     cluster: RayClusterConfig = Field(
         description="the cluster: a head_node, scaling_groups of workers"
@@ -131,11 +143,7 @@ def load(name: str, directory: Path | None = None) -> Stack:
     Raises UsageError naming the file, each key and what to do about it; for a stack that does not
     exist, the ones that do.
     """
-    if not _STACK_NAME.fullmatch(name):
-        raise UsageError(
-            f"{name!r} is no stack name: use letters, digits, hyphens, underscores and periods "
-            "(at most 100), as in Pulumi.<name>.yaml"
-        )
+    check_name(name)
     folder = project_directory() if directory is None else directory
     path = folder / f"Pulumi.{name}.yaml"
     if not path.is_file():

@@ -53,12 +53,12 @@ def collect(target: Target, name: str) -> Status:
 def show(status: Status, console: Console) -> None:
     """Prints the status as tables, and the end of the log of each lost node."""
     where = f" · {status.handle.target} · {status.handle.head_address}" if status.handle else ""
-    console.print(f"[bold]{status.name}[/]{where}")
+    console.print(f"[bold]{escape(status.name)}[/]{where}")
     console.print(_node_table(status))
     for node in status.nodes:
         if node.state == "lost" and node.name != "head":
             console.print(f"[red]{node.name} is lost.[/] The end of its log:")
-            console.print(escape(node.log or "(empty)"), style="dim")
+            console.print(escape(node.log or "(empty)"), style="dim", soft_wrap=True)
     if status.jobs:
         console.print(job_table(status.jobs[:SHOWN_JOBS]))
     elif not status.problem:
@@ -67,12 +67,15 @@ def show(status: Status, console: Console) -> None:
 
 def job_table(jobs: list[Job]) -> Table:
     """Jobs as a table: id, state, seconds, command."""
-    table = Table("job", "state", "seconds", "command", box=None, header_style="dim")
+    table = Table(box=None, header_style="dim", expand=True)
+    for heading in ("job", "state", "seconds"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("command", no_wrap=True, overflow="ellipsis", ratio=1)
     for job in jobs:
         style = JOB_STYLES.get(job.status, "")
         seconds = f"{(job.ended or time.time()) - job.started:.1f}" if job.started else ""
         table.add_row(
-            job.id,
+            escape(job.id),
             f"[{style}]{job.status}[/]" if style else job.status,
             seconds,
             escape(job.entrypoint),

@@ -327,8 +327,8 @@ def test_a_node_that_has_not_started_has_no_process(folder):
 # their title, and tells its pid. The child tells when it is ready.
 PARENT = """
 import subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", "print(1, flush=True); import time; time.sleep(60)"],
-                         env={}, stdout=subprocess.PIPE)
+code = "print(1, flush=True); import time; time.sleep(60)"
+child = subprocess.Popen([sys.executable, "-c", code], env={}, stdout=subprocess.PIPE)
 child.stdout.readline()
 print(child.pid, flush=True)
 child.wait()
@@ -343,16 +343,16 @@ time.sleep(60)
 
 @pytest.fixture
 def start(folder):
-    """Starts Python with a cluster's mark in its environment; returns it and the number it tells."""
+    """Starts Python with a cluster's mark in its environment; returns it, and what it told."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(code, node="head", place=None, **options):
+    def start(code, node="head", place=None, start_new_session=True):
         process = subprocess.Popen(
             [sys.executable, "-c", code],
             env=os.environ
             | {local.CLUSTER_VARIABLE: str(place or folder.path), local.NODE_VARIABLE: node},
             stdout=subprocess.PIPE,
-            **options,
+            start_new_session=start_new_session,
         )
         started.append(process)
         assert process.stdout is not None

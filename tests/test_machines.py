@@ -1,6 +1,8 @@
 """Machines for Ray's autoscaler, its config file, and the shapes that a stack's nodes get."""
 
+import math
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -19,6 +21,7 @@ from sunspot.node.machines import LocalMachines
 from sunspot.spec import AutoscalerConfig, RayClusterConfig, RayNodeConfig, ScalingGroup
 from sunspot.stack import Stack
 from sunspot.targets import local
+from sunspot.targets import local_plan as plan
 from sunspot.targets.local import GIB, LocalTarget
 
 DEADLINE_S = 10.0
@@ -37,7 +40,7 @@ def stack(*groups, head=NODE, name="dev"):
 def write(clusters, described, **fields):
     """The folder of a cluster of that stack, as `up` leaves it, with no process of it."""
     folder = ClusterFolder(clusters / described.name)
-    shapes = local._shapes(described)
+    shapes = plan.shapes(described)
     record = ClusterRecord(
         name=described.name,
         created_at=time.time(),
@@ -49,7 +52,7 @@ def write(clusters, described, **fields):
     )
     folder.write_cluster(record)
     folder.add_node(shapes["head"])
-    local._write_autoscaler_config(folder, described)
+    plan.write_autoscaler_config(folder, described)
     return folder
 
 
@@ -168,9 +171,7 @@ def test_terminate_from_several_threads_at_once(provider):
     assert provider.non_terminated_nodes({}) == ["head"]
 
 
-def test_create_from_several_threads_gives_names_and_ports_of_their_own(
-    provider, folder, launched
-):
+def test_create_from_several_threads_gives_names_and_ports_of_their_own(provider, folder, launched):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: create(provider, 2), range(8)))
     nodes = folder.nodes()
@@ -211,7 +212,7 @@ def adapter(provider, folder):
 
 
 def test_rays_adapter_launches_and_terminates(adapter):
-    from ray.core.generated.instance_manager_pb2 import NodeKind
+    from ray.core.generated.instance_manager_pb2 import NodeKind  # pyright: ignore[reportAttributeAccessIssue]
 
     adapter.launch({"workers": 2}, "request-1")
     until(lambda: len(adapter.get_non_terminated()) == 3)
@@ -278,13 +279,13 @@ def test_the_config_file_passes_rays_own_checks(tmp_path, described):
         assert found.min_worker_nodes == group.min_workers
         assert found.max_worker_nodes == group.max_workers
         assert found.labels["ray.io/node-group"] == group.name
-        assert found.resources["CPU"] == group.worker_nodes.cpu
+        assert found.resources["CPU"] == math.ceil(group.worker_nodes.cpu)
         assert found.resources["memory"] == group.worker_nodes.memory_gb * GIB
 
 
 def test_a_new_minimum_is_in_the_file_and_nothing_else_changes(folder):
     before = yaml.safe_load(folder.autoscaler_config.read_text())
-    local._set_minimum(folder, "workers", 3)
+    plan.set_minimum(folder, "workers", 3)
     after = yaml.safe_load(folder.autoscaler_config.read_text())
     assert after["available_node_types"]["workers"].pop("min_workers") == 3
     assert before["available_node_types"]["workers"].pop("min_workers") == 0
@@ -295,7 +296,7 @@ def test_a_new_minimum_is_in_the_file_and_nothing_else_changes(folder):
 # What each node gets
 
 
-Memory = namedtuple("Memory", "total")  # noqa: PYI024 - as psutil's
+Memory = namedtuple("Memory", "total")
 
 
 @pytest.fixture
@@ -303,7 +304,7 @@ def host(monkeypatch):
     """Sets how much memory this machine has."""
 
     def host(gib):
-        monkeypatch.setattr(local.psutil, "virtual_memory", lambda: Memory(int(gib * GIB)))
+        monkeypatch.setattr(plan.psutil, "virtual_memory", lambda: Memory(int(gib * GIB)))
 
     return host
 
@@ -319,7 +320,7 @@ def host(monkeypatch):
 def test_object_stores_fit_the_node_and_the_machine(host, host_gib, memory_gb, expected):
     host(host_gib)
     node = RayNodeConfig(cpu=2, memory_gb=memory_gb)
-    shapes = local._shapes(stack(WORKERS.model_copy(update={"worker_nodes": node}), head=node))
+    shapes = plan.shapes(stack(WORKERS.model_copy(update={"worker_nodes": node}), head=node))
     assert {shape.object_store_memory for shape in shapes.values()} == {expected}
     assert {shape.memory for shape in shapes.values()} == {memory_gb * GIB}
 
@@ -327,8 +328,8 @@ def test_object_stores_fit_the_node_and_the_machine(host, host_gib, memory_gb, e
 def test_rays_minimum_is_the_one_we_know():
     from ray._private import ray_constants
 
-    assert local.OBJECT_STORE_MINIMUM == ray_constants.OBJECT_STORE_MINIMUM_MEMORY_BYTES
-    assert local.OBJECT_STORE_SHARE == ray_constants.DEFAULT_OBJECT_STORE_MEMORY_PROPORTION
+    assert plan.OBJECT_STORE_MINIMUM == ray_constants.OBJECT_STORE_MINIMUM_MEMORY_BYTES
+    assert plan.OBJECT_STORE_SHARE == ray_constants.DEFAULT_OBJECT_STORE_MEMORY_PROPORTION
 
 
 @pytest.mark.parametrize(
@@ -336,7 +337,7 @@ def test_rays_minimum_is_the_one_we_know():
     [("spot", "spot"), ("on-demand", "on-demand"), ("spot-with-fallback", "spot")],
 )
 def test_market_becomes_a_label_and_the_head_is_on_demand(market, label):
-    shapes = local._shapes(stack(WORKERS.model_copy(update={"market": market})))
+    shapes = plan.shapes(stack(WORKERS.model_copy(update={"market": market})))
     assert (shapes["head"].market, shapes["workers"].market) == ("on-demand", label)
 
 
@@ -351,7 +352,7 @@ def test_market_becomes_a_label_and_the_head_is_on_demand(market, label):
     ],
 )
 def test_accelerators_have_rays_names(vm_size, accelerator):
-    shapes = local._shapes(stack(head=RayNodeConfig(vm_size=vm_size)))
+    shapes = plan.shapes(stack(head=RayNodeConfig(vm_size=vm_size)))
     assert shapes["head"].accelerator == accelerator
     assert shapes["head"].gpus == catalog.get(vm_size).gpu_count
 
@@ -359,15 +360,15 @@ def test_accelerators_have_rays_names(vm_size, accelerator):
 def test_ray_knows_every_accelerator_of_the_catalogue():
     from ray.util import accelerators
 
-    known = {value for name, value in vars(accelerators).items() if name.isupper()}
+    known = {value for value in vars(accelerators).values() if isinstance(value, str)}
     for size in catalog.load():
         if size.gpu_name:
-            assert local._accelerator(RayNodeConfig(vm_size=size.name)) in known
+            assert size.accelerator_type in known
 
 
 def test_needs_without_a_size_have_no_accelerator():
     node = RayNodeConfig(cpu=2, memory_gb=4, gpu_count=1)
-    shape = local._shapes(stack(head=node))["head"]
+    shape = plan.shapes(stack(head=node))["head"]
     assert (shape.gpus, shape.accelerator) == (1, None)
 
 
@@ -381,10 +382,8 @@ def test_needs_without_a_size_have_no_accelerator():
     ],
 )
 def test_the_autoscaler_counts_what_the_node_will_have(changes, expected):
-    shape = NodeShape(
-        group="g", market="spot", cpus=2, gpus=0, memory=GIB, object_store_memory=GIB
-    )
-    found = local._autoscaler_resources(replace(shape, **changes))
+    shape = NodeShape(group="g", market="spot", cpus=2, gpus=0, memory=GIB, object_store_memory=GIB)
+    found = plan._autoscaler_resources(replace(shape, **changes))
     assert found == {"CPU": 2, "memory": GIB} | expected
     assert all(type(n) is int or n != int(n) for n in found.values())
 
@@ -406,7 +405,7 @@ def test_ray_takes_the_command_line_of_every_node(tmp_path, cpu):
     node = RayNodeConfig(cpu=cpu, memory_gb=4.5)
     folder = write(tmp_path, stack(head=node))
     head = parsed(folder, folder.nodes()[0])
-    assert head["num_cpus"] == cpu
+    assert head["num_cpus"] == math.ceil(cpu)  # Ray has no half CPUs on a node
     assert head["memory"] == int(4.5 * GIB)
 
 
@@ -418,10 +417,8 @@ def test_ray_reads_shape_labels_and_ports(tmp_path):
     folder.add_node(folder.cluster().shapes["gpu"])
     head_node, worker_node = folder.nodes()
     head, worker = parsed(folder, head_node), parsed(folder, worker_node)
-    assert (head["head"], head["port"], head["dashboard_port"]) == (True, "1", "2") or (
-        int(head["port"]),
-        int(head["dashboard_port"]),
-    ) == (1, 2)
+    assert head["head"] is True
+    assert (int(head["port"]), int(head["dashboard_port"])) == (1, 2)
     assert head["autoscaling_config"] == str(folder.autoscaler_config)
     assert (worker["head"], worker["address"]) == (False, "10.0.0.1:6379")
     assert (worker["num_cpus"], worker["num_gpus"]) == (64, 4)
@@ -493,7 +490,7 @@ def test_a_cluster_that_is_not_up_says_which_are(clusters, up, name, parts):
 def test_of_several_clusters_one_must_be_named(clusters):
     for name in ("a", "b"):
         write(clusters, stack(WORKERS, name=name))
-    with pytest.raises(UsageError, match=r"several clusters are up \(a, b\); .*--stack"):
+    with pytest.raises(UsageError, match=r"several clusters are up \(a, b\); say which"):
         targets.find(None)
     assert targets.find("b")[1] == "b"
 
@@ -591,15 +588,13 @@ def test_a_broken_record_is_an_error_that_says_what_to_do(clusters, file, ask):
     folder.record_process("head", Process.current())
     (folder.path / file).write_text("")
     try:
-        getattr(LocalTarget(clusters), ask)("dev")
+        getattr(LocalTarget(clusters), ask)("dev")  # an answer is fine where the file is not read
     except SunspotError as error:
-        assert "sunspot down dev" in str(error)
+        assert "sunspot down dev" in str(error)  # noqa: PT017
 
 
 @pytest.mark.parametrize("flag", ["port", "dashboard_port"])
 def test_a_port_that_is_taken_is_refused_before_anything_starts(clusters, flag):
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = server.getsockname()[1]
         with pytest.raises(UsageError) as caught:

@@ -114,7 +114,14 @@ def test_git_itself_agrees_on_what_is_ignored(folder):
         subprocess.run(["git", "init", "-q", str(folder)], check=True, capture_output=True)  # noqa: S607
     except FileNotFoundError:
         pytest.skip("git is not installed")
-    command = ["git", "-C", str(folder), "ls-files", "--others", "--exclude-per-directory=.gitignore"]
+    command = [
+        "git",
+        "-C",
+        str(folder),
+        "ls-files",
+        "--others",
+        "--exclude-per-directory=.gitignore",
+    ]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     assert set(collected(folder)) == set(listed)
 
@@ -180,7 +187,7 @@ def test_an_empty_directory_has_no_files_and_still_a_package(folder):
 @pytest.mark.parametrize(
     ("make", "what"),
     [
-        (lambda path: None, "does not exist"),
+        (lambda _path: None, "does not exist"),
         (lambda path: path.write_text("x"), "is a file, not a directory"),
         (lambda path: path.symlink_to("nowhere"), "does not exist"),
     ],
@@ -301,7 +308,7 @@ def test_over_the_limit_the_five_largest_are_listed_with_a_way_out(folder):
     assert "at most 100 MiB" in message
     rows = re.findall(r"^ +([\d.]+) MiB  (\S+)$", message, re.MULTILINE)
     assert rows == [(f"{n * 5:.1f}", f"data/{n}.bin") for n in (7, 6, 5, 4, 3)]
-    assert f"echo 'data/7.bin' >> {folder / '.rayignore'}" in message
+    assert f"echo /data/7.bin >> {folder / '.rayignore'}" in message
 
 
 def test_the_fix_that_the_message_proposes_works(folder):

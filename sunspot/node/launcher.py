@@ -21,6 +21,7 @@ from sunspot.node.local import HEAD, ClusterFolder, NodeRecord
 
 POLL_INTERVAL_S = 0.05
 HTTP_TIMEOUT_S = 10.0
+DASHBOARD_TIMEOUT_S = 60.0
 
 
 def main(arguments: list[str]) -> int:
@@ -91,20 +92,27 @@ def _wait_until_up(folder: ClusterFolder, children: dict[int, NodeRecord]) -> in
 
 
 def _wait_for_dashboard(folder: ClusterFolder, children: dict[int, NodeRecord]) -> None:
+    """Waits until the job API takes the token.
+
+    `ray start` does not notice a dashboard that could not start, since we told it the address.
+    """
+    deadline = time.monotonic() + DASHBOARD_TIMEOUT_S
     port = folder.cluster().dashboard_port
     headers = {"Authorization": f"Bearer {folder.token.read_text().strip()}"}
-    while True:
+    while time.monotonic() < deadline:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HTTP_TIMEOUT_S)
         try:
             connection.request("GET", "/api/jobs/", headers=headers)
             if connection.getresponse().status == http.HTTPStatus.OK:
                 return
-        except OSError:
+        except (OSError, http.client.HTTPException):
             pass
         finally:
             connection.close()
         _exit_if_one_died(folder, children)
         time.sleep(POLL_INTERVAL_S)
+    _tell(event="died", name=f"{HEAD}'s dashboard", log=folder.ray_log_tail("dashboard.log"))
+    sys.exit(1)
 
 
 def _accepts(host: str, port: int) -> bool:

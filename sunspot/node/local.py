@@ -19,7 +19,9 @@ import hashlib
 import json
 import os
 import random
+import re
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -40,8 +42,16 @@ START_TIME_TOLERANCE_S = 0.05
 
 # What is left when its session's leader has ended does nothing useful any more.
 STRAGGLER_GRACE_S = 0.3
+KILL_TIMEOUT_S = 5.0
 
 HEAD = "head"
+HEAD_TEMP_DIR = "0"
+
+COLOUR_CODE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class BrokenRecordError(Exception):
+    """A record on disk is not what we wrote; the message names the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,9 +144,10 @@ class ClusterFolder:
         return (self.path / "cluster.json").exists()
 
     def cluster(self) -> ClusterRecord:
-        fields = json.loads((self.path / "cluster.json").read_text())
-        shapes = {name: NodeShape(**shape) for name, shape in fields.pop("shapes").items()}
-        return ClusterRecord(**fields, shapes=shapes)
+        with _naming_broken(self.path / "cluster.json") as file:
+            fields = json.loads(file.read_text())
+            shapes = {name: NodeShape(**shape) for name, shape in fields.pop("shapes").items()}
+            return ClusterRecord(**fields, shapes=shapes)
 
     def write_cluster(self, record: ClusterRecord) -> None:
         write_private(self.path / "cluster.json", json.dumps(asdict(record), indent=1))
@@ -151,9 +162,10 @@ class ClusterFolder:
         files = (self.path / "nodes").glob("*.json")
         return sorted(map(self._read_node, files), key=lambda n: (not n.is_head, *_natural(n.name)))
 
-    def _read_node(self, file: Path) -> NodeRecord:
-        fields = json.loads(file.read_text())
-        return NodeRecord(**fields | {"shape": NodeShape(**fields["shape"])})
+    def _read_node(self, path: Path) -> NodeRecord:
+        with _naming_broken(path) as file:
+            fields = json.loads(file.read_text())
+            return NodeRecord(**fields | {"shape": NodeShape(**fields["shape"])})
 
     def write_node(self, record: NodeRecord) -> None:
         write_private(self.path / "nodes" / f"{record.name}.json", json.dumps(asdict(record)))
@@ -169,7 +181,7 @@ class ClusterFolder:
             name=HEAD if shape.group == HEAD else f"{shape.group}-{number}",
             shape=shape,
             agent_port=free_port(reserved_ports(self.path.parent)),
-            temp_dir=str(self.temp_dir / str(len(nodes))),
+            temp_dir=str(self.temp_dir / (str(len(nodes)) if nodes else HEAD_TEMP_DIR)),
         )
         self.write_node(node)
         return node
@@ -179,16 +191,17 @@ class ClusterFolder:
 
     def log_tail(self, node: str, lines: int = 12) -> str:
         """The last lines that a node's process printed, without colour codes; "" if none."""
-        try:
-            text = self.log(node).read_text(errors="replace")
-        except FileNotFoundError:
-            return ""
-        return "\n".join(text.rstrip().splitlines()[-lines:])
+        return _tail(self.log(node), lines)
+
+    def ray_log_tail(self, name: str, lines: int = 12) -> str:
+        """The last lines of a log of Ray's own, "dashboard.log" for instance."""
+        return _tail(self.temp_dir / HEAD_TEMP_DIR / "session_latest" / "logs" / name, lines)
 
     def process(self, node: str) -> Process | None:
         """The node's process as it wrote itself down, or None before it started."""
         try:
-            return Process(**json.loads((self.path / "nodes" / f"{node}.pid").read_text()))
+            with _naming_broken(self.path / "nodes" / f"{node}.pid") as file:
+                return Process(**json.loads(file.read_text()))
         except FileNotFoundError:
             return None
 
@@ -202,17 +215,24 @@ class ClusterFolder:
     def processes(self, node: str | None = None) -> list[psutil.Process]:
         """The living processes of the cluster, or of one of its nodes; never the caller itself.
 
-        They are those whose environment names it, and their descendants: Ray's agents overwrite
-        their environment when they set their process title, but are children of one that does
-        not.
+        They are those whose environment names it, the nodes' own processes (forked, so that the
+        kernel shows the launcher's environment for them), and the descendants of both: Ray's
+        agents overwrite their environment when they set their process title.
         """
         wanted = {CLUSTER_VARIABLE: str(self.path)} | ({NODE_VARIABLE: node} if node else {})
+        recorded = {p.pid for p in self._recorded_processes(node) if p.is_running()}
         found: dict[int, psutil.Process] = {}
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                if wanted.items() <= process.environ().items():
+                if process.pid in recorded or wanted.items() <= process.environ().items():
                     found |= {p.pid: p for p in [process, *process.children(recursive=True)]}
         return [p for p in found.values() if p.pid != os.getpid() and _is_alive(p)]
+
+    def _recorded_processes(self, node: str | None) -> Iterator[Process]:
+        for file in (self.path / "nodes").glob(f"{node or '*'}.pid"):
+            with contextlib.suppress(OSError, BrokenRecordError):
+                if process := self.process(file.stem):
+                    yield process
 
     def stop(self, node: str | None = None, grace_s: float = 5.0) -> None:
         """Ends every process of the cluster or of one node, also those that start meanwhile.
@@ -236,7 +256,7 @@ def reserved_ports(clusters: Path) -> set[int]:
     """The ports that the records of all local clusters claim, used or not."""
     ports: set[int] = set()
     for folder in map(ClusterFolder, clusters.glob("*/")):
-        with contextlib.suppress(OSError, ValueError, TypeError):
+        with contextlib.suppress(OSError, BrokenRecordError):
             ports |= {node.agent_port for node in folder.nodes()}
             ports |= {folder.cluster().gcs_port, folder.cluster().dashboard_port}
     return ports
@@ -263,16 +283,23 @@ def ports_locked(clusters: Path) -> contextlib.AbstractContextManager[None]:
 def write_private(path: Path, text: str) -> None:
     """Writes a file that only its owner can read, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    # mkstemp gives each thread a name of its own, and mode 0600.
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(
-            os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w"
-        ) as file:
+        with os.fdopen(descriptor, "w") as file:
             file.write(text)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def _naming_broken(file: Path) -> Iterator[Path]:
+    try:
+        yield file
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BrokenRecordError(f"{file} cannot be read ({error})") from error
 
 
 def free_port(taken: set[int], preferred: int | None = None) -> int:
@@ -301,6 +328,14 @@ def port_is_free(port: int) -> bool:
     return True
 
 
+def _tail(log: Path, lines: int) -> str:
+    try:
+        text = log.read_text(errors="replace")
+    except FileNotFoundError:
+        return ""
+    return "\n".join(COLOUR_CODE.sub("", text).expandtabs(1).rstrip().splitlines()[-lines:])
+
+
 def _stop(processes: list[psutil.Process], grace_s: float) -> None:
     leaders = [process for process in processes if _leads_session(process)] or processes
     for process in leaders:
@@ -311,7 +346,10 @@ def _stop(processes: list[psutil.Process], grace_s: float) -> None:
     for process in alive:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(alive, timeout=5)
+    # Not wait_procs: it would also wait until somebody has reaped them.
+    deadline = time.monotonic() + KILL_TIMEOUT_S
+    while any(map(_is_alive, alive)) and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def _leads_session(process: psutil.Process) -> bool:

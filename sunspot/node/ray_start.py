@@ -13,6 +13,7 @@ from sunspot.node import gcs
 from sunspot.node.local import (
     CLUSTER_VARIABLE,
     HEAD,
+    HEAD_TEMP_DIR,
     NODE_VARIABLE,
     ClusterFolder,
     ClusterRecord,
@@ -39,6 +40,7 @@ def run(folder: ClusterFolder, node: NodeRecord) -> None:
     os.environ.update(_node_environment(node))
     if not node.is_head:
         cluster = _wait_for_head(folder)
+        _share_logs(folder, node)
     from ray.scripts import scripts
 
     try:
@@ -70,7 +72,8 @@ def arguments(folder: ClusterFolder, cluster: ClusterRecord, node: NodeRecord) -
         "--disable-usage-stats",
     ]
     if not node.is_head:
-        return [*command, f"--address={cluster.address}"]
+        # The head's log monitor reads the one folder of logs; see _share_logs.
+        return [*command, f"--address={cluster.address}", "--include-log-monitor=false"]
     head = [
         "--head",
         f"--port={cluster.gcs_port}",
@@ -83,8 +86,14 @@ def arguments(folder: ClusterFolder, cluster: ClusterRecord, node: NodeRecord) -
     return command + head
 
 
-# Settings of the caller's that would point these nodes at another cluster or another token.
-FOREIGN_VARIABLES = {"RAY_ADDRESS", "RAY_API_SERVER_ADDRESS", "RAY_AUTH_TOKEN", "RAY_JOB_ID"}
+# Settings of the caller's that would make these nodes belong to another node, cluster or token.
+FOREIGN_VARIABLES = {
+    NODE_VARIABLE,
+    "RAY_ADDRESS",
+    "RAY_API_SERVER_ADDRESS",
+    "RAY_AUTH_TOKEN",
+    "RAY_JOB_ID",
+}
 
 
 def child_environment(folder: ClusterFolder) -> dict[str, str]:
@@ -107,6 +116,11 @@ def child_environment(folder: ClusterFolder) -> dict[str, str]:
         # Several clusters share the host: let the kernel choose these two as well.
         "AUTOSCALER_METRIC_PORT": "0",
         "DASHBOARD_METRIC_PORT": "0",
+        # The default of 1000 loses the last tasks of a short job, whose workers end with it.
+        "RAY_task_events_report_interval_ms": "200",
+        # Else every job's driver prints each second that "no available node types can fulfill"
+        # whatever merely waits for its turn on a full cluster (2.60).
+        "RAY_SCHEDULER_EVENTS": "0",
         "RAY_enable_autoscaler_v2": "1",
         "RAY_enable_infeasible_task_early_exit": "true",
         "AUTOSCALER_UPDATE_INTERVAL_S": "1",
@@ -150,6 +164,18 @@ def _wait_for_head(folder: ClusterFolder) -> ClusterRecord:
             raise TimeoutError("the head died before this node could join it")
         time.sleep(HEAD_POLL_INTERVAL_S)
     raise TimeoutError(f"the head did not join its GCS within {HEAD_TIMEOUT_S:.0f} s")
+
+
+def _share_logs(folder: ClusterFolder, node: NodeRecord) -> None:
+    """Makes this node write its logs into the head's folder.
+
+    Nodes of one host have one address. Ray tells nodes apart by it when it looks for the log of a
+    job's driver, and would look into the head's folder for a driver that runs here (2.60).
+    """
+    session = (folder.temp_dir / HEAD_TEMP_DIR / "session_latest").resolve()
+    own = Path(node.temp_dir) / session.name
+    own.mkdir(parents=True, mode=0o700)
+    (own / "logs").symlink_to(session / "logs")
 
 
 def _print_into(log: Any) -> None:

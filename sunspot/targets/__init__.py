@@ -149,7 +149,7 @@ def find(name: str | None) -> tuple[Target, str]:
         return matching[0]
     if matching:
         names = ", ".join(up for _, up in matching)
-        raise UsageError(f"several clusters are up ({names}); name one with --stack")
+        raise UsageError(f"several clusters are up ({names}); say which stack you mean")
     others = f" (up: {', '.join(up for _, up in running)})" if running else ""
     which = f"stack {name!r} is not up" if name else "no cluster is up"
     raise SunspotError(f"{which}{others}; start it with: sunspot up {name or 'dev'}")

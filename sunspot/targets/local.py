@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import secrets
 import selectors
@@ -23,43 +22,34 @@ from pathlib import Path
 from typing import NoReturn
 
 import platformdirs
-import psutil
-import yaml
+from pydantic import ValidationError
 
-from sunspot import catalog, ports
+from sunspot import ports
 from sunspot.errors import SunspotError, UsageError
-from sunspot.node import autoscaler_config
 from sunspot.node.local import (
     HEAD,
+    BrokenRecordError,
     ClusterFolder,
     ClusterRecord,
     NodeRecord,
-    NodeShape,
-    free_port,
     locked,
-    port_is_free,
     ports_locked,
     reserved_ports,
     write_private,
 )
 from sunspot.node.machines import launch
-from sunspot.spec import RayNodeConfig
 from sunspot.stack import Stack
 from sunspot.targets import UP_TIMEOUT_S, ClusterHandle, HeadLostError, NodeStatus, Progress
+from sunspot.targets import local_plan as plan
 
 STATE_DIRECTORY_VARIABLE = "SUNSPOT_STATE_DIR"
 
 GIB = 2**30
 
-# Ray's own default share of a node's memory for its object store (ray_constants, 2.60).
-OBJECT_STORE_SHARE = 0.3
-# Ray refuses less (ray_constants.OBJECT_STORE_MINIMUM_MEMORY_BYTES, 2.60).
-OBJECT_STORE_MINIMUM = 75 * 2**20
-
 DRAIN_TIMEOUT_S = 30.0
 
-# Ray names NVIDIA's cards as the catalogue does, and this one otherwise (Ray 2.60).
-RAY_ACCELERATORS = {"MI300X": "AMD-Instinct-MI300X-OAM"}
+# `ray start` ends its children in order within about 3 s; while it starts it ignores SIGTERM.
+STOP_GRACE_S, INTERRUPTED_GRACE_S = 5.0, 0.5
 
 
 def create() -> LocalTarget:
@@ -101,7 +91,7 @@ class LocalTarget:
         if not folder.path.exists():
             return False
         with self._locked(name, progress):
-            progress(f"stopping {len(_wanted(folder))} nodes")
+            progress(f"ending {len(folder.processes())} processes")
             _remove(folder)
         return True
 
@@ -109,14 +99,17 @@ class LocalTarget:
         return sorted(path.parent.name for path in self.clusters.glob("*/cluster.json"))
 
     def stack(self, name: str) -> Stack:
-        return Stack.model_validate(self._folder(name).cluster().stack)
+        with _readable_records(name):
+            return Stack.model_validate(self._folder(name).cluster().stack)
 
     def handle(self, name: str) -> ClusterHandle:
         folder = self._folder(name)
         if not folder.exists():
             raise SunspotError(f"stack {name!r} is not up; start it with: sunspot up {name}")
-        cluster = folder.cluster()
-        if folder.process(HEAD) and not folder.is_running(HEAD):
+        with _readable_records(name):
+            cluster = folder.cluster()
+            head_is_dead = folder.process(HEAD) is not None and not folder.is_running(HEAD)
+        if head_is_dead:
             raise HeadLostError(
                 f"the head of {name!r} is dead, and its cluster with it. Take it away and start "
                 f"again: sunspot down {name} && sunspot up {name}\n"
@@ -137,7 +130,8 @@ class LocalTarget:
 
     def nodes(self, name: str) -> list[NodeStatus]:
         folder = self._folder(name)
-        status = [_status(folder, node) for node in folder.nodes()]
+        with _readable_records(name):
+            status = [_status(folder, node) for node in folder.nodes()]
         wanted = [node for node in status if node is not None]
         return sorted(wanted, key=lambda node: node.state == "lost")
 
@@ -146,11 +140,14 @@ class LocalTarget:
         _check_scale(self.stack(name), group, count)
         with self._locked(name, progress):
             running = [n for n in _wanted(folder) if n.shape.group == group and _is_up(folder, n)]
-            _set_minimum(folder, group, count)
+            nodes: list[NodeRecord] = []
             if count > len(running):
                 with ports_locked(self.clusters):
                     shape = folder.cluster().shapes[group]
                     nodes = [folder.add_node(shape) for _ in range(count - len(running))]
+            # After the records, or the autoscaler would start the missing ones as well.
+            plan.set_minimum(folder, group, count)
+            if nodes:
                 _start(folder, nodes, progress)
             elif count < len(running):
                 _let_go(folder, handle, running[count:], progress)
@@ -171,7 +168,9 @@ class LocalTarget:
 
     def _running(self, folder: ClusterFolder, progress: Progress) -> ClusterHandle | None:
         """The handle of a cluster that is up. What an interrupted `up` left is taken away."""
-        if folder.cluster().ready_at is not None:
+        with _readable_records(folder.path.name):
+            ready = folder.cluster().ready_at is not None
+        if ready:
             return self.handle(folder.path.name)
         progress("taking away what an interrupted start left")
         _remove(folder)
@@ -183,16 +182,16 @@ class LocalTarget:
         """Writes down all that will be, before any of it is."""
         _make_temp_dir(folder.temp_dir)
         write_private(folder.token, secrets.token_hex(32))
-        shapes = _shapes(stack)
+        shapes = plan.shapes(stack)
         with ports_locked(self.clusters):
             taken = reserved_ports(self.clusters)
-            gcs_port = _choose_port("--port", port, ports.get("gcs").number, taken)
+            gcs_port = plan.choose_port("--port", port, ports.get("gcs").number, taken)
             folder.write_cluster(
                 ClusterRecord(
                     name=stack.name,
                     created_at=time.time(),
                     gcs_port=gcs_port,
-                    dashboard_port=_choose_port(
+                    dashboard_port=plan.choose_port(
                         "--dashboard-port",
                         dashboard_port,
                         ports.get("dashboard").number,
@@ -206,7 +205,7 @@ class LocalTarget:
             for group in stack.cluster.scaling_groups:
                 for _ in range(group.min_workers):
                     folder.add_node(shapes[group.name])
-        _write_autoscaler_config(folder, stack)
+        plan.write_autoscaler_config(folder, stack)
         return folder.nodes()
 
 
@@ -276,13 +275,19 @@ def _remove(folder: ClusterFolder) -> None:
     """Ends every process of the cluster and deletes all that it wrote."""
     with _uninterrupted():
         try:
-            folder.stop()
+            folder.stop(grace_s=STOP_GRACE_S if _is_ready(folder) else INTERRUPTED_GRACE_S)
         except TimeoutError as error:
             raise SunspotError(f"{error}; end them yourself and run down again") from error
         shutil.rmtree(folder.temp_dir, ignore_errors=True)
         with contextlib.suppress(OSError):
             folder.temp_dir.parent.rmdir()  # only the last cluster finds it empty
         shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def _is_ready(folder: ClusterFolder) -> bool:
+    with contextlib.suppress(OSError, BrokenRecordError):
+        return folder.cluster().ready_at is not None
+    return False
 
 
 def _let_go(
@@ -345,93 +350,6 @@ def _check_scale(stack: Stack, group: str, count: int) -> None:
         )
 
 
-def _shapes(stack: Stack) -> dict[str, NodeShape]:
-    """What a node of each group gets, with object stores that fit this host's memory together."""
-    cluster = stack.cluster
-    count = 1 + sum(group.max_workers for group in cluster.scaling_groups)
-    host_share = int(psutil.virtual_memory().total * OBJECT_STORE_SHARE / count)
-
-    def shape(group: str, market: str, node: RayNodeConfig) -> NodeShape:
-        assert node.cpu is not None  # noqa: S101 - filled in by the spec
-        assert node.memory_gb is not None  # noqa: S101
-        memory = int(node.memory_gb * GIB)
-        store = min(int(memory * OBJECT_STORE_SHARE), host_share)
-        return NodeShape(
-            group=group,
-            market=market,
-            cpus=math.ceil(node.cpu),  # Ray counts a node's CPUs in whole numbers
-            gpus=node.gpu_count,
-            memory=memory,
-            object_store_memory=max(store, OBJECT_STORE_MINIMUM),
-            accelerator=_accelerator(node),
-        )
-
-    workers = {
-        # Spot first: capacity never runs out here, so the on-demand twin is never needed.
-        g.name: shape(g.name, "on-demand" if g.market == "on-demand" else "spot", g.worker_nodes)
-        for g in cluster.scaling_groups
-    }
-    return {HEAD: shape(HEAD, "on-demand", cluster.head_node)} | workers
-
-
-def _accelerator(node: RayNodeConfig) -> str | None:
-    """The accelerator type that Ray would find on the real machine (`accelerator_type:T4`)."""
-    name = catalog.get(node.vm_size).gpu_name if node.vm_size else None
-    return RAY_ACCELERATORS.get(name, name) if name else None
-
-
-def _write_autoscaler_config(folder: ClusterFolder, stack: Stack) -> None:
-    limits = {g.name: (g.min_workers, g.max_workers) for g in stack.cluster.scaling_groups}
-    types = {
-        name: {
-            "resources": _autoscaler_resources(shape),
-            "labels": {"ray.io/node-group": name, "ray.io/market-type": shape.market},
-            "node_config": {},
-            "min_workers": limits.get(name, (0, 0))[0],
-            "max_workers": limits.get(name, (0, 0))[1],
-        }
-        for name, shape in folder.cluster().shapes.items()
-    }
-    config = autoscaler_config.config(
-        name=stack.name, provider={"folder": str(folder.path)}, node_types=types, head_type=HEAD
-    )
-    write_private(folder.autoscaler_config, yaml.safe_dump(config, sort_keys=False))
-
-
-def _autoscaler_resources(shape: NodeShape) -> dict[str, float]:
-    amounts = {"CPU": shape.cpus, "GPU": shape.gpus, "memory": shape.memory}
-    if shape.accelerator:
-        amounts[f"accelerator_type:{shape.accelerator}"] = 1
-    return {name: int(n) if n == int(n) else n for name, n in amounts.items() if n}
-
-
-def _set_minimum(folder: ClusterFolder, group: str, count: int) -> None:
-    """Tells the autoscaler, which re-reads its file at every tick, to keep at least `count`."""
-    config = yaml.safe_load(folder.autoscaler_config.read_text())
-    config["available_node_types"][group]["min_workers"] = count
-    write_private(folder.autoscaler_config, yaml.safe_dump(config, sort_keys=False))
-
-
-def _choose_port(flag: str, wanted: int | None, usual: int, taken: set[int]) -> int:
-    if wanted is None:
-        return free_port(taken, preferred=usual)
-    if wanted in taken or not port_is_free(wanted):
-        raise UsageError(
-            f"port {wanted} is taken{_owner(wanted)}; give {flag} another, or leave it out and a "
-            f"free one is chosen"
-        )
-    return wanted
-
-
-def _owner(port: int) -> str:
-    """Who listens on a port, as far as this user may know: " (by nginx, pid 12)" or ""."""
-    with contextlib.suppress(psutil.Error):
-        for connection in psutil.net_connections("tcp"):
-            if connection.laddr and connection.laddr.port == port and connection.pid:
-                return f" (by {psutil.Process(connection.pid).name()}, pid {connection.pid})"
-    return ""
-
-
 def _make_temp_dir(path: Path) -> None:
     """Makes an empty folder that is ours alone, in a place where anybody may write."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -447,6 +365,17 @@ def _readable_disk_errors(clusters: Path) -> Iterator[None]:
         yield
     except OSError as error:
         _explain(error, clusters)
+
+
+@contextlib.contextmanager
+def _readable_records(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (BrokenRecordError, ValidationError) as error:
+        raise SunspotError(
+            f"the records of {name!r} are broken: {error}. Take the cluster away and start again: "
+            f"sunspot down {name} && sunspot up {name}"
+        ) from error
 
 
 def _explain(error: OSError, clusters: Path) -> NoReturn:

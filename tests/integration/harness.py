@@ -67,13 +67,12 @@ class Sunspot:
         *arguments: str,
         cwd: Path | None = None,
         timeout: float = DEADLINE_S,
-        **variables: str,
     ) -> subprocess.CompletedProcess[str]:
         """Runs `sunspot ARGUMENTS` to its end. No answer of the command is ever a traceback."""
         done = subprocess.run(
             self.command(*arguments),
             cwd=cwd or self.project,
-            env=self.environment() | variables,
+            env=self.environment(),
             capture_output=True,
             text=True,
             check=False,
@@ -82,9 +81,9 @@ class Sunspot:
         assert "Traceback" not in done.stderr, done.stderr
         return done
 
-    def ok(self, *arguments: str, cwd: Path | None = None, **variables: str) -> str:
+    def ok(self, *arguments: str, cwd: Path | None = None) -> str:
         """The command's stdout; fails unless it exits with 0."""
-        done = self(*arguments, cwd=cwd, **variables)
+        done = self(*arguments, cwd=cwd)
         assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout
 
@@ -144,6 +143,16 @@ def kill_node(folder: ClusterFolder, node: str) -> None:
             process.send_signal(signal.SIGKILL)
 
 
+def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Those that still run. A zombie does not: it only waits for its parent to take note."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
 def what_is_left(folder: ClusterFolder, ports: Iterable[int] = ()) -> list[str]:
     """Whatever of a cluster still exists: processes, open files, ports, folders."""
     return [
@@ -155,7 +164,7 @@ def what_is_left(folder: ClusterFolder, ports: Iterable[int] = ()) -> list[str]:
 
 
 def pids_with_files_in(directory: Path) -> set[int]:
-    """Processes that hold a file of a folder open, also a deleted one (Linux; elsewhere none).
+    """Other processes that hold a file of a folder open, also a deleted one (Linux alone).
 
     Finds what has lost its mark: Ray's agents overwrite their environment.
     """
@@ -164,7 +173,7 @@ def pids_with_files_in(directory: Path) -> set[int]:
         with contextlib.suppress(OSError):
             if str(link.readlink()).startswith(f"{directory}/"):
                 found.add(int(link.parts[2]))
-    return found
+    return found - {os.getpid()}  # Ray keeps a driver's log open after ray.shutdown
 
 
 def marked_processes(state: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Mistakes of a user that need no cluster: one message that names what and where, and exit code 2."""
+"""Mistakes of a user that need no cluster: one message that says what and where, exit code 2."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GOOD = {"head_node": SMALL, "scaling_groups": [GROUP]}
 
 
 @pytest.fixture
-def sandbox(tmp_path: Path) -> Sunspot:
+def sandbox(tmp_path: Path) -> Iterator[Sunspot]:
     """The command with a state folder in which nothing is up, and the stacks alpha and beta."""
     command = Sunspot(project=tmp_path / "project", state=tmp_path / "s", home=tmp_path / "home")
     command.project.mkdir()
@@ -27,7 +27,9 @@ def sandbox(tmp_path: Path) -> Sunspot:
     (command.project / "Pulumi.yaml").write_text("name: test\nruntime: python\n")
     command.write_stack("alpha", GOOD)
     command.write_stack("beta", GOOD, target="azure")
-    return command
+    yield command
+    for name in command.target.names():  # something came up after all
+        command("down", name)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import signal
 import subprocess
 
 import pytest
-from harness import Sunspot, what_is_left
+from harness import Sunspot, alive, what_is_left
 
 from sunspot.node.local import free_port
 
@@ -40,7 +40,7 @@ def test_a_signal_during_up_takes_everything_away(sunspot: Sunspot, number: sign
     assert "interrupted" in errors
     assert "Traceback" not in errors
     assert processes
-    assert not any(process.is_running() for process in processes)
+    assert alive(processes) == []
     assert what_is_left(folder, {gcs, dashboard} | agents) == []
     assert "'solo' is not up" in sunspot.ok("down", "solo")
 
@@ -69,11 +69,11 @@ def test_up_after_a_killed_up_starts_anew_and_down_frees_everything(sunspot: Sun
         up.wait()
     arguments = ("up", "solo", "--port", str(gcs), "--dashboard-port", str(dashboard))
     sunspot.ok(*arguments)
-    assert not {p.pid for p in before} & {p.pid for p in folder.processes()}
+    assert alive(before) == []
     assert "hello" in sunspot.ok("submit", "--stack", "solo", "--", "echo", "hello")
 
     processes = folder.processes()
     ports = {gcs, dashboard} | ports_of(sunspot, "solo")
     sunspot.ok("down", "solo")
-    assert not any(process.is_running() for process in processes)
+    assert alive(processes) == []
     assert what_is_left(folder, ports) == []

@@ -40,23 +40,26 @@ def a_head(name: str, recorder: Recorder, **options: object) -> RayCluster:
     return RayCluster(config=config, name=name, on_state=recorder, **options)  # type: ignore[arg-type]
 
 
+@pytest.fixture(scope="class")
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture(scope="class")
+def body(in_the_home: Sunspot, recorder: Recorder) -> Iterator[RayCluster]:
+    """A cluster of two nodes, inside its block."""
+    config = SimpleRayCluster(n_nodes=2, node_config=NODE)
+    cluster = RayCluster(config=config, name="body", on_state=recorder)
+    folder = in_the_home.folder("body")
+    with cluster:
+        yield cluster
+    assert recorder.steps() == [S.ACTIVATING, S.ACTIVE, S.DEACTIVATING, S.DEACTIVATED]
+    assert cluster.state is S.DEACTIVATED
+    assert what_is_left(folder) == []
+
+
 class TestTheBody:
-    """One cluster of two nodes; the last test takes its worker away."""
-
-    @pytest.fixture(scope="class")
-    def recorder(self) -> Recorder:
-        return Recorder()
-
-    @pytest.fixture(scope="class")
-    def body(self, in_the_home: Sunspot, recorder: Recorder) -> Iterator[RayCluster]:
-        config = SimpleRayCluster(n_nodes=2, node_config=NODE)
-        cluster = RayCluster(config=config, name="body", on_state=recorder)
-        folder = in_the_home.folder("body")
-        with cluster:
-            yield cluster
-        assert recorder.steps() == [S.ACTIVATING, S.ACTIVE, S.DEACTIVATING, S.DEACTIVATED]
-        assert cluster.state is S.DEACTIVATED
-        assert what_is_left(folder) == []
+    """One cluster for all; the last test takes its worker away."""
 
     def test_sees_every_node(self, body: RayCluster):
         import ray
@@ -67,7 +70,8 @@ class TestTheBody:
         assert body.state is S.ACTIVE
         assert {node.name: node.state for node in body.nodes()} == {"head": "up", "workers-0": "up"}
 
-    def test_prints_what_tasks_print(self, body: RayCluster, capsys: pytest.CaptureFixture[str]):
+    @pytest.mark.usefixtures("body")
+    def test_prints_what_tasks_print(self, capsys: pytest.CaptureFixture[str]):
         import ray
 
         @ray.remote
@@ -83,7 +87,8 @@ class TestTheBody:
 
         wait_for("the task's words on stdout", heard)
 
-    def test_is_told_at_once_of_a_task_that_no_node_can_hold(self, body: RayCluster):
+    @pytest.mark.usefixtures("body")
+    def test_is_told_at_once_of_a_task_that_no_node_can_hold(self):
         import ray
         from ray.exceptions import TaskUnschedulableError
 
@@ -120,10 +125,17 @@ def test_an_exception_in_the_body_comes_out_as_it_is_and_nothing_stays(in_the_ho
     import ray
 
     recorder, error = Recorder(), RuntimeError("of the body")
-    with pytest.raises(RuntimeError) as caught, a_head("raises", recorder, forward_logs=False):
-        assert ray.is_initialized()
-        raise error
+    initialized: list[bool] = []
+
+    def use_a_cluster() -> None:
+        with a_head("raises", recorder, forward_logs=False):
+            initialized.append(ray.is_initialized())
+            raise error
+
+    with pytest.raises(RuntimeError) as caught:
+        use_a_cluster()
     assert caught.value is error
+    assert initialized == [True]
     assert not ray.is_initialized()
     assert recorder.steps() == [S.ACTIVATING, S.ACTIVE, S.DEACTIVATING, S.DEACTIVATED]
     assert what_is_left(in_the_home.folder("raises")) == []

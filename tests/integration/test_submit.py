@@ -1,12 +1,14 @@
-"""Jobs on the shared cluster: what `sunspot submit`, `jobs`, `logs` and `stop` do for their user."""
+"""Jobs on the shared cluster: `sunspot submit`, `jobs`, `logs` and `stop` for their user."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import requests
 from harness import FOREVER, Sunspot, wait_for
 
 from sunspot import packaging
+from sunspot.node.local import CLUSTER_VARIABLE, free_port
 from sunspot.targets import ClusterHandle
 
 PRINT_FILES = (
@@ -220,13 +223,55 @@ def test_every_resource_that_no_node_has_is_refused(
         assert word in done.stderr
 
 
-def test_such_a_job_waits_with_wait_and_can_be_stopped(
-    sunspot: Sunspot, cluster: ClusterHandle, folder: Path
+def test_wait_and_detach_are_refused_together(sunspot: Sunspot):
+    done = sunspot("submit", "--wait", "--detach", "--num-gpus", "2", "--", "true")
+    assert done.returncode == 2
+    assert "--wait" in done.stderr
+    assert "--detach" in done.stderr
+
+
+@pytest.fixture
+def larger_node(
+    sunspot: Sunspot, cluster: ClusterHandle, tmp_path: Path
+) -> Iterator[Callable[[], None]]:
+    """Starts, when it is called, a node with two GPUs that no stack file speaks of."""
+    ray = str(Path(sys.executable).with_name("ray"))
+    sizes = ("--num-cpus=1", "--num-gpus=2", "--memory=2000000000")
+    ports = (
+        f"--dashboard-agent-listen-port={free_port(set())}",
+        "--min-worker-port=0",
+        "--max-worker-port=0",
+    )
+    command = (ray, "start", "--block", f"--address={cluster.head_address}", *sizes, *ports)
+    marked = {CLUSTER_VARIABLE: str(sunspot.folder("main").path), "RAY_USAGE_STATS_ENABLED": "0"}
+    with contextlib.ExitStack() as stack:
+
+        def start() -> None:
+            process = subprocess.Popen(
+                command,
+                cwd=tmp_path,
+                env=sunspot.environment() | cluster.environment() | marked,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            stack.enter_context(process)
+            stack.callback(process.terminate)
+
+        yield start
+
+
+def test_such_a_job_runs_with_wait_when_a_node_comes_that_can_hold_it(
+    sunspot: Sunspot, cluster: ClusterHandle, folder: Path, larger_node: Callable[[], None]
 ):
-    arguments = ("--wait", "--detach", "--num-gpus", "2", "--name", "waiting", "--", "true")
-    sunspot.ok("submit", *arguments, cwd=folder)
-    assert sunspot.job("main", "waiting").status == "PENDING"
-    assert "is STOPPED" in sunspot.ok("stop", "waiting")
+    arguments = ("--wait", "--num-gpus", "2", "--working-dir", str(folder), "--", "echo", "at last")
+    with sunspot.started("submit", *arguments) as submit:
+        assert submit.stderr is not None
+        told = iter(submit.stderr.readline, "")
+        assert any("waiting for a node" in line for line in told), "it ended instead of waiting"
+        larger_node()
+        printed, _ = submit.communicate(timeout=60)
+    assert "at last" in printed
+    assert submit.returncode == 0
 
 
 def test_a_job_that_needs_a_gpu_runs_where_one_is(
@@ -288,7 +333,7 @@ def test_an_unknown_job_is_refused_with_those_that_exist(sunspot: Sunspot, clust
         (["--resources", "[1]"], "JSON object"),
         (["--num-cpus", "-1"], "0 or more"),
         (["--runtime-env", "missing.yaml"], "missing.yaml"),
-        (["--num-cpus", "many"], "many"),
+        (["--num-cpus", "many"], "'--num-cpus'"),
     ],
 )
 def test_a_wrong_option_is_named(

@@ -1,4 +1,4 @@
-"""`sunspot up` and `sunspot status`: what comes up is what the spec says, and only for its owner."""
+"""`sunspot up`, `status` and `scale`: what comes up is what the spec says, for its owner alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 
 import pytest
 import requests
-from harness import ANSI, COLOUR, Sunspot, wait_for
+from harness import ANSI, COLOUR, Sunspot, alive, wait_for
 
 from sunspot.targets import ClusterHandle
 
@@ -24,7 +24,7 @@ print(len(GcsClient(address=sys.argv[1]).get_all_node_info(timeout=5)), "nodes")
 """
 
 
-def alive(sunspot: Sunspot) -> dict[str, dict]:
+def living_nodes(sunspot: Sunspot) -> dict[str, dict]:
     nodes = sunspot.client("main").state("nodes")
     return {node["node_name"]: node for node in nodes if node["state"] == "ALIVE"}
 
@@ -71,7 +71,7 @@ def ask_the_gcs(
 
 
 def test_nodes_have_exactly_the_resources_of_the_spec(sunspot: Sunspot, cluster: ClusterHandle):
-    nodes = alive(sunspot)
+    nodes = living_nodes(sunspot)
     found = {
         name: {key: nodes[name]["resources_total"].get(key, 0) for key in ("CPU", "GPU", "memory")}
         for name in ("head", "fixed-0")
@@ -83,7 +83,7 @@ def test_nodes_have_exactly_the_resources_of_the_spec(sunspot: Sunspot, cluster:
 
 
 def test_nodes_carry_group_and_market_as_labels(sunspot: Sunspot, cluster: ClusterHandle):
-    nodes = alive(sunspot)
+    nodes = living_nodes(sunspot)
     found = {
         name: {key: nodes[name]["labels"][f"ray.io/{key}"] for key in ("node-group", "market-type")}
         for name in ("head", "fixed-0")
@@ -137,10 +137,13 @@ def test_up_prints_how_to_reach_the_cluster(up_output: str, cluster: ClusterHand
 
 
 def test_a_second_up_says_that_it_is_up(sunspot: Sunspot, cluster: ClusterHandle):
-    pids = {process.pid for process in sunspot.folder("main").processes("fixed-0")}
+    folder = sunspot.folder("main")
+    before = {node.name: folder.process(node.name) for node in folder.nodes()}
     assert "main is up already" in sunspot.ok("up", "main")
     assert sunspot.target.handle("main") == cluster
-    assert pids <= {process.pid for process in sunspot.folder("main").processes()}
+    assert {node.name: folder.process(node.name) for node in folder.nodes()} == before
+    assert folder.is_running("head")
+    assert folder.is_running("fixed-0")
 
 
 def test_status_as_json(sunspot: Sunspot, cluster: ClusterHandle):
@@ -156,7 +159,11 @@ def test_status_as_json(sunspot: Sunspot, cluster: ClusterHandle):
 
 def test_status_shows_nodes_and_market(sunspot: Sunspot, cluster: ClusterHandle):
     rows = [line.split() for line in sunspot.ok("status").splitlines()]
-    assert ["fixed-0", "fixed", "spot", "up", "0/1", "0/1", "2.5"] in rows
+    (row,) = (row for row in rows if row[:1] == ["fixed-0"])
+    used_cpus, used_gpus = row.pop(4), row.pop(4)
+    assert row == ["fixed-0", "fixed", "spot", "up", "2.5"]
+    assert used_cpus.endswith("/1")
+    assert used_gpus.endswith("/1")
 
 
 @pytest.mark.parametrize("command", ["status", "up", "jobs", "dashboard"])
@@ -214,15 +221,15 @@ def test_an_elastic_group_grows_for_its_work_and_is_scaled_away(
     (sunspot.project / "needs_three.py").write_text(NEEDS_THREE_CPUS)
     assert "ran on elastic" in sunspot.ok("submit", "--", "python", "needs_three.py")
     assert "elastic-0" in sunspot.ok("status")
-    pids = sunspot.folder("main").processes("elastic-0")
-    assert pids
+    processes = sunspot.folder("main").processes("elastic-0")
+    assert processes
 
     assert "has 0 workers" in sunspot.ok("scale", "elastic=0")
     assert "elastic-0" not in sunspot.ok("status")
     assert sunspot.folder("main").processes("elastic-0") == []
-    assert not any(process.is_running() for process in pids)
-    wait_for("Ray to see the node go", lambda: "elastic-0" not in alive(sunspot))
-    assert alive(sunspot).keys() == {"head", "fixed-0"}
+    assert alive(processes) == []
+    wait_for("Ray to see the node go", lambda: "elastic-0" not in living_nodes(sunspot))
+    assert living_nodes(sunspot).keys() == {"head", "fixed-0"}
 
 
 NEEDS_THREE_CPUS = """

@@ -1,0 +1,56 @@
+"""A job's runtime environment, from a file and from flags."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sunspot.errors import UsageError
+
+
+def load(file: Path | None, variables: Sequence[str], working_dir: str | None) -> dict[str, Any]:
+    """The job's runtime environment from --runtime-env, --env and --working-dir, checked by Ray.
+
+    Later ones win: a flag over the file. `working_dir` is still a local path in it.
+
+    Raises:
+        UsageError: the file is missing or wrong, or a variable is not of the form K=V.
+    """
+    env = _read_runtime_env(file) if file else {}
+    if modules := [m for m in env.get("py_modules", []) if "://" not in str(m)]:
+        raise UsageError(
+            f"py_modules {modules} are local paths; put them into the working directory"
+        )
+    pairs = dict(_pair(variable) for variable in variables)
+    if pairs:
+        env["env_vars"] = env.get("env_vars", {}) | pairs
+    if working_dir is not None or "working_dir" not in env:
+        env["working_dir"] = working_dir or "."
+    return env
+
+
+def _read_runtime_env(file: Path) -> dict[str, Any]:
+    try:
+        env = yaml.safe_load(file.read_text())  # JSON is YAML
+    except OSError as error:
+        raise UsageError(f"cannot read the runtime environment {file}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} is neither YAML nor JSON: {error}") from error
+    if not isinstance(env, dict):
+        raise UsageError(f"{file} must hold a mapping such as {{pip: [numpy]}}, not {env!r}")
+    from ray.runtime_env import RuntimeEnv  # imported late: it takes half a second
+
+    try:
+        return dict(RuntimeEnv(**env).to_dict())
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{file}: {error}") from error
+
+
+def _pair(variable: str) -> tuple[str, str]:
+    name, equals, value = variable.partition("=")
+    if not name or not equals:
+        raise UsageError(f"--env {variable!r} is not of the form NAME=VALUE")
+    return name, value

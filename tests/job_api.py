@@ -1,0 +1,233 @@
+"""Ray's job API on the loopback, as far as we use it: requests, tokens and web sockets are real.
+
+A small server that answers as Ray's documented API does (`/api/jobs/`, `/api/packages/`,
+`/api/v0/`).
+"""
+
+import base64
+import hashlib
+import json
+import struct
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import pytest
+
+from sunspot.errors import UsageError
+from sunspot.targets import ClusterHandle
+
+TOKEN = "0123abcd"
+DEADLINE_S = 10.0
+
+# What ends a web socket in order: code 1000.
+CLOSE_FRAME = b"\x88\x02\x03\xe8"
+
+
+# Ray's job API, as far as we use it
+
+
+class Seen(NamedTuple):
+    """One request that the server got."""
+
+    method: str
+    path: str
+    authorization: str | None
+    body: bytes
+
+
+class Api:
+    """What the server knows and was asked; tests set it and look at it.
+
+    `states` holds, for each job, the states it goes through as it is asked for; the last one
+    stays. `answers` overrides: (method, path) -> (HTTP status, text). `tail` is what the log's web
+    socket sends, or None for a server that has no web sockets.
+    """
+
+    def __init__(self) -> None:
+        self.token = TOKEN
+        self.jobs: dict[str, dict[str, Any]] = {}
+        self.states: dict[str, list[str]] = {}
+        self.logs: dict[str, str] = {}
+        self.packages: dict[str, bytes] = {}
+        self.nodes: list[dict[str, Any]] = []
+        self.summary: dict[str, Any] = {"summary": [], "nodeLogicalResources": {}}
+        self.answers: dict[tuple[str, str], tuple[int, str]] = {}
+        self.tail: list[str] | None = None
+        self.tail_ends = False
+        self.tail_opened = threading.Event()
+        self.seen: list[Seen] = []
+
+    def add(self, job_id: str, /, *states: str, log: str = "", **fields: Any) -> None:
+        self.jobs[job_id] = {
+            "type": "SUBMISSION",
+            "job_id": None,
+            "submission_id": job_id,
+            "entrypoint": "python x.py",
+            "status": "PENDING",
+            "message": None,
+            "error_type": None,
+            "start_time": None,
+            "end_time": None,
+            "metadata": {},
+            "runtime_env": {},
+            "driver_exit_code": None,
+            **fields,
+        }
+        self.states[job_id] = list(states)
+        self.logs[job_id] = log
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        states = self.states[job_id]
+        status = states.pop(0) if len(states) > 1 else states[0]
+        return self.jobs[job_id] | {"status": status}
+
+    def calls(self) -> list[str]:
+        return [f"{seen.method} {seen.path}" for seen in self.seen]
+
+    def body(self, method: str, path: str) -> Any:
+        (body,) = (s.body for s in self.seen if (s.method, s.path) == (method, path))
+        return json.loads(body)
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    api: Api
+
+    def do_GET(self) -> None:
+        self._handle()
+
+    def do_POST(self) -> None:
+        self._handle()
+
+    def do_PUT(self) -> None:
+        self._handle()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        pass
+
+    def _handle(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path = urlsplit(self.path).path
+        authorization = self.headers.get("Authorization")
+        self.api.seen.append(Seen(self.command, path, authorization, body))
+        if (self.command, path) in self.api.answers:
+            self._text(*self.api.answers[self.command, path])
+        elif not authorization:
+            self._text(401, "Unauthorized: Missing authentication token")
+        elif authorization != f"Bearer {self.api.token}":
+            self._text(403, "Forbidden: Invalid authentication token")
+        else:
+            self._route(path.strip("/").split("/"), body)
+
+    def _route(self, parts: list[str], body: bytes) -> None:
+        api = self.api
+        match self.command, parts:
+            case "GET", ["api", "jobs"]:
+                self._json([api.job(job_id) for job_id in api.jobs])
+            case "POST", ["api", "jobs"]:
+                self._submit(json.loads(body))
+            case _, ["api", "jobs", job_id, *_] if job_id not in api.jobs:
+                self._text(404, f"Job {job_id} does not exist")
+            case "GET", ["api", "jobs", job_id]:
+                self._json(api.job(job_id))
+            case "GET", ["api", "jobs", job_id, "logs"]:
+                self._json({"logs": api.logs[job_id]})
+            case "GET", ["api", "jobs", _, "logs", "tail"] if api.tail is not None:
+                self._tail(api.tail)
+            case "POST", ["api", "jobs", job_id, "stop"]:
+                self._json({"stopped": True})
+            case _:
+                self._route_others(parts, body)
+
+    def _route_others(self, parts: list[str], body: bytes) -> None:
+        api = self.api
+        match self.command, parts:
+            case "GET", ["api", "packages", _, name]:
+                self._text(*((200, "") if name in api.packages else (404, "does not exist")))
+            case "PUT", ["api", "packages", _, name]:
+                api.packages[name] = body
+                self._text(200, "")
+            case "GET", ["api", "v0", "nodes"]:
+                self._json({"result": True, "data": {"result": {"result": api.nodes}}})
+            case "GET", ["nodes"]:
+                self._json({"result": True, "data": api.summary})
+            case _:
+                self._text(404, "404: Not Found")
+
+    def _submit(self, body: dict[str, Any]) -> None:
+        job_id = body["submission_id"]
+        if job_id in self.api.jobs:
+            self._text(500, f"Traceback (...)\nRuntimeError: Job {job_id} already exists.\n")
+            return
+        self.api.add(job_id, "SUCCEEDED", log="done\n", driver_exit_code=0)
+        self._json({"job_id": job_id, "submission_id": job_id})
+
+    def _tail(self, chunks: list[str]) -> None:
+        key = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+        accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()  # noqa: S324
+        self.send_response(101)
+        for name, value in {
+            "Upgrade": "websocket",
+            "Connection": "Upgrade",
+            "Sec-WebSocket-Accept": accept,
+        }.items():
+            self.send_header(name, value)
+        self.end_headers()
+        for chunk in chunks:
+            data = chunk.encode()
+            self.wfile.write(struct.pack("!BBH", 0x81, 126, len(data)) + data)
+        self.wfile.flush()
+        self.api.tail_opened.set()
+        if self.api.tail_ends:
+            self.wfile.write(CLOSE_FRAME)
+        self.rfile.read(1)  # it stays open until the client has had enough
+        self.close_connection = True
+
+    def _json(self, value: Any) -> None:
+        self._answer(200, json.dumps(value), "application/json; charset=utf-8")
+
+    def _text(self, status: int, text: str) -> None:
+        self._answer(status, text, "text/plain; charset=utf-8")
+
+    def _answer(self, status: int, text: str, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(text.encode())))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+
+@contextmanager
+def serving():
+    """A job API on a free port; yields what it knows and its port."""
+    api = Api()
+    handler = type("BoundHandler", (Handler,), {"api": api})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield api, server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def handle_at(port, folder):
+    token = folder / "token"
+    token.write_text(f"{TOKEN}\n")
+    return ClusterHandle(
+        name="dev",
+        target="local",
+        head_address="127.0.0.1:1",
+        job_address=f"http://127.0.0.1:{port}",
+        token_path=token,
+    )
+
+
+def refusal(action, *arguments, **keywords):
+    with pytest.raises(UsageError) as caught:
+        action(*arguments, **keywords)
+    return str(caught.value)

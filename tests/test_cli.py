@@ -1,0 +1,414 @@
+"""The `sunspot` command: help, errors, exit codes, and what it hands to the cluster.
+
+Where a command needs a cluster, its records are real files and its job API is the loopback server
+of test_jobs; nothing of the command is replaced.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import jsonschema
+import pytest
+from job_api import serving
+from test_machines import WORKERS, stack, write
+from typer.core import TyperGroup
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from sunspot import feasibility
+from sunspot import stack as stacks
+from sunspot.cli import app
+from sunspot.errors import UsageError
+from sunspot.node.local import Process
+from sunspot.targets.local import STATE_DIRECTORY_VARIABLE, LocalTarget
+
+COMMANDS = [
+    "up",
+    "down",
+    "status",
+    "submit",
+    "jobs",
+    "logs",
+    "stop",
+    "dashboard",
+    "scale",
+    "demo",
+    "schema",
+]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """An empty project and an empty state directory to run in."""
+    monkeypatch.setenv(STATE_DIRECTORY_VARIABLE, str(tmp_path / "state"))
+    monkeypatch.setenv("COLUMNS", "120")
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "Pulumi.yaml").write_text("name: x\nruntime: python\n")
+    monkeypatch.chdir(project)
+    return project
+
+
+@pytest.fixture
+def clusters(tmp_path):
+    return LocalTarget(tmp_path / "state" / "clusters").clusters
+
+
+@pytest.fixture
+def cluster(clusters):
+    """A cluster "dev" that is up as far as its records say, with a job API that answers."""
+    with serving() as (api, port):
+        folder = write(clusters, stack(WORKERS), address="127.0.0.1:1", ready_at=1.0)
+        folder.update_cluster(dashboard_port=port)
+        folder.token.write_text(api.token)
+        folder.record_process("head", Process.current())
+        yield api, folder
+
+
+def run(*arguments, env=None):
+    return CliRunner().invoke(app, list(arguments), env=env)
+
+
+def failed(code, *arguments):
+    """The message of a command that must fail with this exit code and without a traceback."""
+    result = run(*arguments)
+    assert result.exit_code == code, result.output
+    assert isinstance(result.exception, SystemExit)
+    assert "Traceback" not in result.output
+    return " ".join(result.stderr.split())
+
+
+# Help and completion
+
+
+def test_the_commands_are_those_that_are_tested_here():
+    command = get_command(app)
+    assert isinstance(command, TyperGroup)
+    assert set(command.commands) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_every_command_shows_an_example(command, flag):
+    result = run(command, flag)
+    assert result.exit_code == 0
+    assert f"Example: sunspot {command}" in result.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_usage_shows_each_bracket_once(command):
+    usage = next(line for line in run(command, "--help").stdout.splitlines() if "Usage:" in line)
+    assert "[[" not in usage
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"]])
+def test_help_lists_every_command_and_how_to_start(arguments):
+    result = run(*arguments)
+    assert result.exit_code == 0
+    assert all(command in result.stdout for command in COMMANDS)
+    assert "sunspot up dev" in result.stdout
+
+
+def test_no_command_shows_the_help():
+    result = run()
+    assert "sunspot up dev" in result.output
+    assert result.exit_code == 2
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_is_made(shell, monkeypatch):
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    result = run("--show-completion", shell)
+    assert result.exit_code == 0, result.output
+    assert "sunspot" in result.stdout
+    assert "_SUNSPOT_COMPLETE" in result.stdout
+
+
+def test_completion_knows_the_commands():
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("sunspot"))],
+        env=os.environ
+        | {
+            "_SUNSPOT_COMPLETE": "complete_bash",
+            "COMP_WORDS": "sunspot st",
+            "COMP_CWORD": "1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert set(done.stdout.split()) == {"status", "stop"}, done.stdout + done.stderr
+
+
+# Wrong use
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["bring-up"], "No such command 'bring-up'"),
+        (["--nonsense"], "--nonsense"),
+        (["up", "--nonsense"], "--nonsense"),
+        (["up", "--port", "many"], "'--port'"),
+        (["submit"], "Missing argument"),
+        (["logs"], "Missing argument"),
+        (["scale"], "Missing argument"),
+    ],
+)
+def test_wrong_use_is_exit_code_2(arguments, part):
+    assert part in failed(2, *arguments)
+
+
+@pytest.mark.parametrize(
+    "change", ["workers", "workers=", "=2", "workers=two", "workers=-1", "workers=1.5", "workers=²"]
+)
+def test_a_scale_that_is_no_group_and_number_is_refused(change):
+    message = failed(2, "scale", "--", change)
+    assert f"{change!r} is not of the form GROUP=N" in message
+    assert "workers=2" in message
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["widget=1", "[1]", '"x"', '{"widget": "1"}', '{"widget": true}', '{"widget": null}', ""],
+)
+def test_resources_that_are_no_json_object_of_numbers_are_refused(text):
+    message = failed(2, "submit", "--resources", text, "--", "true")
+    assert f"--resources {text!r} is not a JSON object of numbers" in message
+    assert '{"widget": 1}' in message
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status"],
+        ["jobs"],
+        ["submit", "--", "true"],
+        ["logs", "x"],
+        ["stop", "x"],
+        ["dashboard"],
+        ["scale", "workers=1"],
+    ],
+)
+def test_without_a_cluster_every_command_says_how_to_start_one(arguments):
+    message = failed(1, *arguments)
+    assert message == "error: no cluster is up; start it with: sunspot up dev"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["down"], "no cluster is up - nothing to do"),
+        (["down", "gpu"], "stack 'gpu' is not up - nothing to do"),
+    ],
+)
+def test_nothing_to_take_down_is_no_error(arguments, expected):
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout.strip()) == (0, expected)
+
+
+def test_a_stack_that_does_not_exist_lists_those_that_do(place):
+    (place / "Pulumi.mine.yaml").write_text("config: {}\n")
+    message = failed(2, "up", "yours")
+    assert "no stack 'yours'" in message
+    assert "mine" in message
+
+
+def test_a_target_that_is_not_built_is_refused(place):
+    (place / "Pulumi.dev.yaml").write_text(
+        "config:\n  sunspot:cluster:\n    head_node: {cpu: 1, memory_gb: 2}\n"
+    )
+    assert "'azure' is not built yet" in failed(2, "up", "dev")
+    assert "no target 'moon'" in failed(2, "up", "dev", "--target", "moon")
+
+
+def test_several_clusters_must_be_named_to_go_down(clusters):
+    for name in ("a", "b"):
+        write(clusters, stack(WORKERS, name=name))
+    message = failed(2, "down")
+    assert "several clusters are up (a, b)" in message
+    assert "sunspot down NAME" in message
+
+
+# What needs no cluster
+
+
+def test_schema_is_valid_and_takes_the_shipped_stacks(request):
+    result = run("schema")
+    assert result.exit_code == 0
+    schema = json.loads(result.stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    dev = stacks.load("dev", request.config.rootpath)
+    jsonschema.validate(dev.cluster.model_dump(mode="json", exclude_none=True), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"head_node": {}, "nonsense": 1}, schema)
+
+
+# What goes to the cluster
+
+
+def test_submit_follows_the_job_and_passes_what_is_behind_the_dashes(cluster):
+    api, _ = cluster
+    result = run(
+        *("submit", "--stack", "dev", "--name", "mine", "--env", "A=1", "--num-cpus", "1"),
+        *(
+            "--",
+            "python",
+            "x.py",
+            "--name",
+            "theirs",
+            "--num-cpus",
+            "9",
+            "-d",
+            "--help",
+            "--",
+            "a b",
+        ),
+    )
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "done\n"
+    body = api.body("POST", "/api/jobs/")
+    assert body["submission_id"] == "mine"
+    assert body["entrypoint"] == "python x.py --name theirs --num-cpus 9 -d --help -- 'a b'"
+    assert body["entrypoint_num_cpus"] == 1
+    assert body["runtime_env"]["env_vars"] == {"A": "1"}
+    assert body["runtime_env"]["working_dir"].startswith("gcs://")
+
+
+def test_without_the_dashes_options_behind_the_command_are_its_own_too(cluster):
+    api, _ = cluster
+    result = run("submit", "--detach", "python", "x.py", "--name", "theirs")
+    assert result.exit_code == 0, result.output
+    assert api.body("POST", "/api/jobs/")["entrypoint"] == "python x.py --name theirs"
+    assert result.stdout.startswith("x-")
+
+
+@pytest.mark.parametrize(
+    ("status", "driver", "expected"),
+    [("SUCCEEDED", 0, 0), ("FAILED", 7, 7), ("FAILED", None, 1), ("STOPPED", None, 130)],
+)
+def test_logs_that_are_followed_end_with_the_jobs_exit_code(cluster, status, driver, expected):
+    api, _ = cluster
+    api.add("mine", status, log="hello\n", driver_exit_code=driver)
+    result = run("logs", "mine", "-f")
+    assert (result.exit_code, result.stdout) == (expected, "hello\n")
+    assert run("logs", "mine").exit_code == 0
+
+
+def test_what_can_never_run_is_refused_before_the_upload(cluster):
+    api, _ = cluster
+    message = failed(2, "submit", "--num-gpus", "2", "--", "true")
+    assert "GPU: asked 2" in message
+    assert "--wait" in message
+    assert not [call for call in api.calls() if "packages" in call or "POST" in call]
+
+
+def test_with_wait_it_is_submitted_when_a_node_comes_that_can_hold_it(cluster, monkeypatch):
+    api, _ = cluster
+    big = {"node_name": "big", "state": "ALIVE", "resources_total": {"GPU": 2.0}}
+    clock = SimpleNamespace(sleep=lambda _: api.nodes.append(big))
+    monkeypatch.setattr(feasibility, "time", clock)
+    result = run("submit", "--num-gpus", "2", "--wait", "--", "true")
+    assert "waiting for a node" in result.stderr
+    assert api.body("POST", "/api/jobs/")["entrypoint_num_gpus"] == 2
+
+
+def test_what_only_a_node_that_nobody_declared_can_hold_is_let_through(cluster):
+    api, _ = cluster
+    api.nodes = [{"node_name": "x", "state": "ALIVE", "resources_total": {"widget": 1.0}}]
+    result = run("submit", "--resources", '{"widget": 1}', "--detach", "--", "true")
+    assert result.exit_code == 0, result.output
+    assert api.body("POST", "/api/jobs/")["entrypoint_resources"] == {"widget": 1}
+
+
+def test_a_missing_working_directory_is_a_usage_error(cluster, tmp_path):
+    message = failed(2, "submit", "--working-dir", str(tmp_path / "no"), "--", "true")
+    assert "does not exist" in message
+
+
+def test_jobs_are_a_table_or_json(cluster):
+    api, _ = cluster
+    assert run("jobs").stdout == "no jobs yet\n"
+    api.add("mine", "SUCCEEDED", start_time=1_000, end_time=2_000)
+    assert "mine" in run("jobs").stdout
+    (job,) = json.loads(run("jobs", "--json").stdout)
+    assert (job["id"], job["started"], job["ended"]) == ("mine", 1.0, 2.0)
+
+
+def test_an_unknown_job_is_a_usage_error_with_those_that_exist(cluster):
+    api, _ = cluster
+    api.add("mine", "SUCCEEDED")
+    for arguments in (["logs", "x"], ["logs", "x", "-f"], ["stop", "x"]):
+        assert "there is no job 'x'; jobs: mine" in failed(2, *arguments)
+
+
+def test_stop_says_whether_there_was_anything_to_stop(cluster):
+    api, _ = cluster
+    api.add("ended", "SUCCEEDED")
+    api.add("running", "RUNNING", "RUNNING", "STOPPED")
+    assert run("stop", "ended").stdout == "job ended had ended already: SUCCEEDED\n"
+    assert run("stop", "running").stdout == "job running is STOPPED\n"
+
+
+def test_status_of_a_cluster_and_of_a_dead_head(cluster):
+    _, folder = cluster
+    result = run("status")
+    assert result.exit_code == 0
+    assert "head" in result.stdout
+    assert json.loads(run("status", "--json").stdout)["problem"] is None
+    folder.record_process("head", Process(pid=os.getpid(), start_time=1.0))
+    dead = run("status", "--json")
+    assert dead.exit_code == 1
+    assert "is dead" in json.loads(dead.stdout)["problem"]
+    assert "sunspot down dev" in dead.stderr
+    for arguments in (["jobs"], ["submit", "--", "true"], ["logs", "x"], ["dashboard"]):
+        assert "the head of 'dev' is dead" in failed(1, *arguments)
+
+
+def test_dashboard_prints_the_address_alone_on_stdout(cluster):
+    _, folder = cluster
+    result = run("dashboard")
+    assert result.stdout == f"http://127.0.0.1:{folder.cluster().dashboard_port}\n"
+    assert str(folder.token) in result.stderr.replace("\n", "")
+
+
+# How errors look
+
+
+def test_errors_are_one_message_without_colour_in_a_pipe():
+    done = subprocess.run(
+        [sys.executable, "-m", "sunspot.cli", "status"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == "error: no cluster is up; start it with: sunspot up dev\n"
+
+
+def test_markup_in_a_message_is_printed_as_it_is():
+    assert "stack '[red]x' is not up" in failed(1, "status", "[red]x")
+
+
+@pytest.mark.parametrize("target", ["local", "moon"])
+def test_ctrl_c_is_130(monkeypatch, target):
+    def interrupted(_name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stacks, "load", interrupted)
+    assert "interrupted" in failed(130, "up", "dev", "--target", target)
+
+
+def test_usage_errors_are_2_and_others_1(monkeypatch):
+    def refused(_name):
+        raise UsageError("wrong [key]")
+
+    monkeypatch.setattr(stacks, "load", refused)
+    assert failed(2, "up") == "error: wrong [key]"

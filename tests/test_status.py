@@ -1,0 +1,240 @@
+"""The state of a cluster: as tables, as JSON, and asked of a target and a job API."""
+
+import io
+import json
+import os
+import re
+
+import pytest
+from job_api import serving
+from rich.console import Console
+from test_machines import WORKERS, stack, write
+
+from sunspot import status
+from sunspot.jobs import Job
+from sunspot.node.local import Process
+from sunspot.status import Status
+from sunspot.targets import ClusterHandle, NodeStatus
+from sunspot.targets.local import LocalTarget
+
+
+def node(name, state="up", **fields):
+    defaults = {"group": "workers", "market": "spot", "cpus": 2, "gpus": 0, "memory_gb": 8.0}
+    return NodeStatus(**{**defaults, **fields, "name": name, "state": state})
+
+
+def job(job_id, state="SUCCEEDED", **fields):
+    defaults = {"ray_id": "", "entrypoint": "python x.py", "message": "", "exit_code": 0}
+    return Job(
+        **{**defaults, "started": 10.0, "ended": 12.5, **fields, "id": job_id, "status": state}
+    )
+
+
+@pytest.fixture
+def handle(tmp_path):
+    return ClusterHandle(
+        name="dev",
+        target="local",
+        head_address="127.0.0.1:6379",
+        job_address="http://127.0.0.1:8265",
+        token_path=tmp_path / "token",
+    )
+
+
+def printed(found, width=100):
+    out = io.StringIO()
+    status.show(found, Console(file=out, width=width, highlight=False))
+    return out.getvalue()
+
+
+def rows(text):
+    return [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
+
+
+def test_nodes_are_a_table_with_what_is_in_use(handle):
+    found = Status(
+        name="dev",
+        handle=handle,
+        nodes=[
+            node("head", group="head", market="on-demand"),
+            node("gpu-0", gpus=4, cpus=0.5, group="gpu"),
+            node("workers-0", "draining"),
+        ],
+        used={"head": {"CPU": 1.5}, "gpu-0": {"CPU": 0.5, "GPU": 2.0}},
+    )
+    text = printed(found)
+    assert rows(text)[:5] == [
+        ["dev · local · 127.0.0.1:6379"],
+        ["node", "group", "market", "state", "CPUs", "GPUs", "GiB"],
+        ["head", "head", "on-demand", "up", "1.5/2", "-", "8"],
+        ["gpu-0", "gpu", "spot", "up", "0.5/0.5", "2/4", "8"],
+        ["workers-0", "workers", "spot", "draining", "0/2", "-", "8"],
+    ]
+    assert "no jobs yet" in text
+    assert "lost" not in text
+
+
+def test_a_lost_node_shows_the_end_of_its_log(handle):
+    found = Status(
+        name="dev",
+        handle=handle,
+        nodes=[
+            node("head"),
+            node("workers-0", "lost", log="step [1/2]\nevicted [red]"),
+            node("workers-1", "lost"),
+        ],
+    )
+    text = printed(found)
+    assert "workers-0 is lost. The end of its log:\nstep [1/2]\nevicted [red]\n" in text
+    assert "workers-1 is lost. The end of its log:\n(empty)\n" in text
+
+
+def test_a_lost_heads_log_is_told_once_by_the_problem():
+    found = Status(
+        name="dev", handle=None, nodes=[node("head", "lost", log="it hurt")], problem="it hurt"
+    )
+    text = printed(found)
+    assert text.startswith("dev\n")
+    assert "it hurt" not in text
+    assert "no jobs yet" not in text
+
+
+@pytest.mark.parametrize("state", ["starting", "up", "draining", "lost"])
+def test_every_state_of_a_node_can_be_shown(state):
+    assert state in printed(Status(name="dev", handle=None, nodes=[node("x", state)]))
+
+
+def test_jobs_are_a_table_and_only_some_of_them():
+    jobs = [job(f"job-{n}") for n in range(status.SHOWN_JOBS + 2)]
+    text = printed(Status(name="dev", handle=None, nodes=[], jobs=jobs))
+    assert [f"job-{n}" in text for n in range(len(jobs))] == [True] * status.SHOWN_JOBS + [
+        False
+    ] * 2
+
+
+def test_a_jobs_row_tells_state_seconds_and_command():
+    out = io.StringIO()
+    console = Console(file=out, width=100, highlight=False)
+    jobs = [
+        job("a", entrypoint="python x.py '[bold]'"),
+        job("b", "PENDING", started=None, ended=None),
+        job("c", "FAILED", started=1.0, ended=1.25),
+        job("[red]d", "STOPPED"),
+    ]
+    console.print(status.job_table(jobs))
+    assert rows(out.getvalue()) == [
+        ["job", "state", "seconds", "command"],
+        ["a", "SUCCEEDED", "2.5", "python x.py '[bold]'"],
+        ["b", "PENDING", "python x.py"],
+        ["c", "FAILED", "0.2", "python x.py"],
+        ["[red]d", "STOPPED", "2.5", "python x.py"],
+    ]
+
+
+def test_json_has_everything_and_is_json(handle):
+    found = Status(
+        name="dev",
+        handle=handle,
+        nodes=[node("head"), node("workers-0", "lost", log="evicted")],
+        jobs=[job("a", "FAILED", exit_code=3, message="it broke")],
+        used={"head": {"CPU": 1.0}},
+        problem=None,
+    )
+    data = status.to_json(found)
+    assert json.loads(json.dumps(data)) == data
+    assert {key: data[key] for key in ("name", "target", "head_address", "job_address")} == {
+        "name": "dev",
+        "target": "local",
+        "head_address": "127.0.0.1:6379",
+        "job_address": "http://127.0.0.1:8265",
+    }
+    head, worker = data["nodes"]
+    assert head == {
+        "name": "head",
+        "group": "workers",
+        "market": "spot",
+        "state": "up",
+        "cpus": 2,
+        "gpus": 0,
+        "memory_gb": 8.0,
+        "log": "",
+        "used": {"CPU": 1.0},
+    }
+    assert (worker["state"], worker["log"], worker["used"]) == ("lost", "evicted", {})
+    assert data["jobs"] == [status.job_to_json(found.jobs[0])]
+    assert (data["jobs"][0]["exit_code"], data["jobs"][0]["message"]) == (3, "it broke")
+    assert data["problem"] is None
+
+
+def test_json_of_a_dead_cluster_has_the_problem_and_no_addresses():
+    data = status.to_json(Status(name="dev", handle=None, nodes=[], problem="the head is dead"))
+    assert (data["target"], data["head_address"], data["job_address"]) == (None, None, None)
+    assert (data["problem"], data["jobs"]) == ("the head is dead", [])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", {}),
+        ("0.0/2.0 CPU\n0B/8.00GiB memory\n0B/2.40GiB object_store_memory", {"CPU": 0.0}),
+        ("1.5/4.0 CPU\n2.0/4.0 GPU", {"CPU": 1.5, "GPU": 2.0}),
+        ("1.0/3.0 widget (1.0 used of 1.0 reserved in placement groups)", {"widget": 1.0}),
+        ("0.001/1.0 accelerator_type:T4\n1.0/2.0 CPU", {"CPU": 1.0}),
+    ],
+)
+def test_usage_is_read_from_the_dashboards_lines(text, expected):
+    found = status._parse_usage(text)
+    assert {name: found[name] for name in expected} == expected
+    assert not {"memory", "object_store_memory", "GiB"} & found.keys()
+
+
+# Asked of a target and a job API
+
+
+@pytest.fixture
+def target(tmp_path):
+    return LocalTarget(tmp_path / "clusters")
+
+
+@pytest.fixture
+def cluster(target):
+    """A cluster that is up as far as its records say, with a job API that answers."""
+    with serving() as (api, port):
+        folder = write(target.clusters, stack(WORKERS), address="127.0.0.1:1", ready_at=1.0)
+        folder.update_cluster(dashboard_port=port)
+        folder.token.write_text(api.token)
+        folder.record_process("head", Process.current())
+        yield api, folder
+
+
+def test_collect_joins_what_the_target_and_ray_say(target, cluster):
+    api, _ = cluster
+    api.add("mine", "RUNNING", start_time=1_000)
+    api.summary = {
+        "summary": [{"raylet": {"nodeId": "ab", "nodeName": "head"}}],
+        "nodeLogicalResources": {"ab": "1.0/2.0 CPU\n0B/4.00GiB memory", "gone": "1.0/1.0 CPU"},
+    }
+    found = status.collect(target, "dev")
+    assert found.problem is None
+    assert [(one.name, one.state) for one in found.nodes] == [("head", "up")]
+    assert [one.id for one in found.jobs] == ["mine"]
+    assert found.used == {"head": {"CPU": 1.0}}
+    assert found.handle == target.handle("dev")
+
+
+def test_collect_of_a_dead_head_has_its_nodes_and_the_problem(target, cluster):
+    _, folder = cluster
+    folder.record_process("head", Process(pid=os.getpid(), start_time=1.0))
+    found = status.collect(target, "dev")
+    assert (found.handle, found.jobs) == (None, [])
+    assert [one.state for one in found.nodes] == ["lost"]
+    assert "the head of 'dev' is dead" in (found.problem or "")
+
+
+def test_collect_of_a_silent_job_api_has_the_handle_and_the_problem(target, cluster):
+    api, _ = cluster
+    api.answers["GET", "/api/jobs/"] = (500, "RuntimeError: the GCS is gone")
+    found = status.collect(target, "dev")
+    assert found.handle == target.handle("dev")
+    assert found.problem == "RuntimeError: the GCS is gone"
+    assert [one.name for one in found.nodes] == ["head"]
