@@ -1,0 +1,229 @@
+"""What a cluster on Azure must keep to: rules over a resource's type and inputs, and the policies.
+
+A rule yields one sentence for each violation, that says what to do. It takes any version of a type
+(`azure-native:compute/v20240301:VirtualMachine`), and leaves alone what it is not about.
+"""
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pulumi_policy import (
+    Policy,
+    PolicyConfigSchema,
+    ReportViolation,
+    ResourceValidation,
+    ResourceValidationArgs,
+    ResourceValidationPolicy,
+)
+
+Props = Mapping[str, Any]
+Rule = Callable[[str, Props], Iterator[str]]
+
+SSH = 22
+# As Sunspot itself: wider blocks are "the internet", unless they are private.
+MIN_SSH_PREFIX = 16
+EVERYWHERE = frozenset({"*", "any", "internet", "0.0.0.0/0", "::/0"})
+REQUIRED_TAGS = ("project", "stack", "owner")
+HEAD = "head"
+
+# What clusters are made of and Azure lets carry tags.
+TAGGABLE = frozenset(
+    {
+        "compute:AvailabilitySet",
+        "compute:Disk",
+        "compute:Image",
+        "compute:VirtualMachine",
+        "compute:VirtualMachineScaleSet",
+        "containerregistry:Registry",
+        "containerservice:ManagedCluster",
+        "keyvault:Secret",
+        "keyvault:Vault",
+        "managedidentity:UserAssignedIdentity",
+        "network:BastionHost",
+        "network:LoadBalancer",
+        "network:NatGateway",
+        "network:NetworkInterface",
+        "network:NetworkSecurityGroup",
+        "network:PrivateEndpoint",
+        "network:PublicIPAddress",
+        "network:RouteTable",
+        "network:VirtualNetwork",
+        "resources:ResourceGroup",
+        "storage:StorageAccount",
+    }
+)
+
+_TYPE = re.compile(r"azure-native(?:_\w+)?:(?P<module>\w+)(?:/\w+)?:(?P<kind>\w+)")
+
+
+# The rules
+
+
+def public_workers(resource_type: str, props: Props) -> Iterator[str]:
+    """Workers with an address of their own on the internet, or a way in through a balancer."""
+    what = _name(resource_type)
+    if what == "compute:VirtualMachineScaleSet":
+        profile = _mapping(_mapping(props, "virtualMachineProfile"), "networkProfile")
+        for card in _items(profile, "networkInterfaceConfigurations"):
+            for address in _items(card, "ipConfigurations"):
+                if address.get("publicIPAddressConfiguration") is not None:
+                    yield (
+                        "Its machines get public addresses: remove publicIPAddressConfiguration "
+                        "and reach them by way of the head."
+                    )
+                if _items(address, "loadBalancerInboundNatPools"):
+                    yield (
+                        "Its machines are reached through inbound NAT: remove "
+                        "loadBalancerInboundNatPools and come by way of the head."
+                    )
+    if what == "network:NetworkInterface" and _mapping(props, "tags").get("group") != HEAD:
+        for address in _items(props, "ipConfigurations"):
+            if address.get("publicIPAddress") is not None:
+                yield (
+                    "A card with a public address belongs to the head alone: remove "
+                    f"publicIPAddress, or tag the head's card `group: {HEAD}`."
+                )
+
+
+def open_ssh(resource_type: str, props: Props) -> Iterator[str]:
+    """Rules that let the internet in by SSH."""
+    what = _name(resource_type)
+    if what == "network:NetworkSecurityGroup":
+        rules = _items(props, "securityRules")
+    elif what == "network:SecurityRule":
+        rules = [props]
+    else:
+        return
+    for rule in rules:
+        if not _admits_ssh(rule):
+            continue
+        sources = [rule.get("sourceAddressPrefix"), *_texts(rule, "sourceAddressPrefixes")]
+        for source in sources:
+            if source is not None and _is_the_internet(source):
+                yield (
+                    f"Rule {rule.get('name', '')!r} lets {source!r} in by SSH: list the addresses "
+                    "you connect from."
+                )
+
+
+def shared_keys(resource_type: str, props: Props) -> Iterator[str]:
+    """Storage accounts that whoever holds a key may use, without being anybody."""
+    if _name(resource_type) == "storage:StorageAccount":
+        # Left out, Azure takes True.
+        if props.get("allowSharedKeyAccess") is not False:
+            yield "It takes shared keys: set allowSharedKeyAccess to false and use identities."
+        if props.get("allowBlobPublicAccess") is True:
+            yield "It may show blobs to everybody: set allowBlobPublicAccess to false."
+
+
+def untagged(
+    resource_type: str, props: Props, names: Sequence[str] = REQUIRED_TAGS
+) -> Iterator[str]:
+    """Resources that nobody could tell the owner or the purpose of."""
+    if _name(resource_type) in TAGGABLE:
+        tags = _mapping(props, "tags")
+        if missing := [name for name in names if not tags.get(name)]:
+            yield f"It has no tag {', '.join(missing)}: give it one."
+
+
+# Their parts
+
+
+def _name(resource_type: str) -> str:
+    """`compute:VirtualMachine`, whichever version the type is of; empty if it is not Azure's."""
+    found = _TYPE.fullmatch(resource_type)
+    return f"{found['module']}:{found['kind']}" if found else ""
+
+
+def _mapping(props: Props, key: str) -> Props:
+    value = props.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _items(props: Props, key: str) -> list[Props]:
+    value = props.get(key)
+    return [] if value is None else [item for item in value if isinstance(item, Mapping)]
+
+
+def _texts(props: Props, key: str) -> list[str]:
+    value = props.get(key)
+    return [] if value is None else [str(item) for item in value]
+
+
+def _admits_ssh(rule: Props) -> bool:
+    ports = [rule.get("destinationPortRange"), *_texts(rule, "destinationPortRanges")]
+    return (
+        str(rule.get("direction", "")).lower() == "inbound"
+        and str(rule.get("access", "")).lower() == "allow"
+        and str(rule.get("protocol", "")).lower() in ("tcp", "*")
+        and any(_holds_ssh(str(port)) for port in ports if port is not None)
+    )
+
+
+def _holds_ssh(ports: str) -> bool:
+    if ports == "*":
+        return True
+    first, _, last = ports.partition("-")
+    return first.isdecimal() and int(first) <= SSH <= int(last or first)
+
+
+def _is_the_internet(source: str) -> bool:
+    if source.strip().lower() in EVERYWHERE:
+        return True
+    try:
+        block = ipaddress.ip_network(source, strict=False)
+    except ValueError:
+        return False  # a service tag such as VirtualNetwork
+    return block.prefixlen < MIN_SSH_PREFIX and not block.is_private
+
+
+# The policies
+
+
+def _validation(rule: Rule) -> ResourceValidation:
+    def validate(args: ResourceValidationArgs, report: ReportViolation) -> None:
+        for violation in rule(args.resource_type, args.props):
+            report(violation, None)
+
+    return validate
+
+
+def _check_tags(args: ResourceValidationArgs, report: ReportViolation) -> None:
+    names = args.get_config().get("names") or REQUIRED_TAGS
+    for violation in untagged(args.resource_type, args.props, names):
+        report(violation, None)
+
+
+POLICIES: list[Policy] = [
+    ResourceValidationPolicy(
+        name="no-public-workers",
+        description="Workers have no way in from the internet.",
+        validate=_validation(public_workers),
+    ),
+    ResourceValidationPolicy(
+        name="no-open-ssh",
+        description="SSH is open to listed addresses, not to the internet.",
+        validate=_validation(open_ssh),
+    ),
+    ResourceValidationPolicy(
+        name="no-shared-keys",
+        description="Storage is used by identities, not by keys.",
+        validate=_validation(shared_keys),
+    ),
+    ResourceValidationPolicy(
+        name="tagged",
+        description="Everything that can be is tagged.",
+        validate=_check_tags,
+        config_schema=PolicyConfigSchema(
+            properties={
+                "names": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "default": list(REQUIRED_TAGS),
+                }
+            }
+        ),
+    ),
+]

@@ -1,0 +1,156 @@
+"""Today's prices of Azure's VM sizes, asked of the Azure Retail Prices API.
+
+Anybody may ask it, without an account. Nothing of its answer is kept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sunspot import catalog
+from sunspot.errors import SunspotError
+
+DEFAULT_URL = "https://prices.azure.com/api/retail/prices"
+URL_VARIABLE = "SUNSPOT_PRICES_URL"
+API_VERSION = "2023-01-01-preview"
+CURRENCY = "USD"
+HOUR = "1 Hour"
+
+CONNECT_TIMEOUT_S = 10
+READ_TIMEOUT_S = 30
+# One region's rows of a handful of sizes fit in one page of 1000; this ends a loop of links.
+MAX_PAGES = 50
+# A filter travels in the address, which servers cut at some thousand characters.
+SIZES_PER_QUESTION = 15
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """USD an hour of one machine; None where it is not known."""
+
+    on_demand: float | None = None
+    spot: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prices:
+    """Prices by size, and where they are from: `region` (Azure's name) and `source` in words."""
+
+    region: str
+    date: str
+    source: str
+    sizes: Mapping[str, Price]
+
+    def of(self, size: str) -> Price:
+        """The price of a size; without numbers where it is not among them."""
+        return self.sizes.get(size, Price())
+
+
+def from_catalog() -> Prices:
+    """The prices that came with Sunspot. They are of another day, and maybe of another region."""
+    source = catalog.source()
+    return Prices(
+        region=source["region"],
+        date=source["date"],
+        source="Sunspot's catalogue",
+        sizes={
+            size.name: Price(on_demand=size.on_demand_usd, spot=size.spot_usd)
+            for size in catalog.load()
+        },
+    )
+
+
+def ask(sizes: Iterable[str], location: str, url: str | None = None) -> Prices:
+    """What Azure asks for Linux machines of these sizes in a region, today.
+
+    `url` is the API's address, by default the variable SUNSPOT_PRICES_URL or Azure's own. A size
+    that the answer does not name has no price. Raises SunspotError where no answer comes, or one
+    that is none.
+    """
+    base = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    names = sorted(set(sizes))
+    found: dict[str, Price] = {}
+    for start in range(0, len(names), SIZES_PER_QUESTION):
+        asked = names[start : start + SIZES_PER_QUESTION]
+        rows = [row for row in _rows(base, asked, location) if _is_linux_hour(row)]
+        found |= {name: _price(name, rows, location) for name in asked}
+    return Prices(
+        region=location,
+        date=datetime.now(UTC).date().isoformat(),
+        source="Azure Retail Prices API",
+        sizes=found,
+    )
+
+
+def _rows(base: str, sizes: list[str], location: str) -> Iterator[Mapping[str, Any]]:
+    """The rows of all pages."""
+    import requests  # a third of a second, for whoever asks
+
+    url: str | None = base
+    # The API tells small letters from capitals in these values.
+    anyone = " or ".join(f"armSkuName eq '{name}'" for name in sizes)
+    query: dict[str, str] | None = {
+        "api-version": API_VERSION,
+        "currencyCode": CURRENCY,
+        "$filter": "serviceName eq 'Virtual Machines' and priceType eq 'Consumption' and "
+        f"armRegionName eq '{location}' and ({anyone})",
+    }
+    with requests.Session() as session:
+        for _ in range(MAX_PAGES):
+            page = _page(session, url, query)
+            yield from page["Items"]
+            url, query = page.get("NextPageLink"), None  # the link holds the question
+            if not url:
+                return
+    raise SunspotError(f"the price list at {base} does not end after {MAX_PAGES} pages")
+
+
+def _page(session: Any, url: str | None, query: dict[str, str] | None) -> Mapping[str, Any]:
+    import requests
+
+    try:
+        answer = session.get(url, params=query, timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S))
+        answer.raise_for_status()
+        page = answer.json()
+    except requests.HTTPError as error:
+        status = error.response.status_code
+        hint = ": it is asked too often, wait a minute" if status == requests.codes.too_many else ""
+        raise SunspotError(f"the price list at {url} answered HTTP {status}{hint}") from error
+    except requests.JSONDecodeError as error:
+        raise SunspotError(f"the price list at {url} answered something that is no JSON") from error
+    except requests.Timeout as error:
+        raise SunspotError(f"the price list at {url} did not answer in time: {_OFFLINE}") from error
+    except requests.RequestException as error:
+        raise SunspotError(f"cannot reach the price list at {url}: {_OFFLINE}") from error
+    if not isinstance(page, dict) or not isinstance(page.get("Items"), list):
+        raise SunspotError(f"the price list at {url} answered in an unknown form, without Items")
+    return page
+
+
+_OFFLINE = "leave --refresh-prices out to see the catalogue's prices"
+
+
+def _is_linux_hour(row: Mapping[str, Any]) -> bool:
+    return (
+        "Windows" not in str(row.get("productName", ""))
+        and "Low Priority" not in f"{row.get('skuName', '')} {row.get('meterName', '')}"
+        and row.get("unitOfMeasure") == HOUR
+        and row.get("currencyCode", CURRENCY) == CURRENCY
+        and row.get("type", "Consumption") == "Consumption"
+    )
+
+
+def _price(size: str, rows: list[Mapping[str, Any]], location: str) -> Price:
+    prices: dict[bool, list[float]] = {True: [], False: []}
+    for row in rows:
+        if row.get("armSkuName") != size or row.get("armRegionName", location) != location:
+            continue
+        amount = row.get("retailPrice")
+        if isinstance(amount, int | float) and amount > 0:
+            prices[str(row.get("skuName", "")).endswith(" Spot")].append(float(amount))
+    # More than one row is a size under two product names; the dearer one promises less.
+    return Price(on_demand=max(prices[False], default=None), spot=max(prices[True], default=None))

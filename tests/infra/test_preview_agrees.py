@@ -1,0 +1,153 @@
+"""What a preview says without Pulumi is what the program then makes."""
+
+import base64
+import gzip
+from collections import Counter
+
+import pytest
+import yaml
+from builds import PUBLIC_KEY, ROOT, SHIPPED, build, group, make_stack
+from simulated import Run
+
+from sunspot import stack as stacks
+from sunspot.azure_plan import plan
+from sunspot.preview import access, tree
+from sunspot.preview.user_data import node_values
+
+SUBNET = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v/subnets/"
+EVERYTHING = (
+    group("fixed", min_workers=2, max_workers=2),
+    group("steady", market="on-demand", min_workers=1, max_workers=1),
+    group("gpu", "Standard_NC4as_T4_v3", min_workers=0, max_workers=4),
+    group("both", market="spot-with-fallback", min_workers=1, max_workers=3),
+    group("standby", market="spot-with-fallback", min_workers=1, max_workers=1),
+)
+WAYS_IN = {"public_ip": True, "ssh_cidrs": ["203.0.113.7/32"], "bastion": True}
+
+
+def shipped_stack(name):
+    loaded = stacks.load(name, ROOT)
+    access = loaded.access.model_copy(update={"ssh_public_key": PUBLIC_KEY})
+    return loaded.model_copy(update={"access": access})
+
+
+def built_stack(folder):
+    (folder / "image").mkdir()
+    (folder / "image" / "Dockerfile").write_text("FROM scratch\n")
+    return make_stack(group("gpu", max_workers=3), image={"context": "image"})
+
+
+STACKS = {
+    **{name: lambda _, name=name: shipped_stack(name) for name in SHIPPED},
+    "everything": lambda _: make_stack(
+        *EVERYTHING, head="Standard_NC4as_T4_v3", access=WAYS_IN, storage={"protect": False}
+    ),
+    "only fixed": lambda _: make_stack(group(), access={"ssh_cidrs": ["198.51.100.0/24"]}),
+    "a twin of a fixed group alone": lambda _: make_stack(group(market="spot-with-fallback")),
+    "no workers": lambda _: make_stack(),
+    "own subnets": lambda _: make_stack(
+        group("gpu", max_workers=2),
+        network={"subnet_ids": {"head": SUBNET + "a", "workers": SUBNET + "b"}},
+        access={"ssh_cidrs": ["10.0.0.0/8"]},
+    ),
+    "a built image": built_stack,
+}
+
+
+@pytest.fixture(params=STACKS)
+def both(request, tmp_path):
+    """A stack's plan, and what the program makes of the stack."""
+    stack = STACKS[request.param](tmp_path)
+    return plan(stack, tmp_path), build(stack, tmp_path)
+
+
+def test_tree_is_what_the_program_makes(both):
+    planned, made = both
+    names = {r.urn: f"{r.type} {r.name}" for r in made.resources}
+    registered = Counter((names.get(r.parent, ""), names[r.urn], r.protect) for r in made.resources)
+    assert Counter(told(tree.tree(planned))) == registered
+
+
+def told(resource, parent=""):
+    own = f"{resource.type} {resource.name}"
+    yield parent, own, resource.protected
+    for child in resource.children:
+        yield from told(child, own)
+
+
+# What stands for the addresses of subnets that exist, and what the simulated Azure says of them.
+SUBNETS_OF_YOURS = {access.YOUR_HEAD_SUBNET: "10.1.2.0/24", access.YOUR_WORKERS_SUBNET: None}
+
+
+def test_openings_are_the_rules_of_the_program(both):
+    planned, made = both
+    expected = [
+        (o.role, o.port, o.range, sorted({s for s in map(_address, o.sources) if s}))
+        for o in access.openings(planned)
+        if o.sources
+    ]
+    assert expected == [rule for role in ("head", "worker") for rule in rules(made, role)]
+
+
+def _address(source):
+    return SUBNETS_OF_YOURS.get(source, source)
+
+
+def rules(made: Run, role):
+    (found,) = [
+        r
+        for r in made.of("NetworkSecurityGroup")
+        if r.name.endswith("-head-nsg" if role == "head" else "-workers-nsg")
+    ]
+    for rule in found.inputs["securityRules"]:
+        if rule["access"] == "Allow":
+            name = rule["name"].removeprefix("allow-")
+            sources = sorted(set(rule["sourceAddressPrefixes"]))
+            yield role, name, rule["destinationPortRange"], sources
+
+
+def test_user_data_is_that_of_the_program(both):
+    from cloud_init import render
+
+    planned, made = both
+    (head,) = made.of("VirtualMachine")
+    sets = {r.inputs["vmScaleSetName"]: r for r in made.of("VirtualMachineScaleSet")}
+    sent = {None: head.inputs["osProfile"]["customData"]} | {
+        pool: sets[pool.scale_set].inputs["virtualMachineProfile"]["osProfile"]["customData"]
+        for pool in planned.pools
+    }
+    for pool, text in sent.items():
+        data = base64.b64decode(text)
+        values = node_values(planned, pool, known(data))
+        assert render(values) == data
+
+
+def known(data):
+    """What Azure said, out of the node's own environment."""
+    files = {f["path"]: f for f in yaml.safe_load(data)["write_files"]}
+    file = files["/etc/sunspot/node.env"]
+    text = file["content"]
+    if "encoding" in file:
+        text = gzip.decompress(base64.b64decode(text)).decode()
+    env = {k: v.strip("'") for k, _, v in (line.partition("=") for line in text.splitlines())}
+    return {
+        "vault_url": env["SUNSPOT_VAULT_URL"],
+        "storage_url": env["SUNSPOT_STORAGE_URL"],
+        "subscription_id": env["SUNSPOT_SUBSCRIPTION_ID"],
+        "resource_group": env["SUNSPOT_RESOURCE_GROUP"],
+        "identity_client_id": env["SUNSPOT_IDENTITY_CLIENT_ID"],
+        "head_address": env["SUNSPOT_HEAD_ADDRESS"],
+        "registry": env["SUNSPOT_REGISTRY"] or None,
+        "image": env["SUNSPOT_IMAGE"],
+    }
+
+
+def test_estimates_agree():
+    from sunspot import cost, prices
+    from sunspot.preview.costs import costs
+
+    stack = make_stack(*EVERYTHING)
+    found = costs(plan(stack, ROOT), prices.from_catalog())
+    output = cost.estimate(stack.cluster)
+    assert (found.minimum, found.maximum) == (output.minimum, output.maximum)
+    assert (found.assumed, found.unknown) == (output.assumed, output.unknown)
