@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from sunspot import console, targets
 from sunspot import stack as stacks
@@ -31,6 +31,19 @@ class _Group(TyperGroup):
         except KeyboardInterrupt:
             console.fail("interrupted")
             ctx.exit(INTERRUPTED)
+
+
+class _AfterDashes(TyperCommand):
+    """Keeps what stands after `--` apart from the arguments before it."""
+
+    KEY = "sunspot.after_dashes"
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--" in args:
+            cut = args.index("--")
+            ctx.meta[self.KEY] = args[cut + 1 :]
+            args = args[:cut]
+        return super().parse_args(ctx, args)
 
 
 app = typer.Typer(
@@ -75,25 +88,49 @@ def up(
     """Bring a cluster up and print how to reach it."""
     loaded = stacks.load(stack)
     place = targets.get(target or loaded.target)
-    was_up = stack in place.names()
-    with console.progress(f"bringing up {stack}") as progress:
-        handle = place.up(
-            loaded.for_target(target or loaded.target),
-            progress,
-            port=port,
-            dashboard_port=dashboard_port,
-        )
+    # A remote cluster may have been brought up by others: its `up` always looks for changes.
+    was_up = not isinstance(place, targets.Remote) and stack in place.names()
+    try:
+        with console.progress(f"bringing up {stack}") as progress:
+            handle = place.up(
+                loaded.for_target(target or loaded.target),
+                progress,
+                port=port,
+                dashboard_port=dashboard_port,
+            )
+    except KeyboardInterrupt:
+        if isinstance(place, targets.Remote):
+            console.note(
+                f"What was made stays, and is billed. Go on: sunspot up {stack} · "
+                f"take it away: sunspot down {stack}"
+            )
+        raise
     console.out.print(
         f"[bold]{stack}[/] {'is up already' if was_up else 'is up'} ({handle.target})"
     )
     _print_handle(handle)
+    if isinstance(place, targets.Remote):
+        console.out.print("  the stack's outputs:")
+        for name, value in place.outputs(stack).items():
+            console.out.print(f"    {name:<24} {value}", soft_wrap=True, markup=False)
 
 
 @app.command(epilog="Example: sunspot down dev")
-def down(stack: UpStack = None) -> None:
-    """Take a cluster away: its processes, ports and files. Nothing to take away is no error."""
+def down(
+    stack: UpStack = None,
+    delete_storage: Annotated[
+        bool, typer.Option("--delete-storage", help="Azure: delete the protected results too.")
+    ] = False,
+) -> None:
+    """Take a cluster away, all of it. Nothing to take away is no error.
+
+    On Azure it then asks Azure what still exists, and fails if anything does. Results that the
+    stack protects are kept.
+    """
     running = [(place, name) for place in _targets() for name in place.names()]
     chosen = [(place, name) for place, name in running if stack in (None, name)]
+    if not chosen and stack and any(_take_down(p, stack, delete_storage) for p in _targets()):
+        return
     if not chosen:
         console.out.print(
             f"stack {stack!r} is not up" if stack else "no cluster is up", "- nothing to do"
@@ -102,6 +139,8 @@ def down(stack: UpStack = None) -> None:
     if len(chosen) > 1:
         raise UsageError(f"several clusters are up ({_names(chosen)}); name one: sunspot down NAME")
     place, name = chosen[0]
+    if _take_down(place, name, delete_storage):
+        return
     with console.progress(f"taking down {name}") as progress:
         place.down(name, progress)
     console.out.print(f"[bold]{name}[/] is down; no process, port or file of it is left")
@@ -250,6 +289,22 @@ def dashboard(
         typer.launch(handle.job_address)
 
 
+@app.command(cls=_AfterDashes, epilog="Example: sunspot ssh hybrid -- docker ps")
+def ssh(context: typer.Context, stack: UpStack = None) -> None:
+    """Open a shell on the head, or run what stands after -- there and end with its exit code."""
+    sys.exit(_remote(stack, "ssh").run(context.meta.get(_AfterDashes.KEY, [])))
+
+
+@app.command(epilog="Example: sunspot rsync --stack hybrid head:results/ results/")
+def rsync(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="What to copy.")],
+    destination: Annotated[str, typer.Argument(metavar="DEST", help="Where to; head:PATH there.")],
+    stack: StackOption = None,
+) -> None:
+    """Copy files to the head or from it; the side on the head is written head:PATH."""
+    sys.exit(_remote(stack, "rsync").copy(source, destination))
+
+
 @app.command(epilog="Example: sunspot scale workers=2")
 def scale(
     changes: Annotated[
@@ -282,6 +337,34 @@ def demo(
     console.out.print(f"report: [bold]{index}[/]", soft_wrap=True)
 
 
+@app.command(epilog="Example: sunspot preview hybrid --show user-data head")
+def preview(
+    stack: NewStack = DEFAULT_STACK,
+    as_json: AsJson = False,
+    show: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="user-data NODE",
+            help="Print only what a node boots from: head, worker, or a group's name.",
+        ),
+    ] = None,
+    refresh_prices: Annotated[
+        bool, typer.Option("--refresh-prices", help="Ask Azure for today's prices (no account).")
+    ] = False,
+) -> None:
+    """Show what a stack would be on Azure: resources, cost, ports, quota. Nothing is made."""
+    from sunspot import preview as view
+
+    found = view.collect(stacks.load(stack), refresh_prices=refresh_prices)
+    if show is not None:
+        view.show_part(found, *show, as_json=as_json)
+    elif as_json:
+        print(json.dumps(view.to_json(found), indent=2))
+    else:
+        view.show(found, console.out)
+        console.note(f"next: pulumi up -s {stack}")
+
+
 @app.command(epilog="Example: sunspot schema > cluster.schema.json")
 def schema() -> None:
     """Print the JSON schema of a stack's `sunspot:cluster` block."""
@@ -304,6 +387,28 @@ def _print_handle(handle: targets.ClusterHandle) -> None:
 
 def _targets() -> list[targets.Target]:
     return [targets.get(name) for name in targets.MODULES]
+
+
+def _take_down(place: targets.Target, name: str, delete_storage: bool) -> bool:
+    """Takes a cluster of a remote target away and tells what was kept; False if it has none."""
+    if not isinstance(place, targets.Remote):
+        return False
+    with console.progress(f"taking down {name}") as progress:
+        kept = place.take_down(name, progress, delete_storage=delete_storage)
+    if kept is None:
+        return False
+    console.out.print(f"[bold]{name}[/] is down; nothing {'else ' if kept else ''}of it is left")
+    for sentence in kept:
+        console.out.print(f"  {sentence}", soft_wrap=True)
+    return True
+
+
+def _remote(stack: str | None, command: str) -> Any:
+    """The way to a shell on a head that is not this machine."""
+    place, name = targets.find(stack)
+    if not isinstance(place, targets.Remote):
+        raise UsageError(f"{name} runs on this machine: it needs no sunspot {command}")
+    return place.ssh(name)
 
 
 def _names(chosen: list[tuple[targets.Target, str]]) -> str:

@@ -7,21 +7,24 @@ processes on this machine.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from sunspot.errors import SunspotError, UsageError
 from sunspot.stack import Stack
+
+if TYPE_CHECKING:
+    from sunspot.tunnel import Ssh
 
 Progress = Callable[[str], None]
 """Called with one short line whenever something that a person waits for has happened."""
 
 UP_TIMEOUT_S = 900.0
 
-MODULES = {"local": "sunspot.targets.local"}
-PLANNED = ("compose", "azure", "kubernetes", "slurm")
+MODULES = {"local": "sunspot.targets.local", "azure": "sunspot.targets.azure"}
+PLANNED = ("compose", "kubernetes", "slurm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +124,33 @@ class Target(Protocol):
         ...
 
 
+@runtime_checkable
+class Remote(Protocol):
+    """What a target also does whose clusters somebody else may have made, on other machines."""
+
+    def adopt(self, name: str) -> bool:
+        """Whether a cluster of that name is up that no record here tells of; writes one if so."""
+        ...
+
+    def take_down(
+        self, name: str, progress: Progress, *, delete_storage: bool = False
+    ) -> list[str] | None:
+        """`down`, with or without what was to outlive the cluster.
+
+        Returns what was kept, one sentence each, or None if there was nothing to take away.
+        Raises SunspotError, with a list, if anything else still exists.
+        """
+        ...
+
+    def outputs(self, name: str) -> Mapping[str, Any]:
+        """What the program told of the cluster when it was last asked."""
+        ...
+
+    def ssh(self, name: str) -> Ssh:
+        """The way to a shell on the head."""
+        ...
+
+
 def get(name: str) -> Target:
     """The target of that name ("local").
 
@@ -150,6 +180,16 @@ def find(name: str | None) -> tuple[Target, str]:
     if matching:
         names = ", ".join(up for _, up in matching)
         raise UsageError(f"several clusters are up ({names}); say which stack you mean")
+    if name is not None and (adopted := _adopted(name)):
+        return adopted, name
     others = f" (up: {', '.join(up for _, up in running)})" if running else ""
     which = f"stack {name!r} is not up" if name else "no cluster is up"
     raise SunspotError(f"{which}{others}; start it with: sunspot up {name or 'dev'}")
+
+
+def _adopted(name: str) -> Target | None:
+    """The target that has a cluster of that name which was not brought up by this command."""
+    for target in map(get, MODULES):
+        if isinstance(target, Remote) and target.adopt(name):
+            return target
+    return None

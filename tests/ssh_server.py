@@ -1,0 +1,119 @@
+"""A real sshd on the loopback with keys of its own: what a head looks like to `ssh`."""
+
+import getpass
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+DEADLINE_S = 10.0
+PRIVILEGE_SEPARATION = Path("/run/sshd")
+
+SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin:/usr/local/sbin")
+needs_sshd = pytest.mark.skipif(
+    not (SSHD and shutil.which("ssh") and shutil.which("ssh-keygen")),
+    reason="there is no sshd or no ssh here (packages openssh-server, openssh-client)",
+)
+
+
+@dataclass(frozen=True)
+class SshServer:
+    """A server that takes `key`, and hands out `token` to `sudo -n cat /run/sunspot/token`."""
+
+    folder: Path
+    port: int
+
+    @property
+    def key(self) -> Path:
+        return self.folder / "key"
+
+    @property
+    def token(self) -> Path:
+        return self.folder / "token"
+
+    @property
+    def command(self) -> str:
+        return f"ssh -p {self.port} {getpass.getuser()}@127.0.0.1"
+
+    def new_host_key(self) -> None:
+        (self.folder / "host").unlink(missing_ok=True)
+        make_key(self.folder / "host")
+
+
+def make_key(path: Path) -> Path:
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)]
+    subprocess.run(command, check=True)
+    return path
+
+
+def prepared(folder: Path) -> SshServer:
+    """The server's files, before it runs; its port is free."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        server = SshServer(folder, probe.getsockname()[1])
+    server.new_host_key()
+    make_key(server.key)
+    stubs = folder / "bin"
+    stubs.mkdir()
+    sudo = stubs / "sudo"
+    sudo.write_text(
+        '#!/bin/sh\n[ "$*" = "-n cat /run/sunspot/token" ] || exit 9\n'
+        f"exec cat {shlex.quote(str(server.token))}\n"
+    )
+    sudo.chmod(0o755)
+    settings = {
+        "Port": server.port,
+        "ListenAddress": "127.0.0.1",
+        "HostKey": folder / "host",
+        "AuthorizedKeysFile": f"{server.key}.pub",
+        "PidFile": "none",
+        "StrictModes": "no",
+        "UsePAM": "no",
+        "PasswordAuthentication": "no",
+        "KbdInteractiveAuthentication": "no",
+        "PermitRootLogin": "prohibit-password",
+        "SetEnv": f"PATH={stubs}:/usr/local/bin:/usr/bin:/bin",
+    }
+    text = "".join(f"{name} {value}\n" for name, value in settings.items())
+    (folder / "sshd_config").write_text(text)
+    return server
+
+
+@contextmanager
+def running(server: SshServer):
+    """Runs the server until the block ends; yields its process."""
+    assert SSHD is not None
+    if os.getuid() == 0:
+        PRIVILEGE_SEPARATION.mkdir(mode=0o755, exist_ok=True)  # as its service does
+    log = (server.folder / "log").open("ab")
+    arguments = [SSHD, "-D", "-e", "-f", str(server.folder / "sshd_config")]
+    process = subprocess.Popen(arguments, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + DEADLINE_S
+        while not listens(server.port):
+            said = (server.folder / "log").read_text()
+            assert process.poll() is None, said
+            assert time.monotonic() < deadline, said
+            time.sleep(0.02)
+        yield process
+    finally:
+        # Its sessions outlive it, and with them the tunnels of a test that closed none.
+        sessions = psutil.Process(process.pid).children(recursive=True)
+        process.terminate()
+        process.wait()
+        for session in sessions:
+            with suppress(psutil.NoSuchProcess):
+                session.kill()
+        log.close()
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
