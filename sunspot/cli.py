@@ -88,16 +88,12 @@ def up(
     """Bring a cluster up and print how to reach it."""
     loaded = stacks.load(stack)
     place = targets.get(target or loaded.target)
+    sized = loaded.for_target(target or loaded.target)
     # A remote cluster may have been brought up by others: its `up` always looks for changes.
-    was_up = not isinstance(place, targets.Remote) and stack in place.names()
+    was_up = not isinstance(place, targets.Remote) and _is_up(place, stack)
     try:
         with console.progress(f"bringing up {stack}") as progress:
-            handle = place.up(
-                loaded.for_target(target or loaded.target),
-                progress,
-                port=port,
-                dashboard_port=dashboard_port,
-            )
+            handle = place.up(sized, progress, port=port, dashboard_port=dashboard_port)
     except KeyboardInterrupt:
         if isinstance(place, targets.Remote):
             console.note(
@@ -108,6 +104,11 @@ def up(
     console.out.print(
         f"[bold]{stack}[/] {'is up already' if was_up else 'is up'} ({handle.target})"
     )
+    if was_up and place.stack(stack) != sized:
+        console.note(
+            f"Pulumi.{stack}.yaml is not what this cluster was made of. To make it anew: "
+            f"sunspot down {stack} && sunspot up {stack}"
+        )
     _print_handle(handle)
     if isinstance(place, targets.Remote):
         console.out.print("  the stack's outputs:")
@@ -208,6 +209,8 @@ def submit(
         num_cpus=num_cpus, num_gpus=num_gpus, memory_gb=memory, resources=_resources(resources)
     )
     environment = environments.load(runtime_env, env or [], working_dir)
+    if name is not None:
+        jobs.check_id(name)
     if wait and detach:
         raise UsageError("--wait waits here, so it cannot go with --detach; leave one of them out")
     place, cluster = targets.find(stack)
@@ -320,9 +323,13 @@ def scale(
     counts = [_count(change) for change in changes]
     place, name = targets.find(stack)
     for group, count in counts:
+        targets.check_scale(place.stack(name), group, count)
+    for group, count in counts:
         with console.progress(f"scaling {group} to {count}") as progress:
             place.scale(name, group, count, progress)
-        console.out.print(f"group [bold]{group}[/] of {name} has {count} workers")
+        console.out.print(
+            f"group [bold]{group}[/] of {name} has {count} {'worker' if count == 1 else 'workers'}"
+        )
 
 
 @app.command(epilog="Example: sunspot demo --out /tmp/report")
@@ -382,7 +389,16 @@ def _print_handle(handle: targets.ClusterHandle) -> None:
     console.out.print("  for plain `ray` commands and ray.init():")
     for variable, value in handle.environment().items():
         console.out.print(f"    export {variable}={value}", soft_wrap=True)
+    console.out.print("    ray job submit --working-dir . -- python workloads/primes.py")
     console.note(f"next: sunspot submit -- python workloads/primes.py · sunspot down {handle.name}")
+
+
+def _is_up(place: targets.Target, name: str) -> bool:
+    try:
+        place.handle(name)
+    except SunspotError:
+        return False
+    return True
 
 
 def _targets() -> list[targets.Target]:

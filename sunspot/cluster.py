@@ -23,6 +23,7 @@ from typing import Any, Self
 
 from sunspot import targets
 from sunspot.errors import SunspotError, UsageError
+from sunspot.signals import uninterrupted
 from sunspot.spec import RayClusterConfig
 from sunspot.stack import Stack, check_name
 from sunspot.targets import ClusterHandle, NodeStatus
@@ -157,6 +158,11 @@ class RayCluster:
                 "Ray is initialised in this process already, perhaps with another cluster; call "
                 "ray.shutdown() before the with block"
             )
+        if self.name in self._target.names():
+            raise SunspotError(
+                f"a cluster named {self.name!r} is up already, and would end with this block; give "
+                f"another name, or take it down: sunspot down {self.name}"
+            )
         self._move(ResourceState.ACTIVATING, f"Starting Ray cluster {self.name}.")
         try:
             self._handle = self._activate()
@@ -199,10 +205,11 @@ class RayCluster:
 
     def _deactivate(self, error: BaseException | None) -> None:
         """Takes the cluster away. What goes wrong here never hides the body's own error."""
-        try:
-            self._move(ResourceState.DEACTIVATING, f"Taking down Ray cluster {self.name}.")
-        finally:
-            self._end(error)
+        with uninterrupted():
+            try:
+                self._move(ResourceState.DEACTIVATING, f"Taking down Ray cluster {self.name}.")
+            finally:
+                self._end(error)
 
     def _end(self, error: BaseException | None) -> None:
         try:

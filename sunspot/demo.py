@@ -33,7 +33,7 @@ WORKLOADS: Mapping[str, tuple[str, ...]] = {
     "object_store": ("--megabytes", "200"),
 }
 
-# Ray's workers send their task events once a second (task_events_report_interval_ms, 2.60).
+# Workers send their task events several times a second (see node/ray_start.py).
 TASK_EVENTS_TIMEOUT_S = 6.0
 POLL_INTERVAL_S = 0.3
 
@@ -55,6 +55,9 @@ def run(folder: Path, *, keep: bool = False) -> Path:
     workloads = stacks.project_directory() / "workloads"
     stack = _with_all_workers(stacks.load(STACK).for_target("local"))
     place = targets.get("local")
+    if NAME in place.names():
+        raise SunspotError(f"a cluster named {NAME!r} is up already; first: sunspot down {NAME}")
+    report.check_folder(folder)
     with _cluster(place, stack, keep) as (handle, seconds):
         client = JobClient(handle)
         console.out.print(f"cluster of {len(place.nodes(stack.name))} nodes up in {seconds:.1f} s")

@@ -36,6 +36,8 @@ REREAD_CHARACTERS = 1_000_000
 
 STOP_TIMEOUT_S = 20.0
 
+JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+
 # More in one answer is refused (RAY_MAX_LIMIT_FROM_API_SERVER, 2.60).
 STATE_LIMIT = 10_000
 
@@ -100,7 +102,7 @@ class JobClient:
     def get(self, job_id: str) -> Job:
         """One job. Raises UsageError, with the ids that exist, if there is none of that id."""
         try:
-            return Job.from_api(self._call("GET", f"/api/jobs/{job_id}"))
+            return Job.from_api(self._call("GET", _path(job_id)))
         except _NotFoundError:
             known = ", ".join(job.id for job in self.list()[:10]) or "none"
             raise UsageError(f"there is no job {job_id!r}; jobs: {known}") from None
@@ -108,7 +110,7 @@ class JobClient:
     def logs(self, job_id: str) -> str:
         """All that a job has printed so far."""
         self.get(job_id)
-        return self._call("GET", f"/api/jobs/{job_id}/logs")["logs"]
+        return self._call("GET", _path(job_id) + "/logs")["logs"]
 
     def submit(
         self,
@@ -127,7 +129,7 @@ class JobClient:
         memory = amounts.pop("memory", None)
         body = {
             "entrypoint": shlex.join(entrypoint),
-            "submission_id": job_id or new_id(entrypoint),
+            "submission_id": new_id(entrypoint) if job_id is None else check_id(job_id),
             "runtime_env": dict(runtime_env),
             "metadata": {},
             "entrypoint_num_cpus": amounts.pop("CPU", None),
@@ -154,7 +156,7 @@ class JobClient:
         deadline = time.monotonic() + STOP_TIMEOUT_S
         job = self.get(job_id)
         if not job.has_ended:
-            self._call("POST", f"/api/jobs/{job_id}/stop")
+            self._call("POST", _path(job_id) + "/stop")
         while not job.has_ended:
             if time.monotonic() > deadline:
                 raise SunspotError(
@@ -208,7 +210,7 @@ class JobClient:
             return
         directory = Path(place)
         try:
-            files = packaging.collect(directory)
+            files = packaging.collect(directory, env.get("excludes", ()))
             if files:
                 env["working_dir"] = self.upload(directory, files, tell)
             else:
@@ -281,15 +283,13 @@ class _Follower:
     async def _tail(self, session: Any) -> None:
         import aiohttp
 
-        async with session.ws_connect(
-            f"/api/jobs/{self._job_id}/logs/tail", max_msg_size=0
-        ) as socket:
+        async with session.ws_connect(_path(self._job_id) + "/logs/tail", max_msg_size=0) as socket:
             async for message in socket:
                 if message.type == aiohttp.WSMsgType.TEXT:
                     self._print(message.data)
 
     async def _get(self, session: Any, path: str) -> Any:
-        async with session.get(f"/api/jobs/{self._job_id}{path}") as response:
+        async with session.get(_path(self._job_id) + path) as response:
             _raise_for(response.status, await response.text(), self._handle)
             return await response.json()
 
@@ -309,6 +309,19 @@ class _RefusedError(SunspotError):
 
 class _NotFoundError(_RefusedError):
     """The API knows no such thing."""
+
+
+def _path(job_id: str) -> str:
+    return f"/api/jobs/{check_id(job_id)}"
+
+
+def check_id(job_id: str) -> str:
+    """The id, if it is one. Raises UsageError for what could not stand in a path or a file name."""
+    if not JOB_ID.fullmatch(job_id):
+        raise UsageError(
+            f"{job_id!r} is no job id: use letters, digits, periods, hyphens and underscores"
+        )
+    return job_id
 
 
 def unreachable(handle: ClusterHandle, error: Exception) -> SunspotError:

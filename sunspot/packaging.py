@@ -12,7 +12,7 @@ import shlex
 import stat
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,10 +50,11 @@ class Package:
     size: int
 
 
-def collect(directory: Path) -> list[File]:
+def collect(directory: Path, excludes: Sequence[str] = ()) -> list[File]:
     """The files of a working directory that go to the cluster, in a stable order.
 
-    Links to files are followed, links to folders are left out.
+    Links to files are followed, links to folders are left out. `excludes` are further lines of an
+    ignore file, as a runtime environment may have them.
 
     Raises:
         UsageError: it is no directory, or its files are over LIMIT_BYTES together; the message
@@ -64,7 +65,8 @@ def collect(directory: Path) -> list[File]:
         raise UsageError(
             f"the working directory {directory} {what}; give another with --working-dir"
         )
-    files = sorted(_walk(directory, Path(), []), key=lambda file: file.path.as_posix())
+    specs = [(Path(), GitIgnoreSpec.from_lines(excludes))]
+    files = sorted(_walk(directory, Path(), specs), key=lambda file: file.path.as_posix())
     total = sum(file.size for file in files)
     if total > LIMIT_BYTES:
         raise UsageError(_too_large(directory, files, total))

@@ -7,6 +7,7 @@ context manager against real clusters is tested in tests/integration.
 import contextlib
 import itertools
 import os
+import signal
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +44,10 @@ class FakeTarget:
     down_waits_for: threading.Event | None = None
     calls: list[str] = field(default_factory=list)
     found: list[NodeStatus] = field(default_factory=list)
+    taken: list[str] = field(default_factory=list)
+
+    def names(self):
+        return self.taken
 
     def up(self, stack, progress, *, timeout_s=900.0, **_ports):
         self.calls.append(f"up {timeout_s:g}")
@@ -233,6 +238,25 @@ def test_a_ray_that_is_initialised_already_is_refused(make, target, fake_ray, st
 
 
 # Trouble
+
+
+def test_a_name_that_is_up_already_is_refused_and_that_cluster_stays(make, target, states):
+    target.taken = ["dev"]
+    with pytest.raises(SunspotError, match=r"'dev' is up already.*another name"):
+        make(name="dev").__enter__()
+    assert target.calls == []
+    assert states == []
+
+
+def test_ctrl_c_in_the_teardown_does_not_cut_it_short(make, target):
+    def interrupt(state, _message):
+        if state is ResourceState.DEACTIVATING:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with make(on_state=interrupt) as cluster:
+        pass
+    assert target.calls[-1] == "down"
+    assert cluster.state is ResourceState.DEACTIVATED
 
 
 def test_a_bodys_error_comes_out_and_the_cluster_goes(make, target, states):

@@ -155,7 +155,7 @@ def test_page_says_what_ran_where(report, written):
     assert "210 tasks on 3 nodes" in text.seen
     for name, market in MARKETS.items():
         group = name.split("-")[0]
-        assert re.search(rf"{name} 70 tasks {market} group {group} 2 CPUs · 4 GB", text.seen)
+        assert re.search(rf"{name} 70 tasks {market} group {group} 2 CPUs · 4 GiB", text.seen)
     for span in report.spans:
         assert f"{span.node}: worker {span.worker}" in text.seen
     for workload in PLAN:

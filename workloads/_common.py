@@ -253,10 +253,13 @@ def by_node(places: Iterable[Place]) -> dict[str, dict[str, Any]]:
     for node_id, tasks in sorted(Counter(node for node, _ in places).items()):
         node = nodes.get(node_id, {})
         labels = node.get("Labels") or {}
+        name, address = node.get("NodeName"), node.get("NodeManagerAddress")
         found[node_id] = {
+            # Without a name of its own, Ray calls a node by its address, as it may call others.
+            "name": name if name and name != address else node_id[:8],
             "group": labels.get("ray.io/node-group"),
             "market": labels.get("ray.io/market-type"),
-            "ip": node.get("NodeManagerAddress"),
+            "ip": address,
             "tasks": tasks,
         }
     return found

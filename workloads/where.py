@@ -36,7 +36,7 @@ def table(places: list[Place]) -> str:
     for node_id, node in by_node(places).items():
         workers = len({pid for owner, pid in places if owner == node_id})
         named = [node["group"] or "-", node["market"] or "-", node["ip"] or "-"]
-        rows.append((node_id[:8], *named, str(workers), str(node["tasks"])))
+        rows.append((node["name"], *named, str(workers), str(node["tasks"])))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

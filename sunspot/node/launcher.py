@@ -25,10 +25,16 @@ DASHBOARD_TIMEOUT_S = 60.0
 
 
 def main(arguments: list[str]) -> int:
-    """Starts the named nodes, or every node of the cluster that should be up; exit code 0 or 1."""
-    folder = ClusterFolder(Path(arguments[0]))
-    names = set(arguments[1:])
-    nodes = [n for n in folder.nodes() if n.goal == "up" and (not names or n.name in names)]
+    """Starts the named nodes; exit code 0, or 1 after an event that says what went wrong."""
+    folder, names = ClusterFolder(Path(arguments[0])), arguments[1:]
+    try:
+        return _launch(folder, [node for node in folder.nodes() if node.name in names])
+    except Exception as error:  # whoever waits gets it as an event, not as a traceback
+        _tell(event="died", name="launcher", log=f"{type(error).__name__}: {error}")
+        return 1
+
+
+def _launch(folder: ClusterFolder, nodes: list[NodeRecord]) -> int:
     import ray.scripts.scripts  # noqa: F401 - loaded here so that every fork has it
 
     children = {_fork(folder, node): node for node in nodes}

@@ -302,15 +302,15 @@ def _naming_broken(file: Path) -> Iterator[Path]:
         raise BrokenRecordError(f"{file} cannot be read ({error})") from error
 
 
-def free_port(taken: set[int], preferred: int | None = None) -> int:
-    """A TCP port that nothing listens on and that is not in `taken`; `preferred` if it is free.
+def free_port(taken: set[int]) -> int:
+    """A TCP port that nothing listens on and that is not in `taken`, chosen at random.
+
+    At random, since clusters in another state directory, or of another user, choose as well.
 
     Raises:
         OSError: every port of the range is taken.
     """
     candidates = random.sample(PORT_RANGE, k=len(PORT_RANGE))
-    if preferred:
-        candidates.insert(0, preferred)
     for port in candidates:
         if port not in taken and port_is_free(port):
             return port

@@ -8,7 +8,7 @@ The page needs nothing but itself: no script, no font, no address outside the fi
 """
 
 from sunspot.report.model import NodeInfo, Report, TaskSpan, WorkloadResult
-from sunspot.report.output import INDEX, TIMELINE, table, write
+from sunspot.report.output import INDEX, TIMELINE, check_folder, table, write
 
 __all__ = [
     "INDEX",
@@ -17,6 +17,7 @@ __all__ = [
     "Report",
     "TaskSpan",
     "WorkloadResult",
+    "check_folder",
     "table",
     "write",
 ]

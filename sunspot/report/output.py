@@ -2,6 +2,7 @@
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 from rich.table import Table
@@ -31,6 +32,16 @@ def write(report: Report, folder: Path) -> Path:
     except OSError as error:
         raise _explained(error, folder) from error
     return folder / INDEX
+
+
+def check_folder(folder: Path) -> None:
+    """Makes the folder, or says now what `write` would say at the end."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise _explained(error, folder) from error
 
 
 def table(report: Report) -> Table:

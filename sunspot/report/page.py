@@ -95,7 +95,7 @@ def _card(node: NodeInfo, tasks: int) -> str:
     kind = _kind(node.market)
     size = [_units(node.cpus, "CPU")] if node.cpus or node.memory_gb else []
     size += [_units(node.gpus, "GPU")] if node.gpus else []
-    size += [f"{number(node.memory_gb)} GB"] if node.memory_gb else []
+    size += [f"{number(node.memory_gb)} GiB"] if node.memory_gb else []
     return (
         f'<li class="{kind}"><div><h3>{esc(node.name)}</h3>'
         f'<span class="small">{plural(tasks, "task")}</span></div>'
@@ -115,7 +115,11 @@ def _kind(market: str) -> str:
 
 def _timeline(report: Report) -> str:
     timeline = lay_out(report, PAGE_PLOT_WIDTH)
-    text = "Each lane is one worker process, each bar a task; point at a bar for its name."
+    text = (
+        "Each lane is one worker process, each bar a task; point at a bar for its name. "
+        "Between two workloads the next job starts and runs its work once on a single worker. "
+        '<span class="narrow">Scroll the picture sideways.</span>'
+    )
     if timeline.merged:
         text += " Tasks too short to see one by one share a bar."
     if any(span.failed for span in report.spans):

@@ -46,7 +46,14 @@ class ClusterHandle:
     token_path: Path
 
     def token(self) -> str:
-        return self.token_path.read_text().strip()
+        """The token itself. Raises SunspotError if its file cannot be read."""
+        try:
+            return self.token_path.read_text().strip()
+        except OSError as error:
+            raise SunspotError(
+                f"cannot read the token of {self.name!r} in {self.token_path}: {error.strerror}. "
+                f"Take the cluster away and start again: sunspot down {self.name}"
+            ) from error
 
     def environment(self) -> dict[str, str]:
         """The variables with which plain `ray` commands and drivers find and may use it."""
@@ -164,6 +171,19 @@ def get(name: str) -> Target:
     if name not in MODULES:
         raise UsageError(f"there is no target {name!r}; there are: {', '.join(MODULES)}")
     return importlib.import_module(MODULES[name]).create()
+
+
+def check_scale(stack: Stack, group: str, count: int) -> None:
+    """Refuses, with UsageError, a group that is not there or a count outside 0 to max_workers."""
+    groups = {g.name: g for g in stack.cluster.scaling_groups}
+    if group not in groups:
+        known = ", ".join(groups) or "none"
+        raise UsageError(f"stack {stack.name!r} has no group {group!r}; it has: {known}")
+    if not 0 <= count <= groups[group].max_workers:
+        raise UsageError(
+            f"{group}={count} is outside 0 to {groups[group].max_workers}, its max_workers; "
+            f"raise max_workers in Pulumi.{stack.name}.yaml and bring the stack up anew"
+        )
 
 
 def find(name: str | None) -> tuple[Target, str]:

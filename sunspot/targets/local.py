@@ -7,12 +7,12 @@ of its spec. Records lie in the user's state directory, one folder a cluster.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
 import selectors
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -24,7 +24,6 @@ from typing import NoReturn
 import platformdirs
 from pydantic import ValidationError
 
-from sunspot import ports
 from sunspot.errors import SunspotError, UsageError
 from sunspot.node.local import (
     HEAD,
@@ -38,8 +37,16 @@ from sunspot.node.local import (
     write_private,
 )
 from sunspot.node.machines import launch
+from sunspot.signals import uninterrupted
 from sunspot.stack import Stack
-from sunspot.targets import UP_TIMEOUT_S, ClusterHandle, HeadLostError, NodeStatus, Progress
+from sunspot.targets import (
+    UP_TIMEOUT_S,
+    ClusterHandle,
+    HeadLostError,
+    NodeStatus,
+    Progress,
+    check_scale,
+)
 from sunspot.targets import local_plan as plan
 
 STATE_DIRECTORY_VARIABLE = "SUNSPOT_STATE_DIR"
@@ -47,6 +54,18 @@ STATE_DIRECTORY_VARIABLE = "SUNSPOT_STATE_DIR"
 GIB = 2**30
 
 DRAIN_TIMEOUT_S = 30.0
+
+# What says that a file cannot be written, beside all the other things an OSError can be.
+DISK_ERRORS = {
+    errno.EACCES,
+    errno.EDQUOT,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+    errno.ENOSPC,
+    errno.ENOTDIR,
+    errno.EPERM,
+    errno.EROFS,
+}
 
 # `ray start` ends its children in order within about 3 s; while it starts it ignores SIGTERM.
 STOP_GRACE_S, INTERRUPTED_GRACE_S = 5.0, 0.5
@@ -96,7 +115,7 @@ class LocalTarget:
         return True
 
     def names(self) -> list[str]:
-        return sorted(path.parent.name for path in self.clusters.glob("*/cluster.json"))
+        return sorted(path.name for path in self.clusters.glob("*/") if path.is_dir())
 
     def stack(self, name: str) -> Stack:
         with _readable_records(name):
@@ -137,7 +156,7 @@ class LocalTarget:
 
     def scale(self, name: str, group: str, count: int, progress: Progress) -> None:
         handle, folder = self.handle(name), self._folder(name)
-        _check_scale(self.stack(name), group, count)
+        check_scale(self.stack(name), group, count)
         with self._locked(name, progress):
             running = [n for n in _wanted(folder) if n.shape.group == group and _is_up(folder, n)]
             nodes: list[NodeRecord] = []
@@ -146,9 +165,13 @@ class LocalTarget:
                     shape = folder.cluster().shapes[group]
                     nodes = [folder.add_node(shape) for _ in range(count - len(running))]
             # After the records, or the autoscaler would start the missing ones as well.
-            plan.set_minimum(folder, group, count)
+            before = plan.set_minimum(folder, group, count)
             if nodes:
-                _start(folder, nodes, progress)
+                try:
+                    _start(folder, nodes, progress)
+                except BaseException:
+                    plan.set_minimum(folder, group, before)
+                    raise
             elif count < len(running):
                 _let_go(folder, handle, running[count:], progress)
 
@@ -185,17 +208,14 @@ class LocalTarget:
         shapes = plan.shapes(stack)
         with ports_locked(self.clusters):
             taken = reserved_ports(self.clusters)
-            gcs_port = plan.choose_port("--port", port, ports.get("gcs").number, taken)
+            gcs_port = plan.choose_port("--port", port, taken)
             folder.write_cluster(
                 ClusterRecord(
                     name=stack.name,
                     created_at=time.time(),
                     gcs_port=gcs_port,
                     dashboard_port=plan.choose_port(
-                        "--dashboard-port",
-                        dashboard_port,
-                        ports.get("dashboard").number,
-                        taken | {gcs_port},
+                        "--dashboard-port", dashboard_port, taken | {gcs_port}
                     ),
                     shapes=shapes,
                     stack=stack.model_dump(mode="json"),
@@ -219,11 +239,11 @@ def _start(
     process = launch(folder, nodes, stdout=subprocess.PIPE)
     try:
         for event in _events(process, timeout_s):
-            _tell(event, nodes, progress)
+            _tell(event, progress)
         if process.wait() != 0:
             raise SunspotError(f"the launcher of {folder.path.name}'s nodes ended with an error")
     except BaseException:
-        with _uninterrupted():
+        with uninterrupted():
             process.kill()
             for node in nodes:
                 folder.write_node(replace(node, goal="down"))
@@ -257,12 +277,12 @@ def _events(process: subprocess.Popen[bytes], timeout_s: float) -> Iterator[dict
                 yield event
 
 
-def _tell(event: dict[str, str], nodes: list[NodeRecord], progress: Progress) -> None:
+def _tell(event: dict[str, str], progress: Progress) -> None:
     match event["event"]:
         case "gcs":
             progress(f"GCS answers at {event['address']}")
         case "node":
-            progress(f"node {event['name']} is up ({len(nodes)} in all)")
+            progress(f"node {event['name']} is up")
         case "ready":
             progress("ready")
         case "died":
@@ -273,7 +293,7 @@ def _tell(event: dict[str, str], nodes: list[NodeRecord], progress: Progress) ->
 
 def _remove(folder: ClusterFolder) -> None:
     """Ends every process of the cluster and deletes all that it wrote."""
-    with _uninterrupted():
+    with uninterrupted():
         try:
             folder.stop(grace_s=STOP_GRACE_S if _is_ready(folder) else INTERRUPTED_GRACE_S)
         except TimeoutError as error:
@@ -338,18 +358,6 @@ def _status(folder: ClusterFolder, node: NodeRecord) -> NodeStatus | None:
     )
 
 
-def _check_scale(stack: Stack, group: str, count: int) -> None:
-    groups = {g.name: g for g in stack.cluster.scaling_groups}
-    if group not in groups:
-        known = ", ".join(groups) or "none"
-        raise UsageError(f"stack {stack.name!r} has no group {group!r}; it has: {known}")
-    if not 0 <= count <= groups[group].max_workers:
-        raise UsageError(
-            f"{group}={count} is outside 0 to {groups[group].max_workers}, its max_workers; "
-            f"raise max_workers in Pulumi.{stack.name}.yaml and bring the stack up anew"
-        )
-
-
 def _make_temp_dir(path: Path) -> None:
     """Makes an empty folder that is ours alone, in a place where anybody may write."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -364,6 +372,8 @@ def _readable_disk_errors(clusters: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise SunspotError(str(error)) from error
         _explain(error, clusters)
 
 
@@ -383,17 +393,3 @@ def _explain(error: OSError, clusters: Path) -> NoReturn:
         f"cannot write the cluster's state in {clusters}: {error.strerror or error}. Make room or "
         f"set {STATE_DIRECTORY_VARIABLE} to a folder that you can write"
     ) from error
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Keeps a second Ctrl-C from cutting a clean-up short (it arrives in the main thread)."""
-    try:
-        previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    except ValueError:  # not the main thread
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)

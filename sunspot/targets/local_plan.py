@@ -87,16 +87,22 @@ def _autoscaler_resources(shape: NodeShape) -> dict[str, float]:
     return {name: int(n) if n == int(n) else n for name, n in amounts.items() if n}
 
 
-def set_minimum(folder: ClusterFolder, group: str, count: int) -> None:
-    """Tells the autoscaler, which re-reads its file at every tick, to keep at least `count`."""
+def set_minimum(folder: ClusterFolder, group: str, count: int) -> int:
+    """Tells the autoscaler to keep at least `count`, and returns what it was told before.
+
+    It re-reads its file at every tick.
+    """
     config = yaml.safe_load(folder.autoscaler_config.read_text())
-    config["available_node_types"][group]["min_workers"] = count
+    node_type = config["available_node_types"][group]
+    before = node_type["min_workers"]
+    node_type["min_workers"] = count
     write_private(folder.autoscaler_config, yaml.safe_dump(config, sort_keys=False))
+    return before
 
 
-def choose_port(flag: str, wanted: int | None, usual: int, taken: set[int]) -> int:
+def choose_port(flag: str, wanted: int | None, taken: set[int]) -> int:
     if wanted is None:
-        return free_port(taken, preferred=usual)
+        return free_port(taken)
     if wanted not in USER_PORTS:
         raise UsageError(f"{flag} {wanted} is not a port from {USER_PORTS[0]} to {USER_PORTS[-1]}")
     if wanted in taken or not port_is_free(wanted):

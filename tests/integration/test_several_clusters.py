@@ -27,9 +27,11 @@ print("went on")
 @pytest.fixture(scope="module")
 def pair(sunspot: Sunspot, cluster: ClusterHandle) -> Iterator[ClusterHandle]:
     """A head and one fixed worker, up beside the shared cluster."""
-    sunspot.ok("up", "pair")
-    yield sunspot.target.handle("pair")
-    sunspot.ok("down", "pair")
+    try:
+        sunspot.ok("up", "pair")
+        yield sunspot.target.handle("pair")
+    finally:
+        sunspot.ok("down", "pair")
 
 
 @pytest.fixture(scope="module")
