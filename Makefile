@@ -10,7 +10,7 @@ LOCKS  := requirements.txt requirements-dev.txt
 UV     := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-train demo test check format lock clean
+.PHONY: help setup setup-train demo test engine check format lock clean
 
 help:
 	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
@@ -46,6 +46,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@$(BIN)/python -m pytest
+
+#   make engine  builds Pulumi's engine from source (needs Go), for the tests in tests/real
+engine:
+	@scripts/engine/build.sh
 
 #   make check   ruff and pyright
 check: $(STAMP)

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from sunspot.errors import SunspotError, UsageError
-from sunspot.node.local import Process, free_port, write_private
+from sunspot.node.local import Process, free_port, port_is_free, write_private
 
 LOOPBACK = "127.0.0.1"
 CONNECT_TIMEOUT_S = 10
@@ -198,7 +198,8 @@ class Tunnel:
                 return port
         self.close()
         for attempt in range(PORT_ATTEMPTS):
-            port = free_port(set(), preferred=(preferred or remote_port) if not attempt else None)
+            usual = preferred or remote_port
+            port = usual if not attempt and port_is_free(usual) else free_port(set())
             if self._start(ssh, port, remote_port):
                 return port
         raise SunspotError("no local port could be had for the tunnel; try again")

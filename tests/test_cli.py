@@ -224,7 +224,8 @@ def test_a_stack_that_does_not_exist_lists_those_that_do(place):
 
 def test_a_target_that_is_not_built_is_refused(place):
     (place / "Pulumi.dev.yaml").write_text(
-        "config:\n  sunspot:target: slurm\n  sunspot:cluster:\n    head_node: {cpu: 1, memory_gb: 2}\n"
+        "config:\n  sunspot:target: slurm\n"
+        "  sunspot:cluster:\n    head_node: {cpu: 1, memory_gb: 2}\n"
     )
     assert "'slurm' is not built yet" in failed(2, "up", "dev")
     assert "no target 'moon'" in failed(2, "up", "dev", "--target", "moon")

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Builds Pulumi's engine and its Python host from the Go module proxy, for the tests on machines
+# that cannot fetch Pulumi's own installer. Users do not need this: see the README.
+#
+# The result lies in .cache/engine/bin, or in the folder that SUNSPOT_ENGINE_DIR names, and is
+# built again only when this recipe or Go changes. Needs Go; the first time takes minutes.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+cache=${SUNSPOT_ENGINE_DIR:-$root/.cache/engine}
+bin=$cache/bin
+stamp=$cache/stamp
+
+sdk=github.com/pulumi/pulumi/sdk/v3
+pkg=github.com/pulumi/pulumi/pkg/v3
+
+if ! command -v go > /dev/null; then
+    echo "engine: Go is needed to build it and is not on the PATH" >&2
+    exit 1
+fi
+
+# All that the result follows from.
+inputs=$({
+    go version
+    cat "$here/build.sh" "$here"/*/go.mod "$here"/*/go.sum
+} | sha256sum | cut -d ' ' -f 1)
+if [[ -f $stamp && $(< "$stamp") == "$inputs" && -x $bin/pulumi ]]; then
+    echo "engine: up to date in ${bin#"$root"/}"
+    exit 0
+fi
+
+rm -f "$stamp"
+mkdir -p "$bin"
+
+version=$(cd "$here/cli" && go list -m -f '{{.Version}}' "$pkg")
+echo "engine: building pulumi $version (minutes, the first time)"
+(cd "$here/cli" && go build -o "$bin/pulumi" \
+    -ldflags "-s -w -X $sdk/go/common/version.Version=$version" "$pkg/cmd/pulumi")
+
+echo "engine: building pulumi-language-python"
+(cd "$here/python_host" && go build -o "$bin/pulumi-language-python" \
+    -ldflags "-s -w" "$sdk/python/cmd/pulumi-language-python")
+
+echo "engine: copying pulumi-language-python-exec"
+module=$(cd "$here/cli" && go list -m -f '{{.Dir}}' "$sdk")
+install -m 755 "$module/python/cmd/pulumi-language-python-exec" "$bin/"
+
+echo "$inputs" > "$stamp"
+echo "engine: ready in ${bin#"$root"/} ($("$bin/pulumi" version))"

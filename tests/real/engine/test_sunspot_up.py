@@ -1,0 +1,187 @@
+"""`sunspot` over the real Pulumi engine, the stand-in for Azure, a real sshd and real ssh.
+
+The head is this machine: a `ssh` that goes first on the PATH leads its address to our sshd, and
+its dashboard's port to a job API on the loopback.
+"""
+
+import getpass
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from azure_cloud import PUBLIC_ADDRESS
+from conftest import STACK, settings
+from job_api import TOKEN, serving
+from pulumi_project import DEADLINE_S, Project
+from ssh_server import needs_sshd, prepared, running
+
+pytestmark = needs_sshd
+
+FIXED = "fixed"
+
+
+@dataclass(frozen=True)
+class Head:
+    """What answers at the head's address, and the tools of the user who asks it."""
+
+    tools: Path
+    api: SimpleNamespace
+
+    def write_az(self, script: str) -> None:
+        _write_tool(self.tools / "az", script)
+
+
+@pytest.fixture
+def head(tmp_path):
+    folder = tmp_path / "sshd"
+    folder.mkdir()
+    server = prepared(folder)
+    server.token.write_text(TOKEN)
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    with running(server), serving() as (api, port):
+        api.nodes = [_member("head", is_head_node=True), *(_member(f"vm_{i}") for i in range(2))]
+        _write_tool(tools / "ssh", _redirecting(server, port))
+        made = Head(tools, SimpleNamespace(known=api, port=port))
+        made.write_az("echo '(ResourceGroupNotFound) gone' >&2; exit 3")
+        yield made
+
+
+def _redirecting(server, api_port):
+    where = f"{getpass.getuser()}@127.0.0.1"
+    real = shlex.quote(shutil.which("ssh") or "")
+    return f"""for word; do
+  shift
+  case $word in
+    *@{PUBLIC_ADDRESS}) word={where} ;;
+    *:127.0.0.1:8265) word=${{word%:8265}}:{api_port} ;;
+  esac
+  set -- "$@" "$word"
+done
+exec {real} -p {server.port} -i {shlex.quote(str(server.key))} "$@"
+"""
+
+
+def _write_tool(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def _member(name, **fields):
+    return {
+        "node_name": name,
+        "state": "ALIVE",
+        "state_message": "",
+        "is_head_node": False,
+        "resources_total": {"CPU": 4.0},
+        "labels": {"ray.io/node-group": FIXED, "ray.io/market-type": "spot"},
+        **fields,
+    }
+
+
+def sunspot(project: Project, head: Head, *arguments: str, code: int = 0) -> str:
+    """Runs the command in the project as its user would; what it printed, notes and errors too."""
+    environment = project.environment()
+    environment["PATH"] = os.pathsep.join([str(head.tools), environment["PATH"]])
+    environment["SUNSPOT_STATE_DIR"] = str(project.folder / "user")
+    environment["COLUMNS"] = "200"
+    ended = subprocess.run(
+        [sys.executable, "-m", "sunspot.cli", *arguments],
+        cwd=project.program,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert ended.returncode == code, f"exit {ended.returncode}:\n{ended.stdout}{ended.stderr}"
+    return ended.stdout + ended.stderr
+
+
+def test_up_status_submit_ssh_down(fresh, head):
+    printed = sunspot(fresh, head, "up", STACK)
+    assert "creating VirtualMachine sunspot-x-head-vm" in printed
+    assert "created VirtualMachine sunspot-x-head-vm" in printed
+    assert "every node is a member" in printed
+    assert "x is up (azure)" in printed
+    assert "storage_url" in printed
+    assert TOKEN not in printed
+
+    assert "vm_0" in sunspot(fresh, head, "status")
+    assert sunspot(fresh, head, "ssh", "--", "echo it is here").startswith("it is here")
+    (fresh.folder / "job").mkdir()
+    folder = str(fresh.folder / "job")
+    job = sunspot(fresh, head, "submit", "--working-dir", folder, "--", "python", "x.py")
+    assert "done" in job
+    # The engine sees nothing to do where `sunspot up` has been.
+    plan = fresh.pulumi("preview", "-s", STACK, "--expect-no-changes")
+    assert "unchanged" in plan
+
+    printed = sunspot(fresh, head, "down", STACK)
+    assert "deleted VirtualMachine sunspot-x-head-vm" in printed
+    assert "nothing of it is left" in printed
+    assert fresh.cloud.resources() == {}
+    assert "nothing to do" in sunspot(fresh, head, "down", STACK)
+
+
+def test_a_stack_that_plain_pulumi_brought_up(deployed, head):
+    status = json.loads(sunspot(deployed, head, "status", STACK, "--json"))
+    assert status["target"] == "azure"
+    assert [node["name"] for node in status["nodes"]] == ["head", "vm_0", "vm_1"]
+    assert "127.0.0.1" in sunspot(deployed, head, "dashboard")
+    assert "is up" in sunspot(deployed, head, "up", STACK)  # a second `up`, by the other command
+    sunspot(deployed, head, "down", STACK)
+
+
+def test_protected_results_are_kept_until_told_otherwise(fresh, head):
+    fresh.write_stack(STACK, {**settings(), "sunspot:storage": {"protect": True}})
+    sunspot(fresh, head, "up", STACK)
+    kept = [one for one in fresh.state(STACK).values() if one["type"].endswith("StorageAccount")]
+    head.write_az(f"echo {shlex.quote(json.dumps([{'id': kept[0]['id']}]))}")
+    printed = sunspot(fresh, head, "down", STACK)
+    assert "nothing else of it is left" in printed
+    assert f"sunspot down {STACK} --delete-storage" in printed
+    left = {one["type"] for one in fresh.state(STACK).values()}
+    assert "azure-native:storage:StorageAccount" in left
+    assert "azure-native:compute:VirtualMachine" not in left
+    assert "is not up" in sunspot(fresh, head, "status", STACK, code=1)
+
+    head.write_az("echo '(ResourceGroupNotFound) gone' >&2; exit 3")
+    assert "nothing of it is left" in sunspot(fresh, head, "down", STACK, "--delete-storage")
+    assert fresh.cloud.resources() == {}
+
+
+def test_down_that_leaves_something_says_what_and_fails(deployed, head):
+    head.write_az("""echo '[{"id": "/subscriptions/s/resourceGroups/g/providers/P/disks/d"}]'""")
+    assert "disks/d" in sunspot(deployed, head, "down", STACK, code=1)
+
+
+def test_a_quota_error_is_explained_and_the_next_up_goes_on(fresh, head):
+    message = (
+        "Code=OperationNotAllowed Message=Operation could not be completed as it results in "
+        "exceeding approved standardDSv5Family Cores quota. Additional details - Deployment Model: "
+        "Resource Manager, Location: uksouth, Current Limit: 0, Current Usage: 0, Additional "
+        "Required: 4, (Minimum) New Limit Required: 4."
+    )
+    fresh.cloud.refuse({"sunspot-x-head-vm": message})
+    printed = " ".join(sunspot(fresh, head, "up", STACK, code=1).split())
+    assert "Azure's quota 'standardDSv5Family Cores'" in printed
+    assert "Ask for 4" in printed
+    assert "What was made stays" in printed
+    fresh.cloud.refuse({})
+    assert "x is up (azure)" in sunspot(fresh, head, "up", STACK)
+
+
+def test_a_stack_file_that_is_wrong_makes_nothing(fresh, head):
+    wrong = settings()
+    wrong["sunspot:access"]["ssh_public_key"] = "no key"
+    fresh.write_stack(STACK, wrong)
+    sunspot(fresh, head, "up", STACK, code=2)
+    assert fresh.cloud.resources() == {}
