@@ -26,7 +26,7 @@ def sandbox(tmp_path: Path) -> Iterator[Sunspot]:
     command.home.mkdir()
     (command.project / "Pulumi.yaml").write_text("name: test\nruntime: python\n")
     command.write_stack("alpha", GOOD)
-    command.write_stack("beta", GOOD, target="azure")
+    command.write_stack("beta", GOOD, target="slurm")
     yield command
     for name in command.target.names():  # something came up after all
         command("down", name)
@@ -87,10 +87,10 @@ def test_a_stack_that_does_not_exist_lists_those_that_do(sandbox: Sunspot):
 
 
 def test_a_target_that_is_not_built_is_refused(sandbox: Sunspot):
-    for arguments in (["alpha", "--target", "azure"], ["beta"]):
+    for arguments in (["alpha", "--target", "slurm"], ["beta"]):
         done = sandbox("up", *arguments)
         assert done.returncode == 2
-        assert "azure" in done.stderr
+        assert "slurm" in done.stderr
         assert "--target local" in done.stderr
 
 
