@@ -322,8 +322,9 @@ def scale(
     """
     counts = [_count(change) for change in changes]
     place, name = targets.find(stack)
-    for group, count in counts:
-        targets.check_scale(place.stack(name), group, count)
+    if not isinstance(place, targets.Remote):  # those say themselves who owns a group
+        for group, count in counts:
+            targets.check_scale(place.stack(name), group, count)
     for group, count in counts:
         with console.progress(f"scaling {group} to {count}") as progress:
             place.scale(name, group, count, progress)
