@@ -216,7 +216,9 @@ def submit(
     place, cluster = targets.find(stack)
     client = jobs.JobClient(place.handle(cluster))
     types = feasibility.node_types(place.stack(cluster))
-    if wait:
+    if feasibility.can_hold(request, types):
+        pass  # the usual case: no need to ask which nodes are there
+    elif wait:
         feasibility.wait_for_node(request, types, client.live_nodes, console.note)
     else:
         feasibility.check_feasible(request, [*types, *client.live_nodes()])

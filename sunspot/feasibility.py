@@ -70,7 +70,7 @@ def check_feasible(request: Request, types: Iterable[NodeType]) -> None:
         UsageError: naming the resource, what was asked and the node type that comes nearest.
     """
     amounts, types = request.amounts(), list(types)
-    if _can_hold(request, types):
+    if can_hold(request, types):
         return
     short = {t.name: _shortage(amounts, t.resources) for t in types}
     nearest = min(types, key=lambda t: _distance(amounts, t, short[t.name]))
@@ -97,7 +97,7 @@ def wait_for_node(
     Submitted before that, Ray would fail the job at once (node/ray_start.py, early exit).
     """
     types = list(types)
-    while not _can_hold(request, [*types, *live_nodes()]):
+    while not can_hold(request, [*types, *live_nodes()]):
         tell("waiting for a node that can hold the job (Ctrl-C ends the waiting)")
         tell = _silent
         time.sleep(NODE_POLL_S)
@@ -107,7 +107,8 @@ def _silent(_text: str) -> None:
     """Says nothing: what there is to say has been said."""
 
 
-def _can_hold(request: Request, types: Iterable[NodeType]) -> bool:
+def can_hold(request: Request, types: Iterable[NodeType]) -> bool:
+    """True if one of the types has all that is asked."""
     amounts = request.amounts()
     return any(not _shortage(amounts, node_type.resources) for node_type in types)
 

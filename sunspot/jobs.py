@@ -41,8 +41,6 @@ JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 # More in one answer is refused (RAY_MAX_LIMIT_FROM_API_SERVER, 2.60).
 STATE_LIMIT = 10_000
 
-GIB = 2**30
-
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
