@@ -216,6 +216,17 @@ def test_a_wrong_stack_is_refused_before_any_resource(fresh):
     assert {urn.split("::")[-2] for urn in fresh.state(STACK)} <= {"pulumi:pulumi:Stack"}
 
 
+def test_a_size_that_the_region_does_not_have_is_refused_before_any_resource(fresh):
+    fresh.write_stack(STACK, {**settings(), "azure-native:location": "ukwest"})
+    for command in (["preview"], ["up", "--yes"]):
+        printed = fresh.pulumi(*command, "-s", STACK, fails=True)
+        assert "ukwest has no Standard_NC4as_T4_v3 (for gpu)" in printed
+        assert "Traceback" not in printed
+    assert only_new(fresh) == {}
+    fresh.write_stack(STACK, {**settings(check_region=False), "azure-native:location": "ukwest"})
+    assert fresh.json("preview", "-s", STACK)["steps"]
+
+
 def test_a_property_that_azure_does_not_know_is_refused(fresh):
     component = fresh.program / "infra" / "head.py"
     text = component.read_text()
