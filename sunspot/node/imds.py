@@ -77,8 +77,9 @@ class Event:
     """One scheduled event.
 
     `type` is Freeze, Reboot, Redeploy, Preempt or Terminate; `status` Scheduled or Started;
-    `resources` the names of the VMs that it hits. `not_before` is when it starts at the earliest,
-    in seconds since the epoch; None where it gives no time, as it does not once it has started.
+    `resources` the names of the VMs that it hits (Azure's names know no case). `not_before` is when
+    it starts at the earliest, in seconds since the epoch; None where the event gives no time, as
+    it does not once it has started.
     """
 
     id: str
@@ -198,7 +199,7 @@ class Imds:
                     params=query,
                     json=body,
                     headers={"Metadata": "true"},
-                    timeout=(CONNECT_TIMEOUT_S, timeout_s),
+                    timeout=(min(CONNECT_TIMEOUT_S, timeout_s), timeout_s),
                     allow_redirects=False,
                 )
         except requests.RequestException as error:
@@ -232,11 +233,14 @@ def _compute(answer: Any) -> Compute:
 def _event(fields: Any) -> Event | None:
     """The event, or None for one that cannot be read: the others beside it still count."""
     try:
+        resources = fields["Resources"]
+        if not isinstance(resources, list):
+            raise TypeError(f"Resources is {type(resources).__name__}")
         return Event(
             id=fields["EventId"],
             type=fields["EventType"],
             status=fields["EventStatus"],
-            resources=tuple(fields["Resources"]),
+            resources=tuple(str(name) for name in resources),
             not_before=_seconds(fields.get("NotBefore")),
             source=fields.get("EventSource") or "",
             description=fields.get("Description") or "",
@@ -250,6 +254,6 @@ def _seconds(text: Any) -> float | None:
     """A time like "Mon, 19 Sep 2016 18:29:47 GMT" in seconds since the epoch."""
     try:
         return parsedate_to_datetime(text).timestamp() if text else None
-    except (TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         log.warning("a scheduled event's NotBefore %.50r is no time", text)
         return None
