@@ -1,5 +1,7 @@
 """The watcher, against a stand-in for IMDS and a node that only takes notes."""
 
+import ast
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -443,3 +445,19 @@ def test_what_is_missing_is_said(
         eviction.main(arguments)
     assert ended.value.code == 2
     assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["eviction", "leaving", "metrics", "gcs", "imds"])
+def test_it_runs_in_an_image_with_python_310_and_ray_alone(name: str) -> None:
+    source = (Path(eviction.__file__).parent / f"{name}.py").read_text()
+    tree = ast.parse(source, feature_version=(3, 10))
+    modules = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    modules |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    foreign = {module for module in modules if module.split(".")[0] not in sys.stdlib_module_names}
+    allowed = ("ray", "requests", "psutil", "prometheus_client", "sunspot.node")
+    assert not {module for module in foreign if not module.startswith(allowed)}

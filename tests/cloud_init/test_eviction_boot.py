@@ -34,22 +34,21 @@ def container(machine: vm.Machine) -> tuple[list[str], list[str]]:
 
 
 @pytest.fixture
-def parsed(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], str]:
-    """Gives a command line to the watcher's own parser; returns what it complains of."""
+def parse(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], None]:
+    """Gives a command line to the watcher's own parser; fails where that refuses it."""
 
-    def parse(arguments: list[str]) -> str:
+    def run(arguments: list[str]) -> None:
         with monkeypatch.context() as patch:
             patch.setenv("RAY_CLOUD_INSTANCE_ID", INSTANCE)
             patch.setenv("RAY_ADDRESS", "10.20.0.4:6379")
-            patch.setattr(eviction.Watcher, "run", lambda self: None)
-            patch.setattr(eviction.metrics, "serve", lambda journal, port: None)
+            patch.setattr(eviction.Watcher, "run", lambda _: None)
+            patch.setattr(eviction.metrics, "serve", lambda *_: None)
             assert eviction.main(arguments) == 0
-        return ""
 
-    return parse
+    return run
 
 
-def test_the_watcher_of_a_worker(boot: Boot, parsed: Callable[[list[str]], str]) -> None:
+def test_the_watcher_of_a_worker(boot: Boot, parse: Callable[[list[str]], None]) -> None:
     machine = ready(boot, node_values.CPU_WORKER)
     keep = f'case " $* " in *--entrypoint=python*) env >{vm.NOTES}/env ;; esac'
     machine.stub("docker", DOCKER + keep)
@@ -60,7 +59,7 @@ def test_the_watcher_of_a_worker(boot: Boot, parsed: Callable[[list[str]], str])
     assert "--role=worker" in python
     assert f"--marks={MARKS}" in python
     assert not [flag for flag in python if flag.startswith("--metrics-port")]
-    parsed(python[2:])
+    parse(python[2:])
     assert {
         "--network=host",
         "--rm",
@@ -93,7 +92,7 @@ def test_no_container_of_ours_has_dockers_socket_or_the_hosts_processes() -> Non
 
 
 def test_the_watcher_of_the_head_serves_the_counters(
-    boot: Boot, parsed: Callable[[list[str]], str]
+    boot: Boot, parse: Callable[[list[str]], None]
 ) -> None:
     machine = ready(boot, node_values.HEAD)
     assert machine.start("sunspot-eviction.service").returncode == 0
@@ -104,7 +103,7 @@ def test_the_watcher_of_the_head_serves_the_counters(
     margin = float(next(f for f in python if f.startswith("--margin=")).split("=")[1])
     stop = unit("sunspot-ray.service")["Service"]["ExecStop"][0]
     assert margin > float(re.findall(r"-t (\d+)", stop)[0])
-    parsed(python[2:])
+    parse(python[2:])
 
 
 def test_it_waits_for_the_token(boot: Boot) -> None:
