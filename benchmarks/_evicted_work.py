@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray._private.state import state
+from ray._private import state as ray_state
 from ray.exceptions import RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -55,7 +55,7 @@ class Training:
     def step(self) -> tuple[int, str]:
         time.sleep(STEP_S)
         self._steps += 1
-        if self._node in state.get_draining_nodes():
+        if self._node in ray_state.state.get_draining_nodes():
             new = self._checkpoint.with_suffix(".new")
             new.write_text(str(self._steps))
             new.replace(self._checkpoint)
@@ -113,7 +113,7 @@ def main(name: str, folder: Path, seconds: float) -> None:
     node = node_id(name)
     there: Any = NodeAffinitySchedulingStrategy(node, soft=True)
     log = folder / "task.log"
-    actor = Training.options(scheduling_strategy=there).remote(str(folder / "checkpoint"))
+    actor: Any = Training.options(scheduling_strategy=there).remote(str(folder / "checkpoint"))
     ray.get(actor.step.remote())
     task: Any = ray.remote(num_cpus=1, max_retries=1, scheduling_strategy=there)(work)
     result = task.remote(str(log), seconds)

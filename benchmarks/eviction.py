@@ -68,15 +68,18 @@ class Bench:
         node = self._worker()
         folder = ClusterFolder(self.made.folder / "state" / "clusters" / STACK)
         with contextlib.ExitStack() as stack:
-            scratch = stack.enter_context(tempfile.TemporaryDirectory())
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             azure = fake_imds.FakeAzure(name=node)
             if notice_s is not None:
                 stack.enter_context(fake_imds.serving(azure))
                 flags = [f"--name={node}", f"--imds={azure.url}", "--group=bench"]
-                stack.enter_context(self._program("-m", "sunspot.node.eviction", *flags))
+                watcher = self._program(scratch, "-m", "sunspot.node.eviction", *flags)
+                stack.enter_context(watcher)
                 _wait_for(azure.polls)
-            driver = stack.enter_context(self._program(str(WORK), node, scratch, str(TASK_S)))
-            seen = _follow(driver, lambda: _take(azure, notice_s, folder, node))
+            work = self._program(scratch, str(WORK), node, str(scratch), str(TASK_S))
+            seen = _follow(stack.enter_context(work), lambda: _take(azure, notice_s, folder, node))
+            if "done" not in seen:
+                raise RuntimeError(f"it ended after {[*seen]}: {_end(scratch / 'errors')}")
         done, task = seen["done"], seen["task"]
         lost = done["lost_steps"] * done["step_s"] + sum(task["attempts"][:-1])
         return Outcome(gap_s=done["gap_s"], lost_s=round(lost, 3))
@@ -91,14 +94,15 @@ class Bench:
         return _wait_for(two)[-1]
 
     @contextlib.contextmanager
-    def _program(self, *arguments: str) -> Any:
-        process = subprocess.Popen(
-            [sys.executable, *arguments],
-            env=dict(self.environment),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+    def _program(self, folder: Path, *arguments: str) -> Any:
+        with (folder / "errors").open("a") as errors:
+            process = subprocess.Popen(
+                [sys.executable, *arguments],
+                env=dict(self.environment),
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
         with process:
             try:
                 yield process
@@ -128,9 +132,11 @@ def _follow(driver: Any, when_running: Any) -> dict[str, Any]:
         if event["event"] == "step" and "step" not in seen:
             threading.Thread(target=when_running, daemon=True).start()
         seen[event["event"]] = event
-    if "done" not in seen:
-        raise RuntimeError(f"the work ended early, after {list(seen)}")
     return seen
+
+
+def _end(log: Path) -> str:
+    return log.read_text()[-2000:]
 
 
 def _wait_for(answer: Any) -> Any:
