@@ -48,6 +48,9 @@ ADDRESSES = {
     "RoleAssignment": (
         "{scope}/providers/Microsoft.Authorization/roleAssignments/{roleAssignmentName}"
     ),
+    "RoleDefinition": (
+        "{scope}/providers/Microsoft.Authorization/roleDefinitions/{roleDefinitionId}"
+    ),
     "Secret": f"{_VAULT}/secrets/{{secretName}}",
     "StorageAccount": _ACCOUNT,
     "UserAssignedIdentity": (
