@@ -49,6 +49,9 @@ ADDRESSES = {
     "RoleAssignment": (
         "{scope}/providers/Microsoft.Authorization/roleAssignments/{roleAssignmentName}"
     ),
+    "RoleDefinition": (
+        "{scope}/providers/Microsoft.Authorization/roleDefinitions/{roleDefinitionId}"
+    ),
     "Secret": f"{_VAULT}/secrets/{{secretName}}",
     "StorageAccount": _ACCOUNT,
     "UserAssignedIdentity": (
