@@ -5,11 +5,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import HEAD_ADDRESS, IMAGE, Cluster, Machine
 from machines.network import SUBNET
 from machines.node import PATH
 from machines.processes import environment, wait_for
 from machines.units import ray
+from node_cluster import HEAD_ADDRESS, IMAGE, Cluster, Machine
 
 from sunspot import ports
 from tests.cloud_init import fake_azure

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from conftest import REGISTRY_PORT, Cluster, machine, worker_values
 from machines import base_image
 from machines.docker import Docker
 from machines.network import GATEWAY, Network
@@ -11,6 +10,7 @@ from machines.node import Node
 from machines.processes import wait_for
 from machines.registry import registry
 from machines.units import StartPreError, Unit, boot, ray
+from node_cluster import REGISTRY_PORT, Cluster, machine, worker_values
 
 pytestmark = pytest.mark.timeout(1800)
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import machine, worker_values
 from machines import base_image
 from machines.docker import engine
 from machines.network import Network
+from node_cluster import machine, worker_values
 
 pytestmark = pytest.mark.timeout(900)
 

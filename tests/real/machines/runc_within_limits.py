@@ -10,21 +10,33 @@ import os
 import resource
 import sys
 from pathlib import Path
+from typing import Any
 
 LIMITS = {"RLIMIT_NOFILE": resource.RLIMIT_NOFILE}
 
 
-def lower(config: Path) -> None:
-    """Lowers the limits of a container's configuration to this process's own."""
-    document = json.loads(config.read_text())
-    for limit in document["process"].get("rlimits") or []:
+def lower(process: dict[str, Any]) -> None:
+    """Lowers the limits of a container's process to this process's own."""
+    for limit in process.get("rlimits") or []:
         if limit["type"] in LIMITS:
             _, most = resource.getrlimit(LIMITS[limit["type"]])
             limit |= {"soft": min(limit["soft"], most), "hard": min(limit["hard"], most)}
-    config.write_text(json.dumps(document))
+
+
+def main(arguments: list[str]) -> None:
+    """Changes what runc will read: a container's configuration, or that of a process in it."""
+    if "create" in arguments:
+        path = Path(arguments[arguments.index("--bundle") + 1], "config.json")
+        document = json.loads(path.read_text())
+        lower(document["process"])
+        path.write_text(json.dumps(document))
+    elif "exec" in arguments:
+        path = Path(arguments[arguments.index("--process") + 1])
+        process = json.loads(path.read_text())
+        lower(process)
+        path.write_text(json.dumps(process))
+    os.execv("/usr/sbin/runc", ["runc", *arguments])  # noqa: S606
 
 
 if __name__ == "__main__":
-    if "create" in sys.argv:
-        lower(Path(sys.argv[sys.argv.index("--bundle") + 1], "config.json"))
-    os.execv("/usr/sbin/runc", ["runc", *sys.argv[1:]])  # noqa: S606
+    main(sys.argv[1:])
