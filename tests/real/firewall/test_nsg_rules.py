@@ -3,7 +3,7 @@
 from ipaddress import IPv4Network
 
 import pytest
-from nsg_nftables import script
+from nsg_nftables import Refusal, script
 from nsg_rules import read_group
 
 INSIDE = [IPv4Network("10.60.0.0/16"), IPv4Network("10.99.0.0/24")]
@@ -31,7 +31,7 @@ def read(**changes):
     return rule
 
 
-def lines(*bodies, refusal="drop"):
+def lines(*bodies, refusal: Refusal = "drop"):
     """The rules of the chain for what comes in, without their comments."""
     text = script([read_group(bodies, INSIDE)], refusal)
     chain = text.partition("chain group0_in {")[2].partition("}\n  chain")[0]

@@ -54,10 +54,10 @@ def _ssh(site: Site, told: dict[str, Host]) -> Iterator[None]:
         process.wait()
 
 
-def ask(source: Host, asked: Iterable[tuple[str, int]]) -> Answers:
+def ask(source: Host, asked: Iterable[tuple[str, int]], silence_s: str = SILENCE_S) -> Answers:
     """What each (address, port) answers the host."""
     listed = list(asked)
-    answer = source.run(sys.executable, ASK, SILENCE_S, text=json.dumps(listed))
+    answer = source.run(sys.executable, ASK, silence_s, text=json.dumps(listed))
     return dict(zip(listed, json.loads(answer), strict=True))
 
 
