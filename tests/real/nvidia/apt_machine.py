@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from stand_in_packages import SigningKey, nvidia, publish, run, ubuntu
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -22,6 +23,7 @@ UBUNTU_HOST = "archive.ubuntu.com"
 NVIDIA_HOST = "nvidia.github.io"
 NVIDIA_FOLDER = "libnvidia-container"
 LIBRARY = "/usr/local/lib/sunspot"
+PREFIX = "sunspot-nvidia"
 DEADLINE_S = 300
 
 _ENTER = """
@@ -91,7 +93,8 @@ class Archives:
 @contextlib.contextmanager
 def archives(folder: Path) -> Iterator[Archives]:
     """Builds, signs and serves the archives while the block runs."""
-    made = Archives(folder, f"sunspot-nvidia-{os.getpid()}")
+    _sweep()
+    made = Archives(folder, f"{PREFIX}-{os.getpid()}")
     www = folder / "www"
     keys = [SigningKey.make(folder / name) for name in ("ubuntu-key", "nvidia-key")]
     publish(ubuntu(), folder / "build-ubuntu", www / UBUNTU_HOST / "ubuntu", keys[0])
@@ -110,6 +113,15 @@ def archives(folder: Path) -> Iterator[Archives]:
         run("ip", "netns", "delete", made.namespace)
 
 
+def _sweep() -> None:
+    """Takes away the namespaces of runs whose process is gone."""
+    for line in run("ip", "netns", "list").splitlines():
+        name = line.split()[0]
+        prefix, _, pid = name.rpartition("-")
+        if prefix == PREFIX and not psutil.pid_exists(int(pid)):
+            run("ip", "netns", "delete", name)
+
+
 @contextlib.contextmanager
 def _serving(archives: Archives) -> Iterator[None]:
     script = str(Path(__file__).with_name("repository_server.py"))
@@ -117,6 +129,7 @@ def _serving(archives: Archives) -> Iterator[None]:
     arguments = [str(folder / name) for name in ("www", "certificate.pem", "requests")]
     server = subprocess.Popen(
         [*_within(archives.namespace), sys.executable, script, *arguments],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -1,7 +1,8 @@
 """Serves a folder for each host name, on the loopback's port 80 and, with TLS, 443.
 
 `python repository_server.py FOLDER CERTIFICATE LOG`, in a network namespace of its own. LOG gets a
-line for each request. Imports nothing of ours.
+line for each request. It ends when its standard input does, so with whoever started it. Imports
+nothing of ours.
 """
 
 import ssl
@@ -28,6 +29,7 @@ secure = ThreadingHTTPServer(("127.0.0.1", 443), Handler)
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain(CERTIFICATE)
 secure.socket = context.wrap_socket(secure.socket, server_side=True)
-threading.Thread(target=secure.serve_forever, daemon=True).start()
+for server in (plain, secure):
+    threading.Thread(target=server.serve_forever, daemon=True).start()
 print("ready", flush=True)
-plain.serve_forever()
+sys.stdin.read()
