@@ -1,0 +1,110 @@
+"""The disk that the machines start from: Debian with what Ubuntu's image on Azure has, and Docker.
+
+Made once by debootstrap and kept in the project's `.cache/vm`, in a folder named by what went in.
+The machines write to overlays of their own.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+SUITE = "bookworm"
+MIRROR = "http://deb.debian.org/debian"
+DISK_BYTES = 8 * 2**30
+
+# debootstrap resolves no alternatives, so what has some is installed by apt afterwards.
+FIRST = (
+    "ca-certificates,curl,dbus,e2fsprogs,iproute2,iputils-ping,kmod,libpam-systemd,netbase,"
+    "openssh-server,procps,python3,sudo,systemd,systemd-sysv,udev"
+)
+# pigz as docker.sh installs it; netplan.io because Ubuntu's images configure networks by it.
+THEN = ("cloud-init", "docker.io", "iptables", "linux-image-cloud-amd64", "netplan.io", "pigz")
+
+PROGRAMS = ("debootstrap", "mkfs.ext4", "qemu-img", "qemu-system-x86_64")
+
+# In the chroot: no service starts; and cloud-init asks one source alone, as Azure's image does.
+_PREPARE = r"""
+set -eu
+export DEBIAN_FRONTEND=noninteractive
+printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+chmod 755 /usr/sbin/policy-rc.d
+apt-get update -qq
+apt-get install -qq --no-install-recommends "$@" >/dev/null
+rm /usr/sbin/policy-rc.d
+apt-get clean
+rm -rf /var/lib/apt/lists/*
+systemctl --quiet enable systemd-networkd.service systemd-networkd-wait-online.service
+systemctl --quiet disable docker.service || true
+systemctl --quiet enable docker.service
+printf 'datasource_list: [NoCloud]\n' >/etc/cloud/cloud.cfg.d/99-test.cfg
+echo /dev/vda / ext4 errors=remount-ro 0 1 >/etc/fstab
+# Each machine makes its own.
+rm -f /etc/ssh/ssh_host_* /var/lib/dbus/machine-id
+: >/etc/machine-id
+echo unnamed >/etc/hostname
+# No name is asked of anybody: those that are needed are in /etc/hosts.
+: >/etc/resolv.conf
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RootDisk:
+    """A raw disk, not to be written to, and the kernel and initrd that start it."""
+
+    image: Path
+    kernel: Path
+    initrd: Path
+
+
+def missing() -> str | None:
+    """Why no such disk can be made here; None where it can."""
+    if os.geteuid() != 0:
+        return "needs root, for network namespaces and chroot"
+    absent = [program for program in PROGRAMS if shutil.which(program) is None]
+    if absent:
+        return f"needs {', '.join(absent)} (packages debootstrap, e2fsprogs, qemu-system-x86)"
+    return None
+
+
+def root_disk(cache: Path) -> RootDisk:
+    """The disk of this recipe, made if it is not in the cache; others there are removed."""
+    recipe = Path(__file__).read_bytes()
+    folder = cache / f"disk-{hashlib.sha256(recipe).hexdigest()[:16]}"
+    if not folder.exists():
+        for old in cache.glob("disk-*"):
+            shutil.rmtree(old)
+        made = cache / f"disk-new-{os.getpid()}"
+        try:
+            _make(made)
+            made.rename(folder)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    return RootDisk(
+        image=folder / "root.img", kernel=folder / "vmlinuz", initrd=folder / "initrd.img"
+    )
+
+
+def _make(folder: Path) -> None:
+    root = folder / "root"
+    root.mkdir(parents=True)
+    bootstrap = ["debootstrap", "--variant=minbase", f"--include={FIRST}", SUITE, str(root)]
+    _run([*bootstrap, MIRROR])
+    _run(["chroot", str(root), "/bin/sh", "-c", _PREPARE, "sh", *THEN])
+    for name in ("vmlinuz", "initrd.img"):
+        shutil.copy((root / name).resolve(), folder / name)
+    image = folder / "root.img"
+    with image.open("wb") as file:
+        file.truncate(DISK_BYTES)
+    _run(["mkfs.ext4", "-q", "-F", "-L", "root", "-d", str(root), str(image)])
+    shutil.rmtree(root)
+
+
+def _run(command: list[str]) -> None:
+    """Runs a command; what it printed is in the error if it fails."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        tail = "\n".join(done.stdout.splitlines()[-30:])
+        raise RuntimeError(f"{command[0]} ended with {done.returncode}:\n{tail}")
