@@ -1,7 +1,8 @@
-"""The disk that the machines start from: Debian with what Ubuntu's image on Azure has, and Docker.
+"""The disk that the machines start from: Debian with what Ubuntu's image on Azure has.
 
-Made once by debootstrap and kept in the project's `.cache/vm`, in a folder named by what went in.
-The machines write to overlays of their own.
+Docker is not on it, as it is not on Ubuntu's; its packages lie in a folder that apt takes for its
+only mirror. The disk is made once by debootstrap and kept in the project's `.cache/vm`, in a folder
+named by what went in. The machines write to overlays of their own.
 """
 
 import hashlib
@@ -20,26 +21,35 @@ FIRST = (
     "ca-certificates,curl,dbus,e2fsprogs,iproute2,iputils-ping,kmod,libpam-systemd,netbase,"
     "openssh-server,procps,python3,sudo,systemd,systemd-sysv,udev"
 )
-# pigz as docker.sh installs it; netplan.io because Ubuntu's images configure networks by it.
-THEN = ("cloud-init", "docker.io", "iptables", "linux-image-cloud-amd64", "netplan.io", "pigz")
+# netplan.io because Ubuntu's images configure networks by it; the host's own name has no DNS here.
+THEN = ("cloud-init", "libnss-myhostname", "linux-image-cloud-amd64", "netplan.io")
+# What docker.sh installs.
+LATER = ("docker.io", "pigz")
 
 PROGRAMS = ("debootstrap", "mkfs.ext4", "qemu-img", "qemu-system-x86_64")
 
-# In the chroot: no service starts; and cloud-init asks one source alone, as Azure's image does.
+# In the chroot. No service starts; cloud-init asks one source alone, as Azure's image does.
 _PREPARE = r"""
 set -eu
 export DEBIAN_FRONTEND=noninteractive
+then=$1 later=$2 mirror=/var/local/packages
 printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
 chmod 755 /usr/sbin/policy-rc.d
 apt-get update -qq
-apt-get install -qq --no-install-recommends "$@" >/dev/null
-rm /usr/sbin/policy-rc.d
+apt-get install -qq --no-install-recommends $then >/dev/null
+mkdir -p $mirror
 apt-get clean
-rm -rf /var/lib/apt/lists/*
+apt-get install -qq --no-install-recommends --download-only $later >/dev/null
+mv /var/cache/apt/archives/*.deb $mirror
+apt-get install -qq --no-install-recommends dpkg-dev >/dev/null
+(cd $mirror && dpkg-scanpackages --multiversion . >Packages 2>/dev/null)
+apt-get purge -qq --autoremove dpkg-dev >/dev/null
+apt-get clean
+echo "deb [trusted=yes] file:$mirror ./" >/etc/apt/sources.list
+rm -rf /var/lib/apt/lists/* /usr/sbin/policy-rc.d
 systemctl --quiet enable systemd-networkd.service systemd-networkd-wait-online.service
-systemctl --quiet disable docker.service || true
-systemctl --quiet enable docker.service
-printf 'datasource_list: [NoCloud]\n' >/etc/cloud/cloud.cfg.d/99-test.cfg
+printf 'datasource_list: [NoCloud]\napt: {preserve_sources_list: true}\n' \
+    >/etc/cloud/cloud.cfg.d/99-test.cfg
 echo /dev/vda / ext4 errors=remount-ro 0 1 >/etc/fstab
 # Each machine makes its own.
 rm -f /etc/ssh/ssh_host_* /var/lib/dbus/machine-id
@@ -92,7 +102,7 @@ def _make(folder: Path) -> None:
     root.mkdir(parents=True)
     bootstrap = ["debootstrap", "--variant=minbase", f"--include={FIRST}", SUITE, str(root)]
     _run([*bootstrap, MIRROR])
-    _run(["chroot", str(root), "/bin/sh", "-c", _PREPARE, "sh", *THEN])
+    _run(["chroot", str(root), "/bin/sh", "-c", _PREPARE, "sh", " ".join(THEN), " ".join(LATER)])
     for name in ("vmlinuz", "initrd.img"):
         shutil.copy((root / name).resolve(), folder / name)
     image = folder / "root.img"

@@ -186,9 +186,9 @@ def _qemu(seed: Seed, disk: RootDisk, tap: str, folder: Path, overlay: Path) -> 
     # `ip netns exec` becomes the command, so the process is QEMU itself.
     return [
         *("qemu-system-x86_64", "-name", seed.name, "-nodefaults", "-display", "none"),
-        *("-accel", "tcg,thread=multi", "-cpu", "max", "-smp", str(CPUS), "-m", MEMORY),
+        *("-accel", "tcg,thread=multi", "-cpu", "max,-svm", "-smp", str(CPUS), "-m", MEMORY),
         *("-kernel", str(disk.kernel), "-initrd", str(disk.initrd)),
-        *("-append", "root=/dev/vda rw console=ttyS0 net.ifnames=0"),
+        *("-append", "root=/dev/vda rw console=ttyS0 net.ifnames=0 mitigations=off"),
         *("-serial", f"file:{folder / 'console.log'}"),
         *("-drive", f"file={overlay},if=none,id=root,format=qcow2,cache=unsafe"),
         *("-device", "virtio-blk-pci,drive=root"),
