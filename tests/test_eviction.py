@@ -1,5 +1,7 @@
 """The watcher, against a stand-in for IMDS and a node that only takes notes."""
 
+import ast
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -241,15 +243,34 @@ def test_a_node_that_joins_again_while_it_should_leave_leaves_again(bench: Bench
     assert bench.node.left
 
 
-def test_records_that_cannot_be_written_stop_nothing(bench: Bench) -> None:
+def test_records_that_cannot_be_written_stop_nothing_and_are_written_later(bench: Bench) -> None:
+    refused: list[Record] = []
+
     def refuse(record: Record) -> None:
+        refused.append(record)
         raise RuntimeError("no GCS")
 
     event = bench.azure.announce(notice_s=1)
     watcher = bench.watcher()
-    watcher._report = refuse
+    report, watcher._report = watcher._report, refuse
+    watcher.turn()
+    assert refused == []  # no time for that so close to the deadline
+    watcher.turn()
+    assert list(bench.azure.acknowledged) == [event]
+    assert len(refused) == 1
+    watcher._report = report
     watcher.turn()
     watcher.turn()
+    assert bench.records[event].outcome == "deadline"
+
+
+def test_a_folder_that_is_not_there_stops_nothing(bench: Bench) -> None:
+    bench.marks = Marks(bench.folder / "missing")
+    event = bench.azure.announce(notice_s=1)
+    watcher = bench.watcher()
+    watcher.turn()
+    watcher.turn()
+    assert bench.node.calls == ["drain", "stop"]
     assert list(bench.azure.acknowledged) == [event]
 
 
@@ -443,3 +464,19 @@ def test_what_is_missing_is_said(
         eviction.main(arguments)
     assert ended.value.code == 2
     assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["eviction", "leaving", "metrics", "gcs", "imds"])
+def test_it_runs_in_an_image_with_python_310_and_ray_alone(name: str) -> None:
+    source = (Path(eviction.__file__).parent / f"{name}.py").read_text()
+    tree = ast.parse(source, feature_version=(3, 10))
+    modules = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    modules |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    foreign = {module for module in modules if module.split(".")[0] not in sys.stdlib_module_names}
+    allowed = ("ray", "requests", "psutil", "prometheus_client", "sunspot.node")
+    assert not {module for module in foreign if not module.startswith(allowed)}

@@ -5,12 +5,18 @@ set -euo pipefail
 token=/run/sunspot/token
 autoscaler=/run/sunspot/autoscaler
 files=$SUNSPOT_SCRATCH/ray
+python=/usr/local/lib/sunspot/python
 
 # What Ray writes and reads belongs to the user that the image runs as.
 user=$(docker run --rm --network=none --entrypoint=id "$SUNSPOT_IMAGE" -u)
 chown "$user" "$token"
 mkdir -p "$files"
 chown "$user" "$files"
+
+# Sunspot's own modules, before those that the image names.
+image_env=$(docker image inspect --format='{{range .Config.Env}}{{println .}}{{end}}' "$SUNSPOT_IMAGE")
+image_path=$(sed -n 's/^PYTHONPATH=//p' <<<"$image_env")
+export PYTHONPATH=$python${image_path:+:$image_path}
 
 docker_flags=(
     --name=sunspot-ray
@@ -23,10 +29,12 @@ docker_flags=(
     --stop-timeout=45
     --volume="$token:$token:ro"
     --volume="$files:/tmp/ray"
+    --volume="$python:$python:ro"
 )
 # Names alone: docker takes the values from its own environment. Whatever RAY_... is set there is
 # meant for Ray: a setting of its needs but a line in node.env.
-for name in "${!RAY_@}" \
+for name in "${!RAY_@}" PYTHONPATH \
+    AUTOSCALER_MAX_LAUNCH_BATCH AUTOSCALER_MAX_CONCURRENT_LAUNCHES \
     AUTOSCALER_METRIC_PORT DASHBOARD_METRIC_PORT AZURE_CLIENT_ID \
     SUNSPOT_CLUSTER SUNSPOT_STORAGE_URL \
     SUNSPOT_SUBSCRIPTION_ID SUNSPOT_RESOURCE_GROUP SUNSPOT_SCALE_SET; do
