@@ -55,7 +55,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     need(PROGRAMS, NEEDED)
     folder = tmp_path_factory.mktemp("vm")
     root = disk.root_disk(CACHE)
-    storage, reference = image.published(folder / "image")
+    storage, reference = image.published()
     user = project.Project.create(folder / "user")
     plan = user.plan()
     certificate = Certificate.create(folder, [nodes.VAULT, nodes.REGISTRY])

@@ -12,6 +12,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from machines.docker import unmounted
+
 SUITE = "bookworm"
 MIRROR = "http://deb.debian.org/debian"
 DISK_BYTES = 8 * 2**30
@@ -24,9 +26,7 @@ FIRST = (
 # netplan.io because Ubuntu's images configure networks by it; the host's own name has no DNS here.
 THEN = ("cloud-init", "libnss-myhostname", "linux-image-cloud-amd64", "netplan.io")
 # What docker.sh installs.
-LATER = ("docker.io", "pigz")
-
-PROGRAMS = ("debootstrap", "mkfs.ext4", "qemu-img", "qemu-system-x86_64")
+LATER = ("apparmor", "docker.io", "pigz")
 
 # In the chroot. No service starts; cloud-init asks one source alone, as Azure's image does.
 _PREPARE = r"""
@@ -69,20 +69,9 @@ class RootDisk:
     initrd: Path
 
 
-def missing() -> str | None:
-    """Why no such disk can be made here; None where it can."""
-    if os.geteuid() != 0:
-        return "needs root, for network namespaces and chroot"
-    absent = [program for program in PROGRAMS if shutil.which(program) is None]
-    if absent:
-        return f"needs {', '.join(absent)} (packages debootstrap, e2fsprogs, qemu-system-x86)"
-    return None
-
-
 def root_disk(cache: Path) -> RootDisk:
     """The disk of this recipe, made if it is not in the cache; others there are removed."""
-    recipe = Path(__file__).read_bytes()
-    folder = cache / f"disk-{hashlib.sha256(recipe).hexdigest()[:16]}"
+    folder = cache / f"disk-{_key()}"
     if not folder.exists():
         for old in cache.glob("disk-*"):
             shutil.rmtree(old)
@@ -91,10 +80,17 @@ def root_disk(cache: Path) -> RootDisk:
             _make(made)
             made.rename(folder)
         finally:
+            unmounted(made)  # what an interrupted debootstrap left
             shutil.rmtree(made, ignore_errors=True)
     return RootDisk(
         image=folder / "root.img", kernel=folder / "vmlinuz", initrd=folder / "initrd.img"
     )
+
+
+def _key() -> str:
+    """Twelve digits that change with everything that goes into the disk."""
+    recipe = repr((SUITE, MIRROR, DISK_BYTES, FIRST, THEN, LATER, _PREPARE))
+    return hashlib.sha256(recipe.encode()).hexdigest()[:12]
 
 
 def _make(folder: Path) -> None:

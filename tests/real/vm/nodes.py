@@ -1,8 +1,6 @@
 """The nodes of the stack `dev`: what each is told, and by whom."""
 
-import base64
 import gzip
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Interface, IPv4Network
 
@@ -10,9 +8,10 @@ import yaml
 from machine import Seed
 
 from cloud_init import NodeValues, render
-from cloud_init.render import NODE_ENV
+from cloud_init.nodes import node_values
+from cloud_init.render import NODE_ENV, readable
 from sunspot.azure_plan import RESERVED_FIRST, AzurePlan
-from sunspot.preview.user_data import STAND_INS, node_values
+from sunspot.preview.user_data import STAND_INS
 
 VAULT = "sunspot-dev.vault.azure.net"
 REGISTRY = "sunspotdev.azurecr.io"
@@ -83,16 +82,11 @@ def seed(
 
 
 def patient(values: NodeValues) -> bytes:
-    """The user data with PATIENCE in its node.env; nothing else differs."""
-    document = yaml.safe_load(render(values))
+    """The user data as Azure gets it, with PATIENCE in its node.env; nothing else differs."""
+    document = yaml.safe_load(readable(render(values)))
     entry = next(one for one in document["write_files"] if one["path"] == NODE_ENV)
-    text = gzip.decompress(base64.b64decode(entry["content"])).decode()
-    entry["content"] = base64.b64encode(gzip.compress((text + _lines(PATIENCE)).encode())).decode()
-    return b"#cloud-config\n" + yaml.safe_dump(document, sort_keys=False).encode()
-
-
-def _lines(settings: Mapping[str, str]) -> str:
-    return "".join(f"{name}='{value}'\n" for name, value in settings.items())
+    entry["content"] += "".join(f"{name}='{value}'\n" for name, value in PATIENCE.items())
+    return gzip.compress(b"#cloud-config\n" + yaml.safe_dump(document, sort_keys=False).encode())
 
 
 def _interface(subnet: IPv4Network, number: int) -> IPv4Interface:
