@@ -118,7 +118,7 @@ def test_docker_is_installed_from_ubuntu_where_there_is_none(boot: Boot) -> None
     assert machine.start("sunspot-docker.service").returncode == 0
     assert machine.calls == [
         "apt-get update",
-        "apt-get install --yes --no-install-recommends docker.io pigz",
+        "apt-get install --yes --no-install-recommends docker.io apparmor pigz",
         "usermod --append --groups docker someone",
     ]
 
@@ -620,3 +620,12 @@ def test_joining_waits_for_the_raylet(boot: Boot, azure: fake_azure.Azure) -> No
     assert ran.returncode == 0, ran.stderr
     assert azure.paths() == ["/api/local_raylet_healthz"] * 2
     assert report(machine)["join"]["ok"] is True
+
+
+def test_a_container_that_ends_is_not_waited_for(boot: Boot) -> None:
+    machine = boot(node_values.HEAD)
+    machine.overrides |= {"SUNSPOT_AGENT_PORT": "9", "MAINPID": "999999999"}
+    ran = machine.script("join.sh")
+    assert ran.returncode == 1
+    assert "container ended" in ran.stderr
+    assert "sleep" not in " ".join(machine.calls)

@@ -1,10 +1,19 @@
 #!/bin/bash
-# Returns when this machine's raylet says that it is healthy; fails after about five minutes.
+# Returns when this machine's raylet says that it is healthy; fails after five minutes, or as soon
+# as Ray's container ends: systemd waits for this script before it starts that again.
 set -euo pipefail
 
 url="http://127.0.0.1:$SUNSPOT_AGENT_PORT/api/local_raylet_healthz"
-if ! curl --fail --silent --noproxy '*' --max-time 5 --output /dev/null \
-    --retry 150 --retry-delay 2 --retry-all-errors --retry-max-time 300 "$url"; then
-    echo "The raylet did not become healthy: see the lines of Ray above" >&2
-    exit 1
-fi
+limit=${SUNSPOT_JOIN_SECONDS:-300}
+until curl --fail --silent --noproxy '*' --max-time 5 --output /dev/null "$url"; do
+    # systemd tells it to the commands of a unit.
+    if [ -n "${MAINPID-}" ] && ! kill -0 "$MAINPID"; then
+        echo "Ray's container ended: see the lines above" >&2
+        exit 1
+    fi
+    if [ "$SECONDS" -ge "$limit" ]; then
+        echo "The raylet did not become healthy within $limit s: see the lines of Ray above" >&2
+        exit 1
+    fi
+    sleep 2
+done

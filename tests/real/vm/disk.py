@@ -1,0 +1,116 @@
+"""The disk that the machines start from: Debian with what Ubuntu's image on Azure has.
+
+Docker is not on it, as it is not on Ubuntu's; its packages lie in a folder that apt takes for its
+only mirror. The disk is made once by debootstrap and kept in the project's `.cache/vm`, in a folder
+named by what went in. The machines write to overlays of their own.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from machines.docker import unmounted
+
+SUITE = "bookworm"
+MIRROR = "http://deb.debian.org/debian"
+DISK_BYTES = 8 * 2**30
+
+# debootstrap resolves no alternatives, so what has some is installed by apt afterwards.
+FIRST = (
+    "ca-certificates,curl,dbus,e2fsprogs,iproute2,iputils-ping,kmod,libpam-systemd,netbase,"
+    "openssh-server,procps,python3,sudo,systemd,systemd-sysv,udev"
+)
+# netplan.io because Ubuntu's images configure networks by it; the host's own name has no DNS here.
+THEN = ("cloud-init", "libnss-myhostname", "linux-image-cloud-amd64", "netplan.io")
+# What docker.sh installs.
+LATER = ("apparmor", "docker.io", "pigz")
+
+# In the chroot. No service starts; cloud-init asks one source alone, as Azure's image does.
+_PREPARE = r"""
+set -eu
+export DEBIAN_FRONTEND=noninteractive
+then=$1 later=$2 mirror=/var/local/packages
+printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+chmod 755 /usr/sbin/policy-rc.d
+apt-get update -qq
+apt-get install -qq --no-install-recommends $then >/dev/null
+mkdir -p $mirror
+apt-get clean
+apt-get install -qq --no-install-recommends --download-only $later >/dev/null
+mv /var/cache/apt/archives/*.deb $mirror
+apt-get install -qq --no-install-recommends dpkg-dev >/dev/null
+(cd $mirror && dpkg-scanpackages --multiversion . >Packages 2>/dev/null)
+apt-get purge -qq --autoremove dpkg-dev >/dev/null
+apt-get clean
+echo "deb [trusted=yes] file:$mirror ./" >/etc/apt/sources.list
+rm -rf /var/lib/apt/lists/* /usr/sbin/policy-rc.d
+systemctl --quiet enable systemd-networkd.service systemd-networkd-wait-online.service
+printf 'datasource_list: [NoCloud]\napt: {preserve_sources_list: true}\n' \
+    >/etc/cloud/cloud.cfg.d/99-test.cfg
+echo /dev/vda / ext4 errors=remount-ro 0 1 >/etc/fstab
+# Each machine makes its own.
+rm -f /etc/ssh/ssh_host_* /var/lib/dbus/machine-id
+: >/etc/machine-id
+echo unnamed >/etc/hostname
+# No name is asked of anybody: those that are needed are in /etc/hosts.
+: >/etc/resolv.conf
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RootDisk:
+    """A raw disk, not to be written to, and the kernel and initrd that start it."""
+
+    image: Path
+    kernel: Path
+    initrd: Path
+
+
+def root_disk(cache: Path) -> RootDisk:
+    """The disk of this recipe, made if it is not in the cache; others there are removed."""
+    folder = cache / f"disk-{_key()}"
+    if not folder.exists():
+        for old in cache.glob("disk-*"):
+            shutil.rmtree(old)
+        made = cache / f"disk-new-{os.getpid()}"
+        try:
+            _make(made)
+            made.rename(folder)
+        finally:
+            unmounted(made)  # what an interrupted debootstrap left
+            shutil.rmtree(made, ignore_errors=True)
+    return RootDisk(
+        image=folder / "root.img", kernel=folder / "vmlinuz", initrd=folder / "initrd.img"
+    )
+
+
+def _key() -> str:
+    """Twelve digits that change with everything that goes into the disk."""
+    recipe = repr((SUITE, MIRROR, DISK_BYTES, FIRST, THEN, LATER, _PREPARE))
+    return hashlib.sha256(recipe.encode()).hexdigest()[:12]
+
+
+def _make(folder: Path) -> None:
+    root = folder / "root"
+    root.mkdir(parents=True)
+    bootstrap = ["debootstrap", "--variant=minbase", f"--include={FIRST}", SUITE, str(root)]
+    _run([*bootstrap, MIRROR])
+    _run(["chroot", str(root), "/bin/sh", "-c", _PREPARE, "sh", " ".join(THEN), " ".join(LATER)])
+    for name in ("vmlinuz", "initrd.img"):
+        shutil.copy((root / name).resolve(), folder / name)
+    image = folder / "root.img"
+    with image.open("wb") as file:
+        file.truncate(DISK_BYTES)
+    _run(["mkfs.ext4", "-q", "-F", "-L", "root", "-d", str(root), str(image)])
+    shutil.rmtree(root)
+
+
+def _run(command: list[str]) -> None:
+    """Runs a command; what it printed is in the error if it fails."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        tail = "\n".join(done.stdout.splitlines()[-30:])
+        raise RuntimeError(f"{command[0]} ended with {done.returncode}:\n{tail}")

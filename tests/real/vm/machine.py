@@ -1,0 +1,203 @@
+"""A virtual machine without hardware acceleration, and the way into it."""
+
+import contextlib
+import json
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Interface
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from disk import RootDisk
+from network import Network
+
+T = TypeVar("T")
+
+ADMIN = "sunspot"
+CPUS = 2
+MEMORY = "3G"
+POLL_S = 2.0
+STOP_S = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seed:
+    """What the platform tells a machine when it boots it: on Azure, its provisioning data.
+
+    `name` is what Azure's API calls the VM; `user_data` is what the stack renders; `hosts` are
+    names that DNS would answer.
+    """
+
+    name: str
+    hostname: str
+    address: IPv4Interface
+    gateway: str
+    mac: str
+    user_data: bytes
+    public_key: str
+    authority: str
+    hosts: dict[str, str]
+
+    def write(self, folder: Path) -> None:
+        """The files of cloud-init's NoCloud source."""
+        folder.mkdir()
+        (folder / "user-data").write_bytes(self.user_data)
+        identity = {"instance-id": self.name, "local-hostname": self.hostname}
+        (folder / "meta-data").write_text(json.dumps(identity))
+        (folder / "network-config").write_text(yaml.safe_dump(self._network()))
+        (folder / "vendor-data").write_text("#cloud-config\n" + yaml.safe_dump(self._vendor()))
+
+    def _network(self) -> dict[str, Any]:
+        port = {
+            "match": {"macaddress": self.mac},
+            "addresses": [str(self.address)],
+            "routes": [{"to": "0.0.0.0/0", "via": self.gateway}],
+        }
+        return {"version": 2, "ethernets": {"primary": port}}
+
+    def _vendor(self) -> dict[str, Any]:
+        """What Azure's agent and network do: the admin with his key, DNS, and who is trusted."""
+        user = {
+            "name": ADMIN,
+            "shell": "/bin/bash",
+            "sudo": "ALL=(ALL) NOPASSWD:ALL",
+            "ssh_authorized_keys": [self.public_key],
+        }
+        lines = "".join(f"{address} {name}\n" for name, address in self.hosts.items())
+        return {
+            "users": [user],
+            "ca_certs": {"trusted": [self.authority]},
+            "bootcmd": [f"cloud-init-per once hosts printf {shlex.quote(lines)} >>/etc/hosts"],
+            # As Azure's image has it; Debian's asks for one that it does not bring.
+            "locale": False,
+            # The other kinds take long to make without hardware.
+            "ssh_genkeytypes": ["ed25519"],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A machine that runs; `folder` has its console's output."""
+
+    name: str
+    address: str
+    network: Network
+    folder: Path
+    key: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def console(self) -> Path:
+        return self.folder / "console.log"
+
+    def ssh(self, command: str, *, timeout_s: float = 60) -> str:
+        """What a command line of the admin's prints. Raises CalledProcessError, TimeoutExpired."""
+        return subprocess.run(
+            self.network.command(*self.ssh_command(), command),
+            stdin=subprocess.DEVNULL,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        ).stdout
+
+    def ssh_command(self) -> list[str]:
+        options = {
+            "StrictHostKeyChecking": "no",
+            "UserKnownHostsFile": "/dev/null",
+            "LogLevel": "ERROR",
+            "BatchMode": "yes",
+            "ConnectTimeout": "10",
+            "ServerAliveInterval": "15",
+        }
+        flags = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
+        return ["ssh", *flags, "-i", str(self.key), f"{ADMIN}@{self.address}"]
+
+    def wait(self, what: str, ready: Callable[[], T | None], *, timeout_s: float) -> T:
+        """The first answer of `ready` that is true; errors of SSH count as none yet."""
+        deadline = time.monotonic() + timeout_s
+        said = ""
+        while True:
+            if self.process.poll() is not None:
+                raise AssertionError(f"{self.name}: QEMU ended with {self.process.returncode}")
+            try:
+                if answer := ready():
+                    return answer
+            except subprocess.CalledProcessError as error:
+                said = error.stderr
+            except subprocess.TimeoutExpired as error:
+                said = str(error)
+            if time.monotonic() > deadline:
+                raise AssertionError(
+                    f"{self.name}: after {timeout_s:g} s not yet: {what} ({said})\n{self.told()}"
+                )
+            time.sleep(POLL_S)
+
+    def told(self) -> str:
+        """The end of its journal, or of its console where it lets nobody in."""
+        try:
+            return self.ssh("sudo journalctl --boot --no-pager --lines 100 --unit 'sunspot-*'")
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+            return self.console.read_text(errors="replace")[-3000:]
+
+    def boot_id(self) -> str:
+        return self.ssh("cat /proc/sys/kernel/random/boot_id").strip()
+
+
+@contextlib.contextmanager
+def booted(
+    seed: Seed, disk: RootDisk, network: Network, *, folder: Path, key: Path
+) -> Iterator[Machine]:
+    """A machine that starts; it and its disk are gone when the block ends."""
+    folder.mkdir()
+    seed.write(folder / "seed")
+    overlay = folder / "overlay.qcow2"
+    made = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(disk.image)]
+    subprocess.run([*made, str(overlay)], check=True)
+    tap = f"tap{seed.mac[-1]}"
+    network.add_tap(tap)
+    arguments = _qemu(seed, disk, tap, folder, overlay)
+    with (folder / "qemu.log").open("wb") as log:
+        process = subprocess.Popen(
+            network.command(*arguments), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+    try:
+        yield Machine(
+            name=seed.name,
+            address=str(seed.address.ip),
+            network=network,
+            folder=folder,
+            key=key,
+            process=process,
+        )
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        overlay.unlink()
+
+
+def _qemu(seed: Seed, disk: RootDisk, tap: str, folder: Path, overlay: Path) -> list[str]:
+    # `ip netns exec` becomes the command, so the process is QEMU itself.
+    return [
+        *("qemu-system-x86_64", "-name", seed.name, "-nodefaults", "-display", "none"),
+        *("-accel", "tcg,thread=multi", "-cpu", "max,-svm", "-smp", str(CPUS), "-m", MEMORY),
+        *("-kernel", str(disk.kernel), "-initrd", str(disk.initrd)),
+        *("-append", "root=/dev/vda rw console=ttyS0 net.ifnames=0 mitigations=off"),
+        *("-serial", f"file:{folder / 'console.log'}"),
+        *("-drive", f"file={overlay},if=none,id=root,format=qcow2,cache=unsafe"),
+        *("-device", "virtio-blk-pci,drive=root"),
+        *("-blockdev", f"vvfat,node-name=seed,dir={folder / 'seed'},label=cidata,read-only=on"),
+        *("-device", "virtio-blk-pci,drive=seed"),
+        *("-netdev", f"tap,id=port,ifname={tap},script=no,downscript=no"),
+        # Without the boot ROM: it starts from -kernel.
+        *("-device", f"virtio-net-pci,netdev=port,mac={seed.mac},romfile="),
+        *("-device", "virtio-rng-pci"),
+    ]

@@ -1,0 +1,93 @@
+"""The nodes of the stack `dev`: what each is told, and by whom."""
+
+import gzip
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Interface, IPv4Network
+
+import yaml
+from machine import Seed
+
+from cloud_init import NodeValues, render
+from cloud_init.nodes import node_values
+from cloud_init.render import NODE_ENV, readable
+from sunspot.azure_plan import RESERVED_FIRST, AzurePlan
+from sunspot.preview.user_data import STAND_INS
+
+VAULT = "sunspot-dev.vault.azure.net"
+REGISTRY = "sunspotdev.azurecr.io"
+
+# Ray's limits, in seconds or ms, for machines that are ten times slower than any of Azure's.
+PATIENCE = {
+    "RAY_raylet_start_wait_time_s": "600",
+    "RAY_worker_register_timeout_seconds": "600",
+    "RAY_agent_register_timeout_ms": "600000",
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "600",
+    "RAY_gcs_server_request_timeout_seconds": "300",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
+    "RAY_health_check_initial_delay_ms": "120000",
+    "RAY_health_check_timeout_ms": "60000",
+    "RAY_health_check_failure_threshold": "10",
+}
+
+
+@dataclass(frozen=True)
+class Subnets:
+    """Where the nodes are; each subnet's first address is its gateway, as on Azure."""
+
+    head: IPv4Network
+    workers: IPv4Network
+
+    @classmethod
+    def of(cls, plan: AzurePlan) -> "Subnets":
+        assert plan.addresses is not None
+        return cls(
+            IPv4Network(plan.addresses.head_subnet), IPv4Network(plan.addresses.workers_subnet)
+        )
+
+    @property
+    def gateways(self) -> list[IPv4Interface]:
+        return [_interface(subnet, 1) for subnet in (self.head, self.workers)]
+
+
+def seed(
+    plan: AzurePlan, role: str, *, image: str, client_id: str, public_key: str, authority: str
+) -> Seed:
+    """What the head, or the one worker, of the plan is booted with."""
+    subnets = Subnets.of(plan)
+    is_head = role == "head"
+    subnet = subnets.head if is_head else subnets.workers
+    # A group of one size and market has one pool.
+    pool = None if is_head else plan.pools[0]
+    gateway = str(_interface(subnet, 1).ip)
+    address = _interface(subnet, RESERVED_FIRST)
+    known = {
+        **STAND_INS,
+        "vault_url": f"https://{VAULT}/",
+        "identity_client_id": client_id,
+        "head_address": str(_interface(subnets.head, RESERVED_FIRST).ip),
+        "registry": None,
+    }
+    values = replace(node_values(plan, pool, known), image=image, registry=REGISTRY)
+    return Seed(
+        name=f"{plan.cluster_name}-head" if is_head else f"{plan.pools[0].scale_set}_1a2b3c4d",
+        hostname=f"{plan.cluster_name}-head" if is_head else "workers-1a2b3",
+        address=address,
+        gateway=gateway,
+        mac=f"52:54:00:00:00:0{0 if is_head else 1}",
+        user_data=patient(values),
+        public_key=public_key,
+        authority=authority,
+        hosts={VAULT: gateway, REGISTRY: gateway},
+    )
+
+
+def patient(values: NodeValues) -> bytes:
+    """The user data as Azure gets it, with PATIENCE in its node.env; nothing else differs."""
+    document = yaml.safe_load(readable(render(values)))
+    entry = next(one for one in document["write_files"] if one["path"] == NODE_ENV)
+    entry["content"] += "".join(f"{name}='{value}'\n" for name, value in PATIENCE.items())
+    return gzip.compress(b"#cloud-config\n" + yaml.safe_dump(document, sort_keys=False).encode())
+
+
+def _interface(subnet: IPv4Network, number: int) -> IPv4Interface:
+    return IPv4Interface(f"{subnet[number]}/{subnet.prefixlen}")

@@ -1,0 +1,133 @@
+"""A user's folder with the stack `dev` on Azure, and the `sunspot` command run in it.
+
+Pulumi's engine has tests of its own; here a few lines stand in for it, which tell where the head
+is.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from network import Network
+
+from sunspot import stack as stacks
+from sunspot.azure_plan import AzurePlan, plan
+from sunspot.targets.azure_stack import GROUP_TYPE, MACHINE_TYPE, STACK_TYPE
+
+ROOT = Path(__file__).resolve().parents[3]
+STACK = "dev"
+GROUP_ID = "/subscriptions/66666666-7777-8888-9999-000000000000/resourceGroups/sunspot-dev"
+ENGINE = """#!/bin/sh
+case "$1 $2" in
+"version ") echo v3.250.0 ;;
+"stack export") cat {state} ;;
+*) echo "not here: pulumi $*" >&2; exit 1 ;;
+esac
+"""
+COMMAND_S = 900.0
+
+
+@dataclass(frozen=True)
+class Project:
+    """The folder, with the user's key and his records beside it."""
+
+    folder: Path
+
+    @classmethod
+    def create(cls, folder: Path) -> "Project":
+        made = cls(folder)
+        made.bin.mkdir(parents=True)
+        _make_key(made.key)
+        shutil.copytree(ROOT / "workloads", made.program / "workloads")
+        shutil.copy(ROOT / "Pulumi.yaml", made.program)
+        settings = yaml.safe_load((ROOT / f"Pulumi.{STACK}.yaml").read_text())
+        settings["config"] |= {
+            "sunspot:target": "azure",
+            "sunspot:access": {"ssh_public_key_file": str(made.public_key)},
+        }
+        (made.program / f"Pulumi.{STACK}.yaml").write_text(yaml.safe_dump(settings))
+        engine = made.bin / "pulumi"
+        engine.write_text(ENGINE.format(state=made.state))
+        engine.chmod(0o755)
+        made.state.write_text(json.dumps(_exported(made.plan())))
+        return made
+
+    @property
+    def program(self) -> Path:
+        return self.folder / "project"
+
+    @property
+    def bin(self) -> Path:
+        return self.folder / "bin"
+
+    @property
+    def state(self) -> Path:
+        return self.bin / "state.json"
+
+    @property
+    def key(self) -> Path:
+        return self.bin / "key"
+
+    @property
+    def public_key(self) -> Path:
+        return self.bin / "key.pub"
+
+    def plan(self) -> AzurePlan:
+        """The stack as it stands on Azure."""
+        return plan(stacks.load(STACK, self.program), self.program)
+
+    def sunspot(self, network: Network, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """`sunspot ARGUMENTS`, run in the folder by somebody in that network."""
+        environment = {
+            "PATH": f"{self.bin}:/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(self.bin),
+            "SUNSPOT_STATE_DIR": str(self.bin / "records"),
+        }
+        return subprocess.run(
+            network.command(sys.executable, "-m", "sunspot.cli", *arguments),
+            cwd=self.program,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S,
+        )
+
+    def close_tunnel(self) -> None:
+        """Ends the tunnel that the commands left for the next one."""
+        from sunspot.tunnel import Tunnel
+
+        Tunnel(self.bin / "records" / "azure" / STACK).close()
+
+
+def _make_key(path: Path) -> None:
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", str(path)]
+    subprocess.run(command, check=True)
+
+
+def _exported(made: AzurePlan) -> dict[str, Any]:
+    """What `pulumi stack export` tells once the stack is up."""
+    assert made.addresses is not None
+    head = made.addresses.head_address
+    outputs = {
+        "head_private_ip": head,
+        "job_address": "http://127.0.0.1:8265",
+        "ssh_command": f"ssh sunspot@{head}",
+    }
+    machine = f"{GROUP_ID}/providers/Microsoft.Compute/virtualMachines/{made.cluster_name}-head"
+    resources = [
+        {"urn": "urn:stack", "type": STACK_TYPE, "outputs": outputs},
+        _resource(GROUP_TYPE, GROUP_ID),
+        _resource(MACHINE_TYPE, machine, vmId="1"),
+    ]
+    return {"version": 3, "deployment": {"resources": resources}}
+
+
+def _resource(kind: str, identity: str, **outputs: str) -> dict[str, Any]:
+    urn = f"urn:pulumi:{STACK}::sunspot::{kind}::{identity.rpartition('/')[2]}"
+    return {"urn": urn, "type": kind, "custom": True, "id": identity, "outputs": outputs}
