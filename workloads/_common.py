@@ -40,7 +40,7 @@ def parser(description: str | None, example: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("--out", type=_writable, metavar="FILE", help="write the result as JSON")
+    made.add_argument("--out", type=writable, metavar="FILE", help="write the result as JSON")
     return made
 
 
@@ -64,7 +64,8 @@ def _at_least(least: int, text: str) -> int:
     return number
 
 
-def _writable(text: str) -> Path:
+def writable(text: str) -> Path:
+    """Return the path of a file that can be written, for argparse."""
     # Refused here, because the other end of the work is a bad time to learn it.
     path = Path(text)
     if path.is_dir() or not path.absolute().parent.is_dir():
