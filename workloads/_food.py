@@ -108,15 +108,15 @@ class FoodClassifier(lightning.LightningModule):
             vectors = self.embed(pictures)
         return self.head(vectors)
 
-    def training_step(self, batch: list[torch.Tensor], _: int) -> torch.Tensor:
-        loss, _ = self._loss(batch)
+    def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        loss = self._loss(batch)[0]
         self.log("train_loss", loss)
         return loss
 
-    def validation_step(self, batch: list[torch.Tensor], _: int) -> None:
+    def validation_step(self, batch: list[torch.Tensor]) -> None:
         self._measure("val", batch)
 
-    def test_step(self, batch: list[torch.Tensor], _: int) -> None:
+    def test_step(self, batch: list[torch.Tensor]) -> None:
         self._measure("test", batch)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
