@@ -54,6 +54,33 @@ def natural(text: str) -> int:
     return _at_least(0, text)
 
 
+def share(text: str) -> float:
+    """Return a part of one CPU or GPU, or a whole number of them, as Ray gives them out."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not 0 <= number < float("inf") or (number > 1 and number % 1):
+        raise argparse.ArgumentTypeError(f"{text} is neither below 1 nor a whole number")
+    return number
+
+
+def span(text: str) -> tuple[int, int]:
+    """Return "2" as (2, 2) and "1:4" as (1, 4), for argparse."""
+    few, _, many = text.partition(":")
+    found = positive(few), positive(many or few)
+    if found[1] < found[0]:
+        raise argparse.ArgumentTypeError(f"{text!r}: the most is below the least")
+    return found
+
+
+def folder_name(text: str) -> str:
+    """Return the name of one folder, for argparse."""
+    if not text or "/" in text or text.startswith("."):
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be the name of a folder")
+    return text
+
+
 def _at_least(least: int, text: str) -> int:
     try:
         number = int(text)
