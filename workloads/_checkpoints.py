@@ -165,11 +165,13 @@ class Keeper(lightning.Callback):
 
     def on_fit_start(self, trainer: lightning.Trainer, pl_module: Any) -> None:
         """Tell Lightning where it is, in place of the loops that are not in our checkpoints."""
-        epochs = trainer.fit_loop.epoch_progress
+        epochs: Any = trainer.fit_loop.epoch_progress
         for counter in (epochs.current, epochs.total):
             counter.ready = counter.started = self._begin.epoch
             counter.processed = counter.completed = self._begin.epoch
-        steps = trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step
+        steps: Any = (
+            trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step
+        )
         for counter in (steps.current, steps.total):
             counter.ready = counter.completed = self._begin.steps
 

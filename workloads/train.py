@@ -29,12 +29,13 @@ from _food import FoodClassifier, Position, RestSampler, Settings, loader, with_
 from ray import cloudpickle
 from ray.exceptions import RayTaskError, TaskUnschedulableError
 from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
-from ray.train.torch import TorchTrainer
+from ray.train.torch import TorchConfig, TorchTrainer
 
 # A worker on another machine cannot import what lies beside this file.
 for module in (_checkpoints, _common, _food, _storage, _vanished, images):
     cloudpickle.register_pickle_by_value(module)
 
+CPU = "CPU"
 DEFAULT_NAME = "food"
 MAX_FAILURES = 3  # crashes of the training's own; evictions are not counted among them
 # Read by Ray Train in this process and in its controller; a value that is set already wins.
@@ -134,7 +135,7 @@ def _preflight(settings: Settings, storage: _storage.Storage, marker: str) -> st
 
     settings.folder()
     _storage.check_writable(storage, marker)
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else CPU
 
 
 def check(settings: Settings, storage: _storage.Storage, needs: dict[str, float]) -> str:
@@ -263,7 +264,11 @@ def _settings(args: argparse.Namespace) -> Settings:
 
 
 def trainer(
-    args: argparse.Namespace, settings: Settings, storage: _storage.Storage, needs: dict[str, float]
+    args: argparse.Namespace,
+    settings: Settings,
+    storage: _storage.Storage,
+    needs: dict[str, float],
+    device: str,
 ) -> TorchTrainer:
     """Return the run as Ray Train takes it, from the newest checkpoint that is whole."""
     try:
@@ -281,6 +286,8 @@ def trainer(
             "every": args.checkpoint_every,
             "trace": str(Path(args.trace).absolute()) if args.trace else None,
         },
+        # Ray would take NCCL wherever GPUs are asked for; those of a local cluster are numbers.
+        torch_config=TorchConfig(backend="gloo" if device == CPU else None),
         scaling_config=ray.train.ScalingConfig(
             num_workers=args.workers.scaling(),
             use_gpu=args.gpus_per_worker > 0,
@@ -317,7 +324,7 @@ def main(argv: list[str] | None = None) -> None:
     if args.gpus_per_worker:
         needs["GPU"] = args.gpus_per_worker
     device = check(settings, storage, needs)
-    run = trainer(args, settings, storage, needs)
+    run = trainer(args, settings, storage, needs, device)
     say(f"Training {args.name!r} on {device}; checkpoints go to {url}")
     began = time.perf_counter()
     try:
