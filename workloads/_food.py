@@ -5,6 +5,7 @@ model also trains as a plain Lightning script.
 """
 
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -137,6 +138,27 @@ class FoodClassifier(lightning.LightningModule):
         loss, accuracy = self._loss(batch)
         values = {f"{name}_loss": loss, f"{name}_accuracy": accuracy}
         self.log_dict(values, batch_size=len(batch[1]), sync_dist=True)
+
+
+class EpochTimes(lightning.Callback):
+    """The seconds of each whole epoch, with its validation and its checkpoint."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._began = 0.0
+
+    def on_train_epoch_start(self, *_: Any, **__: Any) -> None:
+        """End the epoch before this one."""
+        self._end()
+        self._began = time.perf_counter()
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """End the last one."""
+        self._end()
+
+    def _end(self) -> None:
+        if self._began:
+            self.seconds.append(time.perf_counter() - self._began)
 
 
 # The data

@@ -15,7 +15,8 @@ from pathlib import Path
 import images
 import lightning
 import torch
-from _food import FoodClassifier, Settings, loader, with_weights
+from _food import EpochTimes, FoodClassifier, Settings, loader, with_weights
+from lightning.pytorch.callbacks import ModelCheckpoint
 
 
 def _settings(argv: list[str] | None) -> tuple[Settings, argparse.Namespace]:
@@ -34,6 +35,9 @@ def _settings(argv: list[str] | None) -> tuple[Settings, argparse.Namespace]:
     made.add_argument("--size", type=int, default=default.size, help="pixels a side")
     made.add_argument("--width", type=float, default=default.width, help="of MobileNetV2")
     made.add_argument("--weights", metavar="FILE", help="published weights to start from")
+    made.add_argument(
+        "--checkpoints", metavar="FOLDER", default="checkpoints", help="of the best epoch"
+    )
     made.add_argument("--seed", type=int, default=default.seed)
     made.add_argument("--out", type=Path, metavar="FILE", help="write the result as JSON")
     args = made.parse_args(argv)
@@ -54,12 +58,13 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(2)
     lightning.seed_everything(settings.seed, verbose=False)
     model = FoodClassifier(settings)
+    times = EpochTimes()
     trainer = lightning.Trainer(
         max_epochs=settings.epochs,
         accelerator="auto",
         devices=1,
         logger=False,
-        enable_checkpointing=False,
+        callbacks=[times, ModelCheckpoint(args.checkpoints, monitor="val_loss")],
         enable_progress_bar=False,
         enable_model_summary=False,
     )
@@ -80,6 +85,7 @@ def main(argv: list[str] | None = None) -> None:
             "epochs": settings.epochs,
             "steps": trainer.global_step,
             "seconds": seconds,
+            "epoch_seconds": times.seconds,
             "device": device,
         }
         args.out.write_text(json.dumps(result, indent=2) + "\n")

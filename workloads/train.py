@@ -25,7 +25,7 @@ import lightning
 import ray
 import ray.train
 from _common import count, parser, positive, program, say
-from _food import FoodClassifier, Position, RestSampler, Settings, loader, with_weights
+from _food import EpochTimes, FoodClassifier, Position, RestSampler, Settings, loader, with_weights
 from ray import cloudpickle
 from ray.exceptions import RayTaskError, TaskUnschedulableError
 from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
@@ -85,7 +85,7 @@ class RestOfTheData(lightning.LightningDataModule):
         return loader(self._settings, "evaluation")
 
 
-def train_on_worker(config: dict[str, Any]) -> dict[str, float]:
+def train_on_worker(config: dict[str, Any]) -> dict[str, Any]:
     """Train to the end from the newest checkpoint and return the figures of the evaluation."""
     settings: Settings = config["settings"]
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
@@ -99,13 +99,14 @@ def train_on_worker(config: dict[str, Any]) -> dict[str, float]:
             every=config["every"],
             trace=config["trace"],
         )
+        times = EpochTimes()
         trainer = lightning.Trainer(
             max_epochs=settings.epochs,
             accelerator="auto",
             devices="auto",
             strategy=RayDDPStrategy(find_unused_parameters=settings.freeze_epochs > 0),
             plugins=[RayLightningEnvironment()],
-            callbacks=[keeper],
+            callbacks=[keeper, times],
             logger=False,
             enable_checkpointing=False,
             enable_progress_bar=False,
@@ -123,6 +124,7 @@ def train_on_worker(config: dict[str, Any]) -> dict[str, float]:
         "accuracy": figures["test_accuracy"],
         "loss": figures["test_loss"],
         "steps": trainer.global_step,
+        "epoch_seconds": times.seconds,
     }
 
 
@@ -334,7 +336,7 @@ def main(argv: list[str] | None = None) -> None:
         say(f"What it had saved is in {url}; start it again with --name {args.name}")
         sys.exit(1)
     seconds = time.perf_counter() - began
-    figures: dict[str, float] = result.return_value or {}
+    figures: dict[str, Any] = result.return_value or {}
     say(
         f"Evaluation accuracy {figures['accuracy']:.3f} after {count(settings.epochs, 'epoch')} "
         f"on {device}, {seconds:.1f} s"
