@@ -105,12 +105,17 @@ def writable(text: str) -> Path:
 # The cluster
 
 
-def connect() -> int:
-    """Return the number of CPUs of the cluster at RAY_ADDRESS, or of a new one on this machine."""
+def connect(*, tell_workers: bool = False) -> int:
+    """Return the number of CPUs of the cluster at RAY_ADDRESS, or of a new one on this machine.
+
+    ``tell_workers`` puts RAY_ADDRESS into every worker's environment. Ray's state API, asked
+    from inside a worker, otherwise takes any Ray that runs on the machine, or fails for two.
+    """
     address = os.environ.get("RAY_ADDRESS")
     say(f"Connecting to Ray at {address}" if address else "Looking for Ray on this machine")
     try:
-        ray.init(logging_level=logging.WARNING)
+        env = {"env_vars": {"RAY_ADDRESS": address}} if tell_workers and address else None
+        ray.init(logging_level=logging.WARNING, runtime_env=env)
     except (ConnectionError, RuntimeError, ValueError) as error:
         sys.exit(f"No Ray cluster: {error}")
     return max(1, int(ray.cluster_resources().get("CPU", 0)))

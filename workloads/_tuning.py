@@ -26,6 +26,8 @@ DRIVER_SETTINGS = {
     "TUNE_GLOBAL_CHECKPOINT_S": "5",  # how often the search is saved (10 or more by default)
     # A trial that waits for a node to be made is not to start over every 30 s.
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
+    "RAY_AIR_NEW_OUTPUT": "0",  # tables of Tune's own, even where it is told to print nothing
+    "TUNE_WARN_THRESHOLD_S": "10",  # a slow disk is no news (0.5 by default)
 }
 
 

@@ -301,7 +301,9 @@ def main(argv: list[str] | None = None) -> None:
         search, resume = begun(search, storage, resume=args.resume)
     except _storage.StorageError as error:
         _refuse(str(error))
-    _common.connect()
+    # Tune ends a trial by killing its driver. The places of its workers are then given back by a
+    # watcher of Ray Train's, which asks the state API; without it the next trial would wait.
+    _common.connect(tell_workers=True)
     device = train.check(search.settings, storage, search.needs)
     began = time.perf_counter()
     trials = run(search, storage, args.concurrent, resume=resume)
