@@ -330,7 +330,8 @@ def main(argv: list[str] | None = None) -> None:
     say(f"Training {args.name!r} on {device}; checkpoints go to {url}")
     began = time.perf_counter()
     try:
-        result = run.fit()
+        with _vanished.no_endless_start():
+            result = run.fit()
     except ray.train.TrainingFailedError as error:
         print(f"error: {args.name!r} failed: {error}", file=sys.stderr)
         say(f"What it had saved is in {url}; start it again with --name {args.name}")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from training import ONE_A_NODE, TINY, Training, repeated, restarts
+from training import EPOCH_PICTURES, ONE_A_NODE, Training, repeated, restarts
 
-TWO = ("--workers", "1:2", *ONE_A_NODE, *TINY, "--epochs", "3")
-EPOCH_PICTURES = 660
+TWO = ("--workers", "1:2", *ONE_A_NODE, "--epochs", "3")
 
 
 def every_picture_of_every_epoch(training: Training, epochs: int) -> bool:
@@ -17,7 +16,7 @@ def every_picture_of_every_epoch(training: Training, epochs: int) -> bool:
 
 
 def test_a_drained_node_costs_no_work(training: Training):
-    with training.started(*training.arguments(*TWO)):
+    with training.started(*training.tiny(*TWO)):
         training.wait_for_batch(epoch=1, number=5)
         training.drain(training.working_node())
         assert training.wait_for_end() == "SUCCEEDED", training.log()
@@ -35,7 +34,7 @@ def test_a_drained_node_costs_no_work(training: Training):
 
 
 def test_a_node_that_dies_costs_what_came_after_the_last_checkpoint(training: Training):
-    with training.started(*training.arguments(*TWO)):
+    with training.started(*training.tiny(*TWO)):
         training.wait_for_batch(epoch=1, number=5)
         training.kill(training.working_node())
         assert training.wait_for_end() == "SUCCEEDED", training.log()

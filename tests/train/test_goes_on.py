@@ -11,9 +11,9 @@ import psutil
 import pytest
 import servers
 from harness import wait_for
-from training import CLUSTER, TINY, Training, restarts
+from training import CLUSTER, Training, restarts
 
-SHORT = (*TINY, "--epochs", "2")
+SHORT = ("--epochs", "2")
 # Room for two checkpoints of the small network, and not for the third.
 FULL_MIB, LARGER_MIB = 10, 64
 
@@ -50,7 +50,7 @@ def test_a_killed_driver_is_started_again_and_goes_on(
     training: Training, kind: str, tmp_path: Path
 ):
     with storage(kind, tmp_path / "server") as (url, env):
-        command = training.arguments(*SHORT, storage=url)
+        command = training.tiny(*SHORT, storage=url)
         with training.started(*command, env=env, name=f"killed-{kind}"):
             training.wait_for_batch(epoch=1, number=3)
             kill_driver(training)
@@ -79,7 +79,7 @@ def small_disk(folder: Path) -> Iterator[None]:
 
 
 def test_a_full_disk_leaves_the_older_checkpoint_valid(training: Training):
-    command = training.arguments(*TINY, "--epochs", "3", "--keep", "9", "--max-failures", "0")
+    command = training.tiny("--epochs", "3", "--keep", "9", "--max-failures", "0")
     with small_disk(training.storage):
         full = training.submit(*command)
         assert full.returncode == 1, full.stdout + full.stderr
@@ -106,7 +106,7 @@ def test_half_a_gpu_each(training: Training):
         for number in range(3):
             wait_for(f"half-{number}", lambda n=number: "begun" in training.log(f"half-{n}"))
         # The last half is the training's; a fifth job finds none left.
-        run = training.arguments(*SHORT, "--gpus-per-worker", "0.5", "--cpus-per-worker", "1")
+        run = training.tiny(*SHORT, "--gpus-per-worker", "0.5", "--cpus-per-worker", "1")
         stack.enter_context(training.started(*run, name="trains"))
         training.wait_for_batch(epoch=0, number=1)
         stack.enter_context(training.started(*hold, flags=half, name="waits"))

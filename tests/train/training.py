@@ -24,6 +24,8 @@ FROM_HERE = ("--working-dir", str(ROOT))
 DEADLINE_S = 600.0
 # Small enough for seconds an epoch, with enough batches to be caught in the middle of one.
 TINY = ("--width", "0.25", "--batch-size", "8")
+TINY_DATA = ("--training", "24", "--validation", "2", "--evaluation", "2")
+EPOCH_PICTURES = 11 * 24
 ONE_A_NODE = ("--cpus-per-worker", "2")
 
 
@@ -72,6 +74,14 @@ class Training:
         own = ["--storage", storage or str(self.storage), "--trace", str(self.trace_file)]
         out = ["--out", str(self.folder / "result.json")]
         return ["python", "workloads/train.py", *own, *out, *extra]
+
+    def tiny(self, *extra: str, storage: str | None = None) -> list[str]:
+        """The command with a small network on few pictures."""
+        data = self.folder / "data"
+        if not data.exists():
+            command = [sys.executable, "workloads/images.py", str(data), *TINY_DATA]
+            subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+        return self.arguments("--data", str(data), *TINY, *extra, storage=storage)
 
     def submit(
         self, *command: str, env: Mapping[str, str] | None = None, flags: Sequence[str] = ()
@@ -198,4 +208,4 @@ def restarts(batches: Sequence[Batch]) -> list[tuple[Batch, Batch]]:
     ]
 
 
-__all__ = ["CLUSTER", "ONE_A_NODE", "TINY", "Batch", "Training", "repeated", "restarts"]
+__all__ = ["CLUSTER", "EPOCH_PICTURES", "ONE_A_NODE", "Batch", "Training", "repeated", "restarts"]
