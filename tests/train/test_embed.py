@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from training import DEADLINE_S, ROOT, Training
-from workload import evaluate, refused
+from workload import check_refusals, evaluate
 
 SIZE, WIDTH, SPLIT = 32, 0.35, "validation"
 OPTIONS = ("--split", SPLIT, "--size", str(SIZE), "--width", str(WIDTH), "--batch", "25")
@@ -72,36 +72,37 @@ def test_ray_data_and_plain_actors_give_what_a_torch_loop_gives(training: Traini
         assert (training.folder / "embed.svg").read_text().startswith("<svg")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--workers", "3:1"], "the most is below the least"),
-        (["--gpus-per-worker", "1.5"], "neither below 1 nor a whole number"),
-        (["--data", "/no/such/folder"], "/no/such/folder does not exist"),
-        (["--storage", "ftp://here"], "ftp:// is not a storage"),
-        (["--name", "a/b"], "cannot be the name of a folder"),
-        (["--weights", "/no/such/file"], "/no/such/file"),
-    ],
-)
-def test_bad_input_is_refused_before_ray_is_asked(arguments: list[str], told: str):
-    assert told in refused("embed", *arguments)
+BAD = [
+    (["--workers", "3:1"], "the most is below the least"),
+    (["--gpus-per-worker", "1.5"], "neither below 1 nor a whole number"),
+    (["--data", "/no/such/folder"], "/no/such/folder does not exist"),
+    (["--storage", "ftp://here"], "ftp:// is not a storage"),
+    (["--name", "a/b"], "cannot be the name of a folder"),
+    (["--weights", "/no/such/file"], "/no/such/file"),
+]
 
 
-@pytest.mark.parametrize(
-    ("free", "workers", "wanted", "share"),
-    [
-        ({"CPU": 1}, None, (1, 1), 0.5),
-        ({"CPU": 2}, None, (1, 1), 1.0),
-        ({"CPU": 6}, None, (1, 4), 1.0),
-        ({"CPU": 2}, (3, 5), (3, 5), 0.5),
-        ({}, None, (1, 1), 0.5),
-        ({"CPU": 8, "GPU": 2}, None, (1, 2), 1.0),
-    ],
-)
-def test_the_actors_leave_room_to_decode(free, workers, wanted, share):
-    plan = evaluate(f"vars(_embed.plan({free!r}, {workers!r}, None))", "_embed")
-    assert tuple(plan["workers"]) == wanted
-    assert plan["worker_cpus"] == share
-    few, cpus = wanted[0], free.get("CPU", 1)
-    assert few * plan["worker_cpus"] + plan["decode_cpus"] <= cpus
-    assert plan["worker_gpus"] == min(1, free.get("GPU", 0))
+def test_bad_input_is_refused_before_ray_is_asked():
+    check_refusals("embed", BAD)
+
+
+# What is free, the workers asked for; the fewest and the most, and the CPUs for each.
+PLANS = [
+    ({"CPU": 1}, None, (1, 1), 0.5),
+    ({"CPU": 2}, None, (1, 1), 1.0),
+    ({"CPU": 6}, None, (1, 4), 1.0),
+    ({"CPU": 2}, (3, 5), (3, 5), 0.5),
+    ({}, None, (1, 1), 0.5),
+    ({"CPU": 8, "GPU": 2}, None, (1, 2), 1.0),
+]
+
+
+def test_the_actors_leave_room_to_decode():
+    asked = [(free, workers) for free, workers, *_ in PLANS]
+    made = evaluate(f"[vars(_embed.plan(*args, None)) for args in {asked!r}]", "_embed")
+    for plan, (free, _, wanted, share) in zip(made, PLANS, strict=True):
+        assert tuple(plan["workers"]) == wanted
+        assert plan["worker_cpus"] == share
+        few, cpus = wanted[0], free.get("CPU", 1)
+        assert few * plan["worker_cpus"] + plan["decode_cpus"] <= cpus
+        assert plan["worker_gpus"] == min(1, free.get("GPU", 0))

@@ -9,10 +9,9 @@ import signal
 from pathlib import Path
 
 import psutil
-import pytest
 from harness import SMALL, Sunspot, wait_for
 from training import CLUSTER, DEADLINE_S, FROM_HERE, Training
-from workload import evaluate, refused
+from workload import check_refusals, evaluate
 
 NAME = "search"
 LINE = re.compile(r"trial (\w+): epoch (\d+) of (\d+)")
@@ -21,24 +20,25 @@ LINE = re.compile(r"trial (\w+): epoch (\d+) of (\d+)")
 # How many at once
 
 
-@pytest.mark.parametrize(
-    ("nodes", "free", "needs", "workers", "fit"),
-    [
-        ([{"CPU": 1}], {"CPU": 1}, {"CPU": 1}, 1, 1),
-        ([{"CPU": 4}], {"CPU": 4}, {"CPU": 1}, 1, 4),
-        ([{"CPU": 4}], {"CPU": 1}, {"CPU": 1}, 1, 1),  # another job has the others
-        ([{"CPU": 4}], {}, {"CPU": 1}, 1, 1),  # waits for it to end
-        ([{"CPU": 3}, {"CPU": 3}], {"CPU": 6}, {"CPU": 2}, 1, 2),  # 1 + 1 are no 2
-        ([{"CPU": 4}, {"CPU": 4}], {"CPU": 8}, {"CPU": 1}, 3, 2),
-        ([{"CPU": 2}], {"CPU": 2}, {"CPU": 1}, 5, 1),
-        ([{"CPU": 8, "GPU": 2}], {"CPU": 8, "GPU": 2}, {"CPU": 1, "GPU": 0.5}, 1, 4),
-        ([{"CPU": 8, "GPU": 1}], {"CPU": 8, "GPU": 1}, {"CPU": 1, "GPU": 1 / 3}, 1, 3),
-        ([{"CPU": 8}, {"CPU": 2, "GPU": 1}], {"CPU": 10, "GPU": 1}, {"CPU": 1, "GPU": 1}, 1, 1),
-    ],
-)
-def test_as_many_trials_as_fit(nodes, free, needs, workers, fit):
-    call = f"_tuning.at_once({nodes!r}, {free!r}, {needs!r}, {workers})"
-    assert evaluate(call, "_tuning") == fit
+# Each node's resources, what is free in all, what a worker needs, workers a trial; how many fit.
+FIT = [
+    ([{"CPU": 1}], {"CPU": 1}, {"CPU": 1}, 1, 1),
+    ([{"CPU": 4}], {"CPU": 4}, {"CPU": 1}, 1, 4),
+    ([{"CPU": 4}], {"CPU": 1}, {"CPU": 1}, 1, 1),  # another job has the others
+    ([{"CPU": 4}], {}, {"CPU": 1}, 1, 1),  # waits for it to end
+    ([{"CPU": 3}, {"CPU": 3}], {"CPU": 6}, {"CPU": 2}, 1, 2),  # 1 + 1 are no 2
+    ([{"CPU": 4}, {"CPU": 4}], {"CPU": 8}, {"CPU": 1}, 3, 2),
+    ([{"CPU": 2}], {"CPU": 2}, {"CPU": 1}, 5, 1),
+    ([{"CPU": 8, "GPU": 2}], {"CPU": 8, "GPU": 2}, {"CPU": 1, "GPU": 0.5}, 1, 4),
+    ([{"CPU": 8, "GPU": 1}], {"CPU": 8, "GPU": 1}, {"CPU": 1, "GPU": 1 / 3}, 1, 3),
+    ([{"CPU": 8}, {"CPU": 2, "GPU": 1}], {"CPU": 10, "GPU": 1}, {"CPU": 1, "GPU": 1}, 1, 1),
+]
+
+
+def test_as_many_trials_as_fit():
+    asked = [case[:4] for case in FIT]
+    found = evaluate(f"[_tuning.at_once(*args) for args in {asked!r}]", "_tuning")
+    assert found == [case[4] for case in FIT]
 
 
 def test_three_trials_on_one_cpu_do_not_wait_for_each_other(sunspot: Sunspot, tmp_path: Path):
@@ -136,9 +136,9 @@ def test_a_search_goes_on_after_the_death_of_its_driver(training: Training):
     assert training.result()["best"] == result["best"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
+def test_bad_input_is_refused_before_ray_is_asked(tmp_path: Path):
+    here = ["--storage", str(tmp_path)]
+    bad = [
         (["--dropout", "0.8:0.1"], "dropout lies from 0"),
         (["--dropout", "half"], "is not LOW:HIGH"),
         (["--batch-sizes", "32,0"], "0 is less than 1"),
@@ -146,9 +146,7 @@ def test_a_search_goes_on_after_the_death_of_its_driver(training: Training):
         (["--storage", "ftp://here"], "ftp:// is not a storage"),
         (["--storage", "/proc/none"], "cannot be written"),
         (["--name", ".."], "cannot be the name of a folder"),
-        (["--resume", "--name", "never-begun"], "holds no search 'never-begun'"),
-    ],
-)
-def test_bad_input_is_refused_before_ray_is_asked(arguments: list[str], told: str, tmp_path: Path):
-    storage = [] if "--storage" in arguments else ["--storage", str(tmp_path)]
-    assert told in refused("tune", *arguments, *storage)
+        ([*here, "--resume", "--name", "never-begun"], "holds no search 'never-begun'"),
+    ]
+    check_refusals("tune", bad)
+    assert list(tmp_path.iterdir()) == []
