@@ -40,7 +40,7 @@ def parser(description: str | None, example: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("--out", type=_writable, metavar="FILE", help="write the result as JSON")
+    made.add_argument("--out", type=writable, metavar="FILE", help="write the result as JSON")
     return made
 
 
@@ -54,6 +54,33 @@ def natural(text: str) -> int:
     return _at_least(0, text)
 
 
+def share(text: str) -> float:
+    """Return a part of one CPU or GPU, or a whole number of them, as Ray gives them out."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not 0 <= number < float("inf") or (number > 1 and number % 1):
+        raise argparse.ArgumentTypeError(f"{text} is neither below 1 nor a whole number")
+    return number
+
+
+def span(text: str) -> tuple[int, int]:
+    """Return "2" as (2, 2) and "1:4" as (1, 4), for argparse."""
+    few, _, many = text.partition(":")
+    found = positive(few), positive(many or few)
+    if found[1] < found[0]:
+        raise argparse.ArgumentTypeError(f"{text!r}: the most is below the least")
+    return found
+
+
+def folder_name(text: str) -> str:
+    """Return the name of one folder, for argparse."""
+    if not text or "/" in text or text.startswith("."):
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be the name of a folder")
+    return text
+
+
 def _at_least(least: int, text: str) -> int:
     try:
         number = int(text)
@@ -64,7 +91,8 @@ def _at_least(least: int, text: str) -> int:
     return number
 
 
-def _writable(text: str) -> Path:
+def writable(text: str) -> Path:
+    """Return the path of a file that can be written, for argparse."""
     # Refused here, because the other end of the work is a bad time to learn it.
     path = Path(text)
     if path.is_dir() or not path.absolute().parent.is_dir():
@@ -77,12 +105,17 @@ def _writable(text: str) -> Path:
 # The cluster
 
 
-def connect() -> int:
-    """Return the number of CPUs of the cluster at RAY_ADDRESS, or of a new one on this machine."""
+def connect(*, tell_workers: bool = False) -> int:
+    """Return the number of CPUs of the cluster at RAY_ADDRESS, or of a new one on this machine.
+
+    ``tell_workers`` puts RAY_ADDRESS into every worker's environment. Ray's state API, asked
+    from inside a worker, otherwise takes any Ray that runs on the machine, or fails for two.
+    """
     address = os.environ.get("RAY_ADDRESS")
     say(f"Connecting to Ray at {address}" if address else "Looking for Ray on this machine")
     try:
-        ray.init(logging_level=logging.WARNING)
+        env = {"env_vars": {"RAY_ADDRESS": address}} if tell_workers and address else None
+        ray.init(logging_level=logging.WARNING, runtime_env=env)
     except (ConnectionError, RuntimeError, ValueError) as error:
         sys.exit(f"No Ray cluster: {error}")
     return max(1, int(ray.cluster_resources().get("CPU", 0)))

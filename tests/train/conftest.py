@@ -1,0 +1,58 @@
+"""One cluster for all tests of the training workloads: a head and two worker nodes."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import Sunspot, marked_processes
+from training import CLUSTER, Training
+
+# Two CPUs a node: a worker that asks for two has one to itself, two that ask for one share it.
+NODE = {"cpu": 2, "memory_gb": 3}
+STACK = {
+    "head_node": {"cpu": 1, "memory_gb": 2},
+    "scaling_groups": [
+        {
+            "name": "pair",
+            "market": "spot",
+            "min_workers": 2,
+            "max_workers": 2,
+            "worker_nodes": NODE | {"gpu_count": 1},
+        }
+    ],
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    absent = [name for name in ("torch", "lightning") if importlib.util.find_spec(name) is None]
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.integration)
+            item.add_marker(pytest.mark.timeout(900))
+            if absent:
+                item.add_marker(pytest.mark.skip(f"no {absent[0]} here: make setup-train"))
+
+
+@pytest.fixture(scope="session")
+def sunspot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sunspot]:
+    root = tmp_path_factory.mktemp("train")
+    command = Sunspot(project=root / "project", state=root / "state", home=root / "home")
+    command.project.mkdir()
+    command.home.mkdir()
+    (command.project / "Pulumi.yaml").write_text("name: test\nruntime: python\n")
+    command.write_stack(CLUSTER, STACK)
+    yield command
+    for name in command.target.names():
+        command("down", name)
+    assert marked_processes(command.state) == []
+
+
+@pytest.fixture
+def training(sunspot: Sunspot, tmp_path: Path) -> Training:
+    """The cluster, whole again if a test before this one took a node, and an empty storage."""
+    found = Training(sunspot=sunspot, folder=tmp_path)
+    found.make_whole()
+    return found

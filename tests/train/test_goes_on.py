@@ -1,0 +1,119 @@
+"""The driver dies, or the disk is full: started again with the same name, the run goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import servers
+from harness import wait_for
+from training import CLUSTER, Training, restarts
+
+SHORT = ("--epochs", "2")
+# Room for two checkpoints of the small network, and not for the third.
+FULL_MIB, LARGER_MIB = 10, 64
+
+
+@contextlib.contextmanager
+def storage(kind: str, folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """An address to train to, and the environment that leads there."""
+    if kind == "s3":
+        with servers.s3() as env:
+            servers.make_bucket(env, "ray")
+            yield "s3://ray/runs", env
+    else:
+        with servers.azure_blob(folder) as env:
+            yield "abfss://ray@account.dfs.core.windows.net/runs", env
+
+
+def kill_driver(training: Training) -> None:
+    head = training.sunspot.folder(CLUSTER).processes("head")
+    drivers = [p for p in head if "workloads/train.py" in " ".join(_command(p))]
+    assert drivers, "no driver runs"
+    for driver in drivers:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            driver.kill()
+
+
+def _command(process: psutil.Process) -> list[str]:
+    with contextlib.suppress(psutil.Error):
+        return process.cmdline()
+    return []
+
+
+@pytest.mark.parametrize("kind", ["s3", "azure"])
+def test_a_killed_driver_is_started_again_and_goes_on(
+    training: Training, kind: str, tmp_path: Path
+):
+    with storage(kind, tmp_path / "server") as (url, env):
+        command = training.tiny(*SHORT, storage=url)
+        with training.started(*command, env=env, name=f"killed-{kind}"):
+            training.wait_for_batch(epoch=1, number=3)
+            kill_driver(training)
+            assert training.wait_for_end(f"killed-{kind}") == "FAILED"
+        again = training.submit(*command, env=env)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "Going on with 'food' after 1 epochs" in again.stdout
+    attempts = training.result()["attempts"]
+    assert [attempt["from"]["epoch"] for attempt in attempts] == [0, 1]
+    [(before, after)] = restarts(training.batches())
+    assert (before.epoch, after.epoch, after.first) == (1, 1, 0)
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """A filesystem of its own at a folder, with room for little."""
+    folder.mkdir()
+    command = ["/bin/mount", "-t", "tmpfs", "-o", f"size={FULL_MIB}m", "tmpfs", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"may not mount a small disk here: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["/bin/umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_disk_leaves_the_older_checkpoint_valid(training: Training):
+    command = training.tiny("--epochs", "3", "--keep", "9", "--max-failures", "0")
+    with small_disk(training.storage):
+        full = training.submit(*command)
+        assert full.returncode == 1, full.stdout + full.stderr
+        assert "start it again with --name food" in full.stdout
+        saved = training.checkpoints()
+        assert saved, "a whole checkpoint is there"
+        remount = ["/bin/mount", "-o", f"remount,size={LARGER_MIB}m", str(training.storage)]
+        subprocess.run(remount, check=True)
+        again = training.submit(*command)
+        assert again.returncode == 0, again.stdout + again.stderr
+        assert "Going on with 'food'" in again.stdout
+    begins = [attempt["from"]["epoch"] for attempt in training.result()["attempts"]]
+    assert begins[0] == 0
+    assert begins[-1] >= 1
+
+
+def test_half_a_gpu_each(training: Training):
+    """Two nodes with one (logical) GPU each hold four halves; what comes after waits."""
+    half = ("--num-gpus", "0.5", "--num-cpus", "0")
+    hold = ("python", "-c", "import signal; print('begun', flush=True); signal.pause()")
+    with contextlib.ExitStack() as stack:
+        for number in range(3):
+            stack.enter_context(training.started(*hold, flags=half, name=f"half-{number}"))
+        for number in range(3):
+            wait_for(f"half-{number}", lambda n=number: "begun" in training.log(f"half-{n}"))
+        # The last half is the training's; a fifth job finds none left.
+        run = training.tiny(*SHORT, "--gpus-per-worker", "0.5", "--cpus-per-worker", "1")
+        stack.enter_context(training.started(*run, name="trains"))
+        training.wait_for_batch(epoch=0, number=1)
+        stack.enter_context(training.started(*hold, flags=half, name="waits"))
+        assert training.wait_for_end("trains") == "SUCCEEDED", training.log("trains")
+        wait_for("the half that was let go", lambda: "begun" in training.log("waits"))
+        waited = training.sunspot.job(CLUSTER, "waits")
+        trained = training.sunspot.job(CLUSTER, "trains")
+    assert trained.ended is not None
+    assert waited.started is not None
+    assert training.batches(), "it trained while the others held theirs"

@@ -1,0 +1,152 @@
+"""tune.py: how many trials fit, what a search leaves behind, and what its driver's death costs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+from pathlib import Path
+
+import psutil
+from harness import SMALL, Sunspot, wait_for
+from training import CLUSTER, DEADLINE_S, FROM_HERE, Training
+from workload import check_refusals, evaluate
+
+NAME = "search"
+LINE = re.compile(r"trial (\w+): epoch (\d+) of (\d+)")
+
+
+# How many at once
+
+
+# Each node's resources, what is free in all, what a worker needs, workers a trial; how many fit.
+FIT = [
+    ([{"CPU": 1}], {"CPU": 1}, {"CPU": 1}, 1, 1),
+    ([{"CPU": 4}], {"CPU": 4}, {"CPU": 1}, 1, 4),
+    ([{"CPU": 4}], {"CPU": 1}, {"CPU": 1}, 1, 1),  # another job has the others
+    ([{"CPU": 4}], {}, {"CPU": 1}, 1, 1),  # waits for it to end
+    ([{"CPU": 3}, {"CPU": 3}], {"CPU": 6}, {"CPU": 2}, 1, 2),  # 1 + 1 are no 2
+    ([{"CPU": 4}, {"CPU": 4}], {"CPU": 8}, {"CPU": 1}, 3, 2),
+    ([{"CPU": 2}], {"CPU": 2}, {"CPU": 1}, 5, 1),
+    ([{"CPU": 8, "GPU": 2}], {"CPU": 8, "GPU": 2}, {"CPU": 1, "GPU": 0.5}, 1, 4),
+    ([{"CPU": 8, "GPU": 1}], {"CPU": 8, "GPU": 1}, {"CPU": 1, "GPU": 1 / 3}, 1, 3),
+    ([{"CPU": 8}, {"CPU": 2, "GPU": 1}], {"CPU": 10, "GPU": 1}, {"CPU": 1, "GPU": 1}, 1, 1),
+]
+
+
+def test_as_many_trials_as_fit():
+    asked = [case[:4] for case in FIT]
+    found = evaluate(f"[_tuning.at_once(*args) for args in {asked!r}]", "_tuning")
+    assert found == [case[4] for case in FIT]
+
+
+def test_three_trials_on_one_cpu_do_not_wait_for_each_other(sunspot: Sunspot, tmp_path: Path):
+    """Each has a driver, a controller and a worker; more at once than the cluster can hold."""
+    sunspot.write_stack("one-cpu", {"head_node": SMALL})
+    assert sunspot("up", "one-cpu", timeout=DEADLINE_S).returncode == 0
+    try:
+        done = sunspot(
+            "submit", "--stack", "one-cpu", *FROM_HERE, "--", "python", "workloads/tune.py",
+            "--samples", "3", "--epochs", "1", "--concurrent", "3", "--storage", str(tmp_path),
+            "--out", str(tmp_path / "out.json"), timeout=DEADLINE_S,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        trials = json.loads((tmp_path / "out.json").read_text())["trials"]
+        assert [trial["end"] for trial in trials] == ["all epochs"] * 3
+    finally:
+        sunspot("down", "one-cpu", timeout=DEADLINE_S)
+
+
+# A search, and the death of its driver
+
+
+def command(training: Training, *extra: str) -> list[str]:
+    own = ["--name", NAME, "--storage", str(training.storage), *extra]
+    pictures = ["--picture", str(training.folder / "tune.svg")]
+    out = ["--out", str(training.folder / "result.json")]
+    return ["python", "workloads/tune.py", *own, *out, *pictures]
+
+
+def kill_driver(training: Training) -> None:
+    """SIGKILL for the program that was submitted, and for nothing else."""
+    found = []
+    for process in training.sunspot.folder(CLUSTER).processes():
+        with contextlib.suppress(psutil.Error):
+            line = process.cmdline()
+            if "workloads/tune.py" in line and "python" in Path(line[0]).name:
+                found.append(process)
+    assert found, "no driver is there"
+    for process in found:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGKILL)
+
+
+def finished(log: str) -> set[str]:
+    """The trials that told of their last epoch."""
+    return {trial for trial, epoch, last in LINE.findall(log) if epoch == last}
+
+
+def checkpoints(training: Training, trial: str) -> dict[str, int]:
+    """When each checkpoint of a trial was written."""
+    runs = training.storage / NAME / "runs" / trial
+    return {str(file): file.stat().st_mtime_ns for file in runs.glob("checkpoint_*/about.json")}
+
+
+def test_a_search_goes_on_after_the_death_of_its_driver(training: Training):
+    options = ("--samples", "4", "--epochs", "2", "--concurrent", "2", "--batch-sizes", "32,66")
+    with training.started(*command(training, *options)):
+        done = wait_for("a trial's last epoch", lambda: finished(training.log()), DEADLINE_S)
+        kill_driver(training)
+        assert training.wait_for_end() == "FAILED"
+    before = {trial: checkpoints(training, trial) for trial in done}
+    assert all(before.values())
+
+    again = training.submit(*command(training))
+    assert again.returncode == 2
+    assert "go on with --resume" in again.stdout + again.stderr
+
+    # What is searched is known by the name: no option has to be said again.
+    resumed = training.submit(*command(training, "--resume"))
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert "Going on with 'search': 4 trials" in resumed.stdout
+    for trial in done:
+        assert checkpoints(training, trial) == before[trial], "a finished trial was trained again"
+
+    result = training.result()
+    trials = {trial["name"]: trial for trial in result["trials"]}
+    assert len(trials) == 4
+    assert done <= trials.keys()
+    for trial in trials.values():
+        assert trial["end"] in {"all epochs", "stopped early"}
+        assert trial["batch_size"] in {32, 66}
+        assert 0.1 <= trial["dropout"] <= 0.8
+        assert len(trial["accuracy"]) == trial["epochs"] > 0
+        assert trial["name"] in resumed.stdout
+    assert len({trial["dropout"] for trial in trials.values()}) == 4
+    whole = [trial for trial in trials.values() if trial["end"] == "all epochs"]
+    assert result["best"]["accuracy"][-1] == max(trial["accuracy"][-1] for trial in whole)
+    drawn = (training.folder / "tune.svg").read_text()
+    assert drawn.count("<polyline") == 4
+
+    # And once more: all is there, nothing is trained.
+    ended = training.submit(*command(training, "--resume"))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert not LINE.search(ended.stdout)
+    assert training.result()["best"] == result["best"]
+
+
+def test_bad_input_is_refused_before_ray_is_asked(tmp_path: Path):
+    here = ["--storage", str(tmp_path)]
+    bad = [
+        (["--dropout", "0.8:0.1"], "dropout lies from 0"),
+        (["--dropout", "half"], "is not LOW:HIGH"),
+        (["--batch-sizes", "32,0"], "0 is less than 1"),
+        (["--samples", "0"], "0 is less than 1"),
+        (["--storage", "ftp://here"], "ftp:// is not a storage"),
+        (["--storage", "/proc/none"], "cannot be written"),
+        (["--name", ".."], "cannot be the name of a folder"),
+        ([*here, "--resume", "--name", "never-begun"], "holds no search 'never-begun'"),
+    ]
+    check_refusals("tune", bad)
+    assert list(tmp_path.iterdir()) == []

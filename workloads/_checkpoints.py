@@ -1,0 +1,294 @@
+"""Saves a training under Ray Train so that nothing is lost, and finds the newest save.
+
+Ray's own RayTrainReportCallback saves at the end of an epoch, and Lightning cannot go on inside
+one with another number of workers. So a checkpoint of ours says how many pictures of its epoch
+have been seen, by all workers together, instead of carrying Lightning's loops.
+"""
+
+# ruff: noqa: ARG002 - Lightning says what its hooks are given
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning
+import ray
+import ray.train
+from _food import Position
+from _storage import Storage
+from pyarrow import fs
+from ray.train import CheckpointConsistencyMode
+from ray.train.collective import broadcast_from_rank_zero
+from ray.train.lightning import RayTrainReportCallback
+
+FILE = RayTrainReportCallback.CHECKPOINT_NAME
+ABOUT = "about.json"
+# Ray's list of a run's checkpoints (ray/train/v2/_internal/constants.py, 2.60).
+RAYS_LIST = "checkpoint_manager_snapshot.json"
+
+LOOK_EVERY_S = 0.5  # for a notice of eviction; looking is a call to another process
+GONE_WITHIN_S = 10.0  # a drained node leaves at once when its last worker has ended
+# Longer than Ray's controller takes to look at its workers again (2 s, 2.60).
+SEEN_WITHIN_S = 3.0
+
+
+class CheckpointError(ValueError):
+    """What lies under a run's name cannot be gone on with; the message says why."""
+
+
+class EvictedError(RuntimeError):
+    """Ends a worker that stays, so that its group starts anew without those that go."""
+
+
+# Finding one
+
+
+@dataclass(frozen=True)
+class Found:
+    """A whole checkpoint: its folder, how far it is, and the attempts that led to it."""
+
+    filesystem: fs.FileSystem
+    path: str
+    position: Position
+    attempts: list[dict[str, Any]]
+    file: str = ""
+    """The checkpoint on this machine's disk, once it is here."""
+
+
+def prepare(storage: Storage, name: str, model: dict[str, Any]) -> Found | None:
+    """Return a run's newest whole checkpoint; None for a run that is new.
+
+    Ray refuses to start over a broken list of checkpoints, as a full disk leaves it. Such a list
+    is put aside: the checkpoints themselves say whether they are whole.
+
+    Raises:
+        CheckpointError: it is one of another model.
+    """
+    folders = [f for f in storage.folders(name) if f.startswith("checkpoint_")]
+    whole = [f for f in (_look(storage, f"{name}/{folder}", model) for folder in folders) if f]
+    newest = max(whole, key=lambda found: _order(found.position), default=None)
+    _put_aside_a_broken_list(storage, name, {Path(found.path).name for found in whole})
+    return newest
+
+
+def _order(position: Position) -> tuple[int, int]:
+    return position.epoch, position.pictures
+
+
+def _look(storage: Storage, folder: str, model: dict[str, Any]) -> Found | None:
+    try:
+        about = json.loads(storage.read(f"{folder}/{ABOUT}"))
+        [file] = storage.filesystem.get_file_info([storage.below(f"{folder}/{FILE}")])
+    except (OSError, ValueError):
+        return None
+    if file.size != about["bytes"]:
+        return None
+    if about["model"] != model:
+        raise CheckpointError(
+            f"{storage.url}/{folder} is a checkpoint of another model, {about['model']}, and this "
+            f"is {model}. Give this run another --name"
+        )
+    position = Position(**about["position"])
+    return Found(storage.filesystem, storage.below(folder), position, about["attempts"])
+
+
+def _put_aside_a_broken_list(storage: Storage, name: str, whole: set[str]) -> None:
+    listed = f"{name}/{RAYS_LIST}"
+    try:
+        results = json.loads(storage.read(listed))["checkpoint_results"]
+        if {result["checkpoint_dir_name"] for result in results} <= whole:
+            return
+    except FileNotFoundError:
+        return
+    except (ValueError, KeyError, TypeError):
+        pass
+    storage.filesystem.delete_file(storage.below(listed))
+
+
+@contextlib.contextmanager
+def newest(known: Found | None) -> Iterator[Found | None]:
+    """Give the newer of what Ray knows and what was found before it began, on this disk."""
+    rays = ray.train.get_checkpoint()
+    found = [known, _of_ray(rays) if rays else None]
+    chosen = max((f for f in found if f), key=lambda f: _order(f.position), default=None)
+    if chosen is None:
+        yield None
+        return
+    checkpoint = ray.train.Checkpoint(chosen.path, chosen.filesystem)
+    with checkpoint.as_directory() as folder:
+        file = str(Path(folder) / FILE)
+        yield Found(chosen.filesystem, chosen.path, chosen.position, chosen.attempts, file)
+
+
+def _of_ray(checkpoint: ray.train.Checkpoint) -> Found:
+    filesystem: fs.FileSystem = checkpoint.filesystem
+    with filesystem.open_input_stream(f"{checkpoint.path}/{ABOUT}") as file:
+        about = json.loads(file.read())
+    position = Position(**about["position"])
+    return Found(filesystem, checkpoint.path, position, about["attempts"])
+
+
+# Saving one
+
+
+class Keeper(lightning.Callback):
+    """Saves at the end of each epoch, every so many batches, and when a node is to be evicted."""
+
+    def __init__(
+        self,
+        *,
+        model: dict[str, Any],
+        begin: Position,
+        attempts: list[dict[str, Any]],
+        every: int | None = None,
+        trace: str | None = None,
+    ) -> None:
+        context = ray.train.get_context()
+        self._rank, self._world = context.get_world_rank(), context.get_world_size()
+        self._model, self._every, self._trace = model, every, trace
+        self._begin = self._position = begin
+        attempt = {"from": begin.as_dict(), "workers": self._world, "at": time.time()}
+        self._attempts = [*attempts, attempt]
+        self._batches = 0  # of this attempt
+        self._stride = 1  # batches between two looks for a notice
+        self._batch_began = self._batch_seconds = 0.0
+
+    # Lightning's hooks
+
+    def on_fit_start(self, trainer: lightning.Trainer, pl_module: Any) -> None:
+        """Tell Lightning where it is, in place of the loops that are not in our checkpoints."""
+        epochs: Any = trainer.fit_loop.epoch_progress
+        for counter in (epochs.current, epochs.total):
+            counter.ready = counter.started = self._begin.epoch
+            counter.processed = counter.completed = self._begin.epoch
+        steps: Any = (
+            trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step
+        )
+        for counter in (steps.current, steps.total):
+            counter.ready = counter.completed = self._begin.steps
+
+    def on_save_checkpoint(
+        self,
+        trainer: lightning.Trainer,
+        pl_module: Any,
+        checkpoint: dict[str, Any],
+    ) -> None:
+        """Leave out Lightning's loops: they know batches of one number of workers."""
+        checkpoint.pop("loops", None)
+
+    def on_train_epoch_start(self, trainer: lightning.Trainer, pl_module: Any) -> None:
+        """Agree on how often to look for a notice."""
+        seconds = self._batch_seconds
+        stride = max(1, int(LOOK_EVERY_S / seconds)) if seconds else 1
+        self._stride = broadcast_from_rank_zero(stride)
+
+    def on_train_batch_start(
+        self, trainer: lightning.Trainer, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Take the time."""
+        self._batch_began = time.perf_counter()
+
+    def on_train_batch_end(
+        self,
+        trainer: lightning.Trainer,
+        pl_module: Any,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Count the batch; save if it is time to, or if a node is about to go."""
+        self._batch_seconds = time.perf_counter() - self._batch_began
+        self._batches += 1
+        epoch, seen = trainer.current_epoch, self._position.pictures
+        if trainer.is_last_batch:
+            # What is left is fewer than one picture a worker.
+            self._position = Position(epoch + 1, 0, trainer.global_step)
+        else:
+            pictures = seen + len(batch[1]) * self._world
+            self._position = Position(epoch, pictures, trainer.global_step)
+        self._write_trace(epoch, seen, len(batch[1]) * self._world)
+        if self._batches % self._stride == 0 and (notice := ray.train.get_preemption_info()):
+            self._leave(trainer, notice)
+        if self._every and self._batches % self._every == 0 and not trainer.is_last_batch:
+            self._save(trainer)
+
+    def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: Any) -> None:
+        """Save, and print a line."""
+        self._save(trainer)
+        if self._rank == 0:
+            figures = trainer.callback_metrics
+            print(
+                f"epoch {trainer.current_epoch + 1} of {trainer.max_epochs}: validation accuracy "
+                f"{float(figures.get('val_accuracy', 0)):.3f}, {self._world} workers",
+                flush=True,
+            )
+
+    # Its own
+
+    def _save(self, trainer: lightning.Trainer) -> None:
+        folder = tempfile.mkdtemp(prefix="sunspot-checkpoint-")
+        try:
+            file = Path(folder) / FILE
+            trainer.save_checkpoint(file)  # every rank; the first one writes
+            figures = {name: float(value) for name, value in trainer.callback_metrics.items()}
+            position = self._position.as_dict()
+            checkpoint = None
+            if self._rank == 0:
+                about = {
+                    "model": self._model,
+                    "position": position,
+                    "attempts": self._attempts,
+                    "bytes": file.stat().st_size,
+                }
+                (Path(folder) / ABOUT).write_text(json.dumps(about))
+                checkpoint = ray.train.Checkpoint.from_directory(folder)
+            ray.train.report({**figures, **position}, checkpoint=checkpoint)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _leave(self, trainer: lightning.Trainer, notice: ray.train.PreemptionInfo) -> None:
+        """Save, and end this group of workers so that the next starts where they were.
+
+        Ray would leave the group running until the deadline and forget what it does meanwhile. It
+        begins anew at once when all have ended and one of them died on a node that goes; so these
+        kill themselves, and the others wait until that has been seen.
+        """
+        self._save(trainer)
+        # report() returns when the files are there; the list follows.
+        ray.train.get_all_reported_checkpoints(consistency_mode=CheckpointConsistencyMode.COMMITTED)
+        left = notice.deadline_ms / 1000 - time.time() if notice.deadline_ms else None
+        if self._rank == 0:
+            before = f", {left:.1f} s before the deadline" if left is not None else ""
+            print(
+                f"eviction announced for {len(notice.preempted_node_ids)} of the nodes: saved "
+                f"after {self._position.steps} steps{before}",
+                flush=True,
+            )
+        if self._rank in notice.preempted_ranks:
+            sys.stdout.flush()
+            time.sleep(0.5)  # the line above is sent by another process
+            os._exit(0)
+        _wait_until_gone(set(notice.preempted_node_ids))
+        raise EvictedError("a node of this group is evicted; the next group goes on")
+
+    def _write_trace(self, epoch: int, seen: int, number: int) -> None:
+        if self._trace and self._rank == 0:
+            with Path(self._trace).open("a") as file:
+                file.write(f"{time.time():.3f} {epoch} {seen} {seen + number} {self._world}\n")
+
+
+def _wait_until_gone(nodes: set[str]) -> None:
+    deadline = time.monotonic() + GONE_WITHIN_S
+    while time.monotonic() < deadline:
+        if not nodes & {node["NodeID"] for node in ray.nodes() if node["Alive"]}:
+            break
+        time.sleep(0.2)
+    time.sleep(SEEN_WITHIN_S)

@@ -1,0 +1,229 @@
+"""The model and the data that the training workloads share: MobileNetV2 on Food-11.
+
+First the head alone learns, then the whole network. Nothing of Ray is in here, so that the same
+model also trains as a plain Lightning script.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import images
+
+try:
+    import lightning
+    import torch
+    import torchvision
+except ImportError as error:
+    print(
+        f"error: this needs torch and Lightning ({error}): pip install 'ray[train]' torch "
+        "torchvision lightning, or in Sunspot's folder: make setup-train",
+        file=sys.stderr,
+    )
+    sys.exit(2)
+
+from torch import nn
+from torch.utils.data import DataLoader, Sampler
+from torchvision import transforms
+
+MEAN, DEVIATION = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]  # ImageNet's, as weights expect
+ARCHITECTURE = "mobilenet_v2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What is trained and how. The learning rates are for a network without weights from disk."""
+
+    data: str | None = None
+    """The folder of the data set; None makes one (see images.py)."""
+    size: int = images.SIZE
+    """Pixels a side that the network sees."""
+    epochs: int = 6
+    freeze_epochs: int = 1
+    """In the first ones the head alone learns."""
+    batch_size: int = 32
+    """Pictures a worker and step."""
+    lr: float = 3e-3
+    fine_tune_lr: float = 3e-3
+    """Of the layers below the head, once they learn."""
+    dropout: float = 0.2
+    width: float = 0.5
+    """MobileNetV2's multiplier of channels; the published network has 1."""
+    weights: str | None = None
+    """A file with the network's weights, as torchvision publishes them."""
+    loaders: int = 0
+    """Processes a worker that read pictures; 0 reads them in the worker itself."""
+    seed: int = 42
+
+    def model(self) -> dict[str, Any]:
+        """Return what a checkpoint must agree in, to be of this model."""
+        return {
+            "architecture": ARCHITECTURE,
+            "width": self.width,
+            "classes": len(images.CLASSES),
+        }
+
+    def folder(self) -> Path:
+        """Return the data set's folder on this machine; see images.data_folder."""
+        return images.data_folder(self.data, images.Shape(size=self.size))
+
+
+# The seed's own values, for weights that have seen ImageNet.
+FROM_WEIGHTS = {"lr": 1e-4, "fine_tune_lr": 1e-6, "freeze_epochs": 5, "dropout": 0.5, "width": 1.0}
+
+
+def with_weights(settings: Settings, weights: str) -> Settings:
+    """Return the settings for a network that starts from a file of published weights."""
+    return replace(settings, weights=weights, **FROM_WEIGHTS)
+
+
+# The model
+
+
+class FoodClassifier(lightning.LightningModule):
+    """MobileNetV2 with a head of our own."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self.settings = settings
+        network = torchvision.models.mobilenet_v2(width_mult=settings.width)
+        if settings.weights:
+            network.load_state_dict(torch.load(settings.weights, weights_only=True))
+        self.features = network.features
+        self.head = nn.Sequential(
+            nn.Dropout(settings.dropout), nn.Linear(network.last_channel, len(images.CLASSES))
+        )
+
+    def embed(self, pictures: torch.Tensor) -> torch.Tensor:
+        """Return one vector a picture, the input of the head."""
+        return self.features(pictures).mean((2, 3))
+
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        """Return a logit a class for each picture."""
+        # Not requires_grad=False: what DDP is to keep in step is settled before the first batch.
+        learns = torch.is_grad_enabled() and self.current_epoch >= self.settings.freeze_epochs
+        with torch.set_grad_enabled(learns):
+            vectors = self.embed(pictures)
+        return self.head(vectors)
+
+    def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        loss = self._loss(batch)[0]
+        self.log("train_loss", loss)
+        return loss
+
+    def validation_step(self, batch: list[torch.Tensor]) -> None:
+        self._measure("val", batch)
+
+    def test_step(self, batch: list[torch.Tensor]) -> None:
+        self._measure("test", batch)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(
+            [
+                {"params": self.head.parameters(), "lr": self.settings.lr},
+                {"params": self.features.parameters(), "lr": self.settings.fine_tune_lr},
+            ]
+        )
+
+    def _loss(self, batch: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        pictures, labels = batch
+        logits = self(pictures)
+        accuracy = (logits.argmax(1) == labels).float().mean()
+        return nn.functional.cross_entropy(logits, labels), accuracy
+
+    def _measure(self, name: str, batch: list[torch.Tensor]) -> None:
+        loss, accuracy = self._loss(batch)
+        values = {f"{name}_loss": loss, f"{name}_accuracy": accuracy}
+        self.log_dict(values, batch_size=len(batch[1]), sync_dist=True)
+
+
+class EpochTimes(lightning.Callback):
+    """The seconds of each whole epoch, with its validation and its checkpoint."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._began = 0.0
+
+    def on_train_epoch_start(self, *_: Any, **__: Any) -> None:
+        """End the epoch before this one."""
+        self._end()
+        self._began = time.perf_counter()
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """End the last one."""
+        self._end()
+
+    def _end(self) -> None:
+        if self._began:
+            self.seconds.append(time.perf_counter() - self._began)
+
+
+# The data
+
+
+def pictures(settings: Settings, split: str) -> torchvision.datasets.ImageFolder:
+    """Return a split of the data set; the training one is turned and mirrored at random."""
+    size = settings.size
+    varied = [transforms.RandomHorizontalFlip(), transforms.RandomCrop(size, padding=size // 16)]
+    steps = [
+        transforms.Resize(size),
+        transforms.CenterCrop(size),
+        *(varied if split == "training" else []),
+        transforms.ToTensor(),
+        transforms.Normalize(MEAN, DEVIATION),
+    ]
+    folder = settings.folder() / split
+    return torchvision.datasets.ImageFolder(str(folder), transforms.Compose(steps))
+
+
+def loader(settings: Settings, split: str, sampler: Sampler[int] | None = None) -> DataLoader:
+    """Return a split in batches; the training one in a random order unless a sampler gives it."""
+    return DataLoader(
+        pictures(settings, split),
+        batch_size=settings.batch_size,
+        sampler=sampler,
+        shuffle=split == "training" and sampler is None,
+        num_workers=settings.loaders,
+        pin_memory=torch.cuda.is_available(),
+    )
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a training is: whole epochs, and pictures of the next one, all workers together."""
+
+    epoch: int = 0
+    pictures: int = 0
+    steps: int = 0
+    """Of the optimizer, since the training began."""
+
+    def as_dict(self) -> dict[str, int]:
+        """Return it for a JSON file or a checkpoint."""
+        return asdict(self)
+
+
+class RestSampler(Sampler[int]):
+    """One worker's share of an epoch's pictures that nobody has seen yet.
+
+    The order of an epoch depends on the seed and its number alone. So a training that stopped
+    after some pictures goes on with the next one, with as many workers as there are then.
+    """
+
+    def __init__(
+        self, total: int, *, seed: int, position: Position, rank: int = 0, world: int = 1
+    ) -> None:
+        self._total, self._seed = total, seed
+        self._position, self._rank, self._world = position, rank, world
+
+    def __len__(self) -> int:
+        return (self._total - self._position.pictures) // self._world
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(self._seed * 100_003 + self._position.epoch)
+        order = torch.randperm(self._total, generator=generator)[self._position.pictures :]
+        # The same number for each worker: one that is early would wait for the others for ever.
+        share = order[self._rank :: self._world][: len(self)]
+        return iter(share.tolist())

@@ -1,0 +1,168 @@
+"""Where results go: a folder, an S3 bucket or an Azure Blob container, named by one URL.
+
+    /mnt/results                                    a folder that every node has
+    s3://bucket/folder                              AWS, or what AWS_ENDPOINT_URL names (MinIO ...)
+    abfs://container@account.dfs.core.windows.net/folder
+    az://container/folder                           the account is AZURE_STORAGE_ACCOUNT
+
+Azure Blob is opened with the node's managed identity (AZURE_CLIENT_ID says which), never with a
+key; a connection string in AZURE_STORAGE_CONNECTION_STRING is for emulators such as Azurite.
+"""
+
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pyarrow import fs
+
+VARIABLES = ("SUNSPOT_STORAGE", "SUNSPOT_STORAGE_URL")
+"""What a stack's nodes have in their environment, if the stack has a storage."""
+
+CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
+AZURE_SCHEMES = frozenset({"abfs", "abfss", "az"})
+# A wrong address must be told in seconds, not after the minutes that Arrow takes by itself.
+CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, TRIES = 10, 60, 3
+
+
+class StorageError(ValueError):
+    """The storage cannot be used; the message names it and what to do."""
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A filesystem of Arrow's and the path in it that stands for the URL."""
+
+    url: str
+    filesystem: fs.FileSystem
+    path: str
+
+    def below(self, name: str) -> str:
+        """Return the path of something in it."""
+        return f"{self.path.rstrip('/')}/{name}"
+
+    def read(self, name: str) -> bytes:
+        """Return a file's content; raises FileNotFoundError where there is none."""
+        with self.filesystem.open_input_stream(self.below(name)) as file:
+            return file.read()
+
+    def folders(self, name: str) -> list[str]:
+        """Return the names of the folders in a folder, sorted; none if it is not there."""
+        selector = fs.FileSelector(self.below(name), allow_not_found=True)
+        found = self.filesystem.get_file_info(selector)
+        return sorted(entry.base_name for entry in found if entry.type == fs.FileType.Directory)
+
+
+def default_url() -> str:
+    """Return the stack's storage, or Ray's usual folder on this machine."""
+    named = [os.environ[name] for name in VARIABLES if os.environ.get(name)]
+    return named[0] if named else str(Path.home() / "ray_results")
+
+
+def open_storage(url: str) -> Storage:
+    """Return the storage that a URL names. Nothing is asked of it yet.
+
+    Raises:
+        StorageError: the URL is of a kind that nobody knows, or lacks a part.
+    """
+    parts = urlsplit(url)
+    if parts.scheme in ("", "file"):
+        path = Path(parts.path if parts.scheme else url).expanduser().absolute()
+        return Storage(url, fs.LocalFileSystem(), path.as_posix())
+    if parts.scheme == "s3":
+        return Storage(url, _s3(), _bucket(url, parts.netloc) + parts.path.rstrip("/"))
+    if parts.scheme in AZURE_SCHEMES:
+        container, _, host = parts.netloc.rpartition("@") if "@" in parts.netloc else (
+            parts.netloc, "", "",
+        )  # fmt: skip
+        path = _bucket(url, container) + parts.path.rstrip("/")
+        return Storage(url, _azure(url, host.partition(".")[0]), path)
+    raise StorageError(
+        f"{url!r}: {parts.scheme}:// is not a storage; use a folder, s3://, abfs:// or az://"
+    )
+
+
+def check_writable(storage: Storage, marker: str | None = None) -> str:
+    """Write a small file and return its name; or, given a name, find what another node wrote.
+
+    Raises:
+        StorageError: it cannot be written, or this node does not see what the other one wrote.
+    """
+    name = marker or f".sunspot-{uuid.uuid4().hex}"
+    path = storage.below(name)
+    try:
+        if marker:
+            found = storage.filesystem.get_file_info(path).type == fs.FileType.File
+        else:
+            storage.filesystem.create_dir(storage.path)
+            with storage.filesystem.open_output_stream(path) as file:
+                file.write(b"written before training begins\n")
+            return name
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).partition(". Detail:")[0]
+        raise StorageError(
+            f"the storage {storage.url} cannot be written: {reason}. Name another with --storage"
+        ) from error
+    if not found:
+        raise StorageError(
+            f"the storage {storage.url} is another one on each node, and a checkpoint must be "
+            "seen by all: name a folder that they share, s3:// or abfs:// with --storage"
+        )
+    return name
+
+
+def remove(storage: Storage, name: str) -> None:
+    """Delete a file, if it is there."""
+    path = storage.below(name)
+    if storage.filesystem.get_file_info(path).type == fs.FileType.File:
+        storage.filesystem.delete_file(path)
+
+
+def _bucket(url: str, name: str) -> str:
+    if not name:
+        raise StorageError(f"{url!r} names no bucket or container")
+    return name
+
+
+def _s3() -> fs.FileSystem:
+    # The keys stay out of it: what is sent to the workers is this object, and they have their own.
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    host = urlsplit(endpoint) if endpoint else None
+    return fs.S3FileSystem(
+        endpoint_override=host.netloc if host else None,
+        scheme=host.scheme if host else None,
+        # Asked of AWS otherwise, which takes seconds where there is none.
+        region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
+        connect_timeout=CONNECT_TIMEOUT_S,
+        request_timeout=REQUEST_TIMEOUT_S,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=TRIES),
+    )
+
+
+def _azure(url: str, account: str) -> fs.FileSystem:
+    emulated = _connection_string(os.environ.get(CONNECTION_STRING, ""))
+    if emulated:
+        endpoint = urlsplit(emulated["BlobEndpoint"])
+        return fs.AzureFileSystem(
+            emulated["AccountName"],
+            account_key=emulated["AccountKey"],
+            blob_storage_authority=endpoint.netloc,
+            blob_storage_scheme=endpoint.scheme,
+            dfs_storage_authority=endpoint.netloc,
+            dfs_storage_scheme=endpoint.scheme,
+        )
+    account = account or os.environ.get("AZURE_STORAGE_ACCOUNT", "")
+    if not account:
+        raise StorageError(
+            f"{url!r} does not name its account; set AZURE_STORAGE_ACCOUNT, or write "
+            "abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER"
+        )
+    # With a client id Arrow asks for a managed identity alone, without it for any login there is.
+    return fs.AzureFileSystem(account, client_id=os.environ.get("AZURE_CLIENT_ID") or None)
+
+
+def _connection_string(text: str) -> dict[str, str]:
+    """Return its parts; none where it is empty or names no endpoint of its own."""
+    parts = dict(part.split("=", 1) for part in text.split(";") if "=" in part)
+    return parts if {"BlobEndpoint", "AccountName", "AccountKey"} <= parts.keys() else {}

@@ -1,0 +1,362 @@
+"""Train MobileNetV2 on Food-11 with PyTorch Lightning under Ray Train, on nodes that may go away.
+
+A run has a name. What it has learned lies under that name in the storage: started again, it goes
+on where it was. A node that dies costs the batches since the last checkpoint; a node whose
+eviction is announced costs none, because the run is saved before it goes.
+"""
+
+import argparse
+import json
+import logging
+import os
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import _checkpoints
+import _common
+import _food
+import _storage
+import _vanished
+import images
+import lightning
+import ray
+import ray.train
+from _common import count, parser, positive, program, say
+from _food import EpochTimes, FoodClassifier, Position, RestSampler, Settings, loader, with_weights
+from ray import cloudpickle
+from ray.exceptions import RayTaskError, TaskUnschedulableError
+from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
+from ray.train.torch import TorchConfig, TorchTrainer
+
+# A worker on another machine cannot import what lies beside this file.
+for module in (_checkpoints, _common, _food, _storage, _vanished, images):
+    cloudpickle.register_pickle_by_value(module)
+
+CPU = "CPU"
+DEFAULT_NAME = "food"
+MAX_FAILURES = 3  # crashes of the training's own; evictions are not counted among them
+# Read by Ray Train in this process and in its controller; a value that is set already wins.
+RAY_TRAIN_SETTINGS = {
+    # An eviction is announced some 30 s before; Ray looks every 5 s by default.
+    "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "1",
+    # A group that cannot start asks again for what is there by then (60 s by default).
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "30",
+    # Ray shows what workers print anyway; with this on it shows it twice.
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+}
+
+
+# What runs on the workers
+
+
+class RestOfTheData(lightning.LightningDataModule):
+    """The data from a position on: the first epoch may be what is left of one."""
+
+    def __init__(self, settings: Settings, position: Position) -> None:
+        super().__init__()
+        context = ray.train.get_context()
+        self._rank, self._world = context.get_world_rank(), context.get_world_size()
+        self._settings, self._total = settings, len(_food.pictures(settings, "training"))
+        # Fewer workers may have left less than one picture for each of more.
+        few = self._total - position.pictures < self._world
+        self.begin = Position(position.epoch + 1, 0, position.steps) if few else position
+
+    def train_dataloader(self) -> Any:
+        """Return this epoch's pictures; called anew for each."""
+        epoch = self.trainer.current_epoch  # pyright: ignore[reportOptionalMemberAccess]
+        sampler = RestSampler(
+            self._total,
+            seed=self._settings.seed,
+            position=self.begin if epoch == self.begin.epoch else Position(epoch),
+            rank=self._rank,
+            world=self._world,
+        )
+        return loader(self._settings, "training", sampler)
+
+    def val_dataloader(self) -> Any:
+        """Return the validation split; Lightning deals it out."""
+        return loader(self._settings, "validation")
+
+    def test_dataloader(self) -> Any:
+        """Return the evaluation split."""
+        return loader(self._settings, "evaluation")
+
+
+def train_on_worker(config: dict[str, Any]) -> dict[str, Any]:
+    """Train to the end from the newest checkpoint and return the figures of the evaluation."""
+    settings: Settings = config["settings"]
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    lightning.seed_everything(settings.seed, verbose=False)
+    with _checkpoints.newest(config["resume"]) as found:
+        data = RestOfTheData(settings, found.position if found else Position())
+        keeper = _checkpoints.Keeper(
+            model=settings.model(),
+            begin=data.begin,
+            attempts=found.attempts if found else [],
+            every=config["every"],
+            trace=config["trace"],
+        )
+        times = EpochTimes()
+        trainer = lightning.Trainer(
+            max_epochs=settings.epochs,
+            accelerator="auto",
+            devices="auto",
+            strategy=RayDDPStrategy(find_unused_parameters=settings.freeze_epochs > 0),
+            plugins=[RayLightningEnvironment()],
+            callbacks=[keeper, times],
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+            use_distributed_sampler=True,
+            # The first epoch may be a part of one, so the next has another length.
+            reload_dataloaders_every_n_epochs=1,
+        )
+        trainer = prepare_trainer(trainer)
+        model = FoodClassifier(settings)
+        trainer.fit(model, datamodule=data, ckpt_path=found.file if found else None)
+    [figures] = trainer.test(model, datamodule=data, verbose=False)
+    return {
+        "accuracy": figures["test_accuracy"],
+        "loss": figures["test_loss"],
+        "steps": trainer.global_step,
+        "epoch_seconds": times.seconds,
+    }
+
+
+# Before it begins
+
+
+def _preflight(settings: Settings, storage: _storage.Storage, marker: str) -> str:
+    """Look, on a node that training may use, for all that it needs. Returns the device's name."""
+    import torch
+
+    settings.folder()
+    _storage.check_writable(storage, marker)
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else CPU
+
+
+def check(settings: Settings, storage: _storage.Storage, needs: dict[str, float]) -> str:
+    """Return the name of the device, or end the program with what is wrong, before training.
+
+    Waits for a node where the cluster may still get one that is large enough.
+    """
+    _refuse_too_large(needs)
+    try:
+        marker = _storage.check_writable(storage)
+        try:
+            remote: Any = ray.remote(_preflight).options(
+                num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), max_retries=5
+            )
+            return ray.get(remote.remote(settings, storage, marker))
+        finally:
+            _storage.remove(storage, marker)
+    except RayTaskError as error:
+        if isinstance(error.cause, (images.DataError, _storage.StorageError)):
+            _refuse(str(error.cause))
+        raise
+    except (TaskUnschedulableError, _storage.StorageError) as error:
+        _refuse(str(error))
+
+
+def _refuse_too_large(needs: dict[str, float]) -> None:
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if any(all(node.get(n, 0) >= amount for n, amount in needs.items()) for node in nodes):
+        return
+    if _has_node_types():
+        # A type that is not up may be larger; the autoscaler fails what none of them can hold.
+        say("No node that is up can hold a worker; asking for one that can")
+        return
+    largest = ", ".join(
+        f"{name}: asked {amount:g}, the largest node has {max(n.get(name, 0) for n in nodes):g}"
+        for name, amount in needs.items()
+    )
+    _refuse(f"no node of this cluster can hold a worker ({largest}). Ask for less a worker")
+
+
+def _has_node_types() -> bool:
+    from ray._private.state import state
+
+    return bool(state.get_max_resources_from_cluster_config())
+
+
+def _refuse(message: str) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    sys.exit(2)
+
+
+# The command
+
+
+@dataclass(frozen=True)
+class Workers:
+    """How many: a number, or from a least to a most, as the cluster has room."""
+
+    least: int
+    most: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Workers":
+        """Return what "2" or "1:4" means, for argparse."""
+        least, _, most = text.partition(":")
+        found = cls(positive(least), positive(most or least))
+        if found.most < found.least:
+            raise argparse.ArgumentTypeError(f"{text!r}: the most is below the least")
+        return found
+
+    def scaling(self) -> int | tuple[int, int]:
+        """Return it as ScalingConfig takes it."""
+        return self.least if self.least == self.most else (self.least, self.most)
+
+
+def _share(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    # Ray hands out parts of one device, or whole ones.
+    if number < 0 or (number > 1 and number != int(number)):
+        raise argparse.ArgumentTypeError(f"{text} is neither below 1 nor a whole number")
+    return number
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    made = parser(__doc__, "python workloads/train.py --workers 1:2 --name food --storage s3://ray")
+    default = Settings()
+    made.add_argument("--name", default=DEFAULT_NAME, help="of the run: the same name goes on")
+    made.add_argument("--storage", metavar="URL", help="a folder, s3:// or abfs:// (see the docs)")
+    made.add_argument(
+        "--workers", type=Workers.parse, default="1", metavar="N|MIN:MAX", help="default: 1"
+    )
+    made.add_argument("--cpus-per-worker", type=_share, default=1.0, metavar="N")
+    made.add_argument("--gpus-per-worker", type=_share, default=0.0, metavar="N", help="or 0.5")
+    made.add_argument(
+        "--data", help=f"Food-11, on every node (default: {images.REAL_DATA} or made)"
+    )
+    made.add_argument("--epochs", type=positive, default=default.epochs)
+    made.add_argument("--batch-size", type=positive, default=default.batch_size, help="a worker")
+    made.add_argument("--size", type=positive, default=default.size, help="pixels a side")
+    made.add_argument("--width", type=float, default=default.width, help="of MobileNetV2")
+    made.add_argument("--weights", metavar="FILE", help="published weights, on every node")
+    made.add_argument("--seed", type=int, default=default.seed)
+    made.add_argument(
+        "--checkpoint-every", type=positive, metavar="BATCHES", help="besides each epoch's end"
+    )
+    made.add_argument("--keep", type=positive, default=2, help="checkpoints that stay (default: 2)")
+    made.add_argument("--max-failures", type=int, default=MAX_FAILURES, help="-1: no limit")
+    made.add_argument("--max-evictions", type=int, default=-1, help="default: no limit")
+    made.add_argument("--trace", metavar="FILE", help="a line for each batch, on rank 0's machine")
+    args = made.parse_args(argv)
+    if not args.name or "/" in args.name or args.name.startswith("."):
+        made.error(f"--name {args.name!r} cannot be the name of a folder")
+    return args
+
+
+def _settings(args: argparse.Namespace) -> Settings:
+    settings = replace(Settings(), width=args.width)
+    if args.weights:
+        settings = with_weights(settings, str(Path(args.weights).absolute()))
+    data = str(Path(args.data).absolute()) if args.data else os.environ.get(images.REAL_DATA)
+    chosen = {name: getattr(args, name) for name in ("epochs", "batch_size", "size", "seed")}
+    return replace(settings, data=data, **chosen)
+
+
+def trainer(
+    args: argparse.Namespace,
+    settings: Settings,
+    storage: _storage.Storage,
+    needs: dict[str, float],
+    device: str,
+) -> TorchTrainer:
+    """Return the run as Ray Train takes it, from the newest checkpoint that is whole."""
+    try:
+        resume = _checkpoints.prepare(storage, args.name, settings.model())
+    except _checkpoints.CheckpointError as error:
+        _refuse(str(error))
+    if resume:
+        done = resume.position
+        say(f"Going on with {args.name!r} after {done.epoch} epochs and {done.pictures} pictures")
+    return TorchTrainer(
+        train_on_worker,
+        train_loop_config={
+            "settings": settings,
+            "resume": resume,
+            "every": args.checkpoint_every,
+            "trace": str(Path(args.trace).absolute()) if args.trace else None,
+        },
+        # Ray would take NCCL wherever GPUs are asked for; those of a local cluster are numbers.
+        torch_config=TorchConfig(backend="gloo" if device == CPU else None),
+        scaling_config=ray.train.ScalingConfig(
+            num_workers=args.workers.scaling(),
+            use_gpu=args.gpus_per_worker > 0,
+            resources_per_worker=needs,
+            elastic_resize_monitor_interval_s=30,
+        ),
+        run_config=ray.train.RunConfig(
+            name=args.name,
+            storage_path=storage.path,
+            storage_filesystem=storage.filesystem,
+            checkpoint_config=ray.train.CheckpointConfig(num_to_keep=args.keep),
+            failure_config=ray.train.FailureConfig(
+                max_failures=args.max_failures, max_preemption_failures=args.max_evictions
+            ),
+            callbacks=[_vanished.WaitForTheTruth()],
+        ),
+    )
+
+
+@program
+def main(argv: list[str] | None = None) -> None:
+    """Train as the command line asks."""
+    args = _arguments(argv)
+    for name, value in RAY_TRAIN_SETTINGS.items():
+        os.environ.setdefault(name, value)
+    settings = _settings(args)
+    url = args.storage or _storage.default_url()
+    try:
+        storage = _storage.open_storage(url)
+    except _storage.StorageError as error:
+        _refuse(str(error))
+    _common.connect()
+    needs = {"CPU": args.cpus_per_worker}
+    if args.gpus_per_worker:
+        needs["GPU"] = args.gpus_per_worker
+    device = check(settings, storage, needs)
+    run = trainer(args, settings, storage, needs, device)
+    say(f"Training {args.name!r} on {device}; checkpoints go to {url}")
+    began = time.perf_counter()
+    try:
+        with _vanished.no_endless_start():
+            result = run.fit()
+    except ray.train.TrainingFailedError as error:
+        print(f"error: {args.name!r} failed: {error}", file=sys.stderr)
+        say(f"What it had saved is in {url}; start it again with --name {args.name}")
+        sys.exit(1)
+    seconds = time.perf_counter() - began
+    figures: dict[str, Any] = result.return_value or {}
+    say(
+        f"Evaluation accuracy {figures['accuracy']:.3f} after {count(settings.epochs, 'epoch')} "
+        f"on {device}, {seconds:.1f} s"
+    )
+    if args.out:
+        newest = _checkpoints.prepare(storage, args.name, settings.model())
+        summary = {
+            "workload": "train",
+            "name": args.name,
+            "storage": url,
+            "device": device,
+            "epochs": settings.epochs,
+            "seconds": seconds,
+            "attempts": newest.attempts if newest else [],
+            **figures,
+        }
+        args.out.write_text(json.dumps(summary, indent=2) + "\n")
+        say(f"Written to {args.out}")
+
+
+if __name__ == "__main__":
+    main()
