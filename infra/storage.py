@@ -46,7 +46,14 @@ class Results(pulumi.ComponentResource):
         container = _create_container(
             name, args.place, account, services, protect=args.protect, parent=self
         )
-        _create_lifecycle(name, args.place, account, args.retention_days, parent=self)
+        _create_lifecycle(
+            name,
+            args.place,
+            account,
+            args.retention_days,
+            protect=args.protect,
+            parent=self,
+        )
         self.url = pulumi.Output.concat(
             "abfss://", CONTAINER_NAME, "@", account.name, ".dfs.core.windows.net/"
         )
@@ -126,6 +133,7 @@ def _create_lifecycle(
     account: storage.StorageAccount,
     days: int,
     *,
+    protect: bool,
     parent: pulumi.Resource,
 ) -> storage.ManagementPolicy:
     delete = storage.DateAfterModificationArgs(days_after_modification_greater_than=days)
@@ -148,5 +156,6 @@ def _create_lifecycle(
         account_name=account.name,
         management_policy_name="default",  # Azure knows no other
         policy=storage.ManagementPolicySchemaArgs(rules=[rule]),
-        opts=pulumi.ResourceOptions(parent=parent),
+        # What is kept must not be kept for ever: without its rule it would be.
+        opts=pulumi.ResourceOptions(parent=parent, protect=protect),
     )

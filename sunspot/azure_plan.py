@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from sunspot import catalog_regions
 from sunspot.azure_settings import Access, Storage, SubnetIds, checked_ssh_public_key
 from sunspot.catalog import VmSize
 from sunspot.errors import UsageError
@@ -161,6 +162,7 @@ def _check(stack: Stack, folder: Path) -> None:
     problems: list[str] = []
     parts: tuple[Callable[[], object], ...] = (
         lambda: _location(stack),
+        lambda: _check_regions(stack),
         lambda: _cluster_name(stack),
         lambda: _ssh_public_key(stack, folder),
         lambda: _addresses(stack),
@@ -183,6 +185,32 @@ def _location(stack: Stack) -> str:
             f"(`pulumi config set azure-native:location uksouth -s {stack.name}`)"
         )
     return stack.location
+
+
+def _check_regions(stack: Stack) -> None:
+    """Refuses a size that the stack's region is known not to have, each with who asks for it."""
+    if stack.location is None or not stack.check_region:
+        return
+    needed_by: dict[str, list[str]] = {size_for(stack.cluster.head_node).name: [HEAD]}
+    for group in stack.cluster.scaling_groups:
+        needed_by.setdefault(size_for(group.worker_nodes).name, []).append(group.name)
+    problems = [
+        _not_sold(size, who, stack.location)
+        for size, who in needed_by.items()
+        if catalog_regions.is_sold(size, stack.location) is False
+    ]
+    if problems:
+        raise UsageError("\n  ".join(problems))
+
+
+def _not_sold(size: str, needed_by: list[str], region: str) -> str:
+    return (
+        f"config > azure-native:location: {region} has no {size} (for {', '.join(needed_by)}), by "
+        f"Azure's prices of {catalog_regions.date()}. Take one of the regions that have it "
+        f"({', '.join(catalog_regions.sold_in(size))}), or another size. If Azure has it there by "
+        f"now (`az vm list-skus --location {region} --size {size} -o table`), say "
+        "sunspot:check_region: false"
+    )
 
 
 def _cluster_name(stack: Stack) -> str:

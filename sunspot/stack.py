@@ -46,11 +46,12 @@ KEYS = {
     "sunspot:storage": "storage",
     "sunspot:owner": "owner",
     "sunspot:tags": "tags",
+    "sunspot:check_region": "check_region",
     "azure-native:location": "location",
 }
 
-# The fields whose values are mappings; Pulumi hands such a value to programs as JSON text.
-_MAPPINGS = frozenset({"cluster", "access", "network", "image", "storage", "tags"})
+# The fields whose values are no text; Pulumi hands such a value to programs as JSON text.
+_NO_TEXT = frozenset({"cluster", "access", "network", "image", "storage", "tags", "check_region"})
 
 # Pulumi's own rule for stack names; it also keeps a name from leaving the project's folder.
 _STACK_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
@@ -82,6 +83,12 @@ class Stack(Config, frozen=True):
         description="the cluster: a head_node, scaling_groups of workers"
     )
     location: Location | None = Field(default=None, description="Azure region, such as uksouth")
+    check_region: bool = Field(
+        default=True,
+        strict=True,
+        description="whether a size is refused that the region is not known to have; say false "
+        "where Azure has it by now",
+    )
     access: Access = Field(default=Access(), description="who may reach the head on Azure")
     network: Network = Field(default=Network(), description="the cluster's network on Azure")
     image: Image = Field(default=Image(), description="the container image of the nodes")
@@ -93,7 +100,7 @@ class Stack(Config, frozen=True):
     def parse(cls, mapping: Mapping[str, Any], *, name: str, source: str | None = None) -> Self:
         """The stack that a `config:` mapping describes, its keys as Pulumi writes them.
 
-        An object may also come as JSON text, as Pulumi hands it to programs. Keys of other
+        What is no text may also come as JSON text, as Pulumi hands it to programs. Keys of other
         namespaces are left alone. Raises UsageError with every problem, one a line, after
         `source` (by default `Pulumi.<name>.yaml`).
         """
@@ -237,12 +244,12 @@ def _yaml_problem(error: yaml.MarkedYAMLError) -> str:
 
 def _decoded(value: Any, field: str) -> Any:
     """The value itself, or what its JSON text holds: Pulumi passes objects on as text."""
-    if field not in _MAPPINGS or not isinstance(value, str):
+    if field not in _NO_TEXT or not isinstance(value, str):
         return value
     try:
         return json.loads(value)
     except ValueError:
-        return value  # text is no mapping: the field says so
+        return value  # the field says that it is no text
 
 
 def _no_such_stack(name: str, folder: Path) -> str:

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from job_api import TOKEN, serving
 from ssh_server import make_key, needs_sshd, prepared, running
+from test_machines import stack as local_stack
+from test_machines import write as write_local
 from typer.testing import CliRunner
 
 from sunspot import stack as stacks
@@ -33,6 +35,7 @@ from sunspot.targets.azure_stack import (
     parse_state,
     problem,
 )
+from sunspot.targets.local import LocalTarget
 
 GROUP = "/subscriptions/s/resourceGroups/sunspot-x"
 ACCOUNT = f"{GROUP}/providers/Microsoft.Storage/storageAccounts/sunspot1"
@@ -233,8 +236,8 @@ def test_a_handle_is_had_again_without_asking_pulumi(place):
     first, _ = up(place)
     place.fake.calls.clear()
     assert place.target.handle("x") == first
-    assert targets.find("x")[1] == "x"
-    assert targets.find(None)[1] == "x"
+    assert targets.find("x").name == "x"
+    assert targets.find(None).where == "azure"
     assert place.fake.calls == []
 
 
@@ -779,3 +782,29 @@ def test_a_cluster_of_this_machine_needs_no_ssh(project, tmp_path):
     result = run("ssh", "dev")
     assert result.exit_code == 2
     assert "runs on this machine" in result.stderr
+
+
+# One stack in two places
+
+
+@needs_sshd
+def test_a_stack_that_is_up_in_two_places_needs_its_target_named(place, tmp_path):
+    up(place)
+    clusters = LocalTarget(tmp_path / "state" / "clusters").clusters
+    write_local(clusters, local_stack(name="x"))
+    for command in (["status"], ["submit", "--stack", "x", "--", "true"], ["down"], ["down", "x"]):
+        result = run(*command)
+        assert result.exit_code == 2, result.output
+        message = " ".join(result.stderr.split())
+        assert "stack 'x' is up in two places (local, azure)" in message
+        assert "--target local or --target azure" in message
+    assert place.target.names() == ["x"]
+
+    result = run("status", "--target", "azure", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["target"] == "azure"
+    assert run("down", "x", "--target", "local").exit_code == 0
+    assert not (clusters / "x").exists()
+    assert targets.find("x").where == "azure"
+    assert run("status", "--target", "local").exit_code == 1
+    assert run("status", "--target", "cloud").exit_code == 2

@@ -5,7 +5,7 @@ from datetime import date
 
 import pytest
 
-from sunspot import catalog
+from sunspot import catalog, catalog_regions
 from sunspot.errors import UsageError
 
 
@@ -140,3 +140,28 @@ def test_needs_that_nothing_fits_name_the_nearest_and_the_gap(needs, expected):
         catalog.cheapest(*needs)
     for part in expected:
         assert part in str(caught.value)
+
+
+def test_the_list_of_regions_names_sizes_of_the_catalogue():
+    everywhere = catalog_regions.sold_in(catalog_regions.EVERYWHERE)
+    listed = {name: catalog_regions.sold_in(name) for name in catalog_regions._table()}
+    del listed[catalog_regions.EVERYWHERE]
+    assert set(listed) < {size.name for size in catalog.load()}
+    for regions in listed.values():
+        assert set(regions) <= set(everywhere)
+        assert list(regions) == sorted(set(regions))
+    assert date.fromisoformat(catalog_regions.date())
+
+
+@pytest.mark.parametrize(
+    ("size", "region", "sold"),
+    [
+        ("Standard_NC4as_T4_v3", "uksouth", True),
+        ("Standard_NC4as_T4_v3", "ukwest", False),
+        ("Standard_NC4as_T4_v3", "italynorth", None),
+        ("Standard_ND96isr_MI300X_v5", "ukwest", None),
+        ("Standard_D4s_v5", "ukwest", True),
+    ],
+)
+def test_where_a_size_is_sold(size, region, sold):
+    assert catalog_regions.is_sold(size, region) is sold

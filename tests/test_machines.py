@@ -497,7 +497,7 @@ def test_of_several_clusters_one_must_be_named(clusters):
 
 def test_the_only_cluster_need_not_be_named(clusters):
     write(clusters, stack(WORKERS, name="a"))
-    target, name = targets.find(None)
+    target, name, _ = targets.find(None)
     assert (target, name) == (LocalTarget(clusters), "a")
     assert target.stack(name) == stack(WORKERS, name="a")
 

@@ -251,6 +251,22 @@ def test_the_drivers_way_is_noted():
     assert make(storage={"protect": False}).notes == []
 
 
+def test_what_the_list_of_regions_does_not_tell_is_noted_once():
+    h100 = "Standard_NC40ads_H100_v5"
+    (note,) = [one for one in make(group("a", h100), group("b", h100)).notes if "Whether" in one]
+    assert f"uksouth has {h100} could not be checked" in note
+    assert f"az vm list-skus --location uksouth --size {h100}" in note
+    stack = parse(group("a", T4)).model_copy(update={"location": "italynorth"})
+    (note,) = [one for one in preview.collect(stack, ROOT).notes if "Whether" in one]
+    assert f"italynorth has {D4}, {T4} could not be checked" in note
+    assert not any("Whether" in one for one in make(group("a", T4)).notes)
+
+
+def test_a_size_that_was_let_pass_is_a_warning():
+    stack = parse(group("a", T4), check_region=False).model_copy(update={"location": "ukwest"})
+    assert any(f"ukwest had no {T4}" in one for one in preview.collect(stack, ROOT).warnings)
+
+
 def test_a_missing_default_key_is_a_warning(home):
     found = make(access={"ssh_cidrs": ["10.0.0.0/8"]})
     assert "ssh-keygen" in found.warnings[0]
@@ -384,6 +400,17 @@ def test_no_location_is_refused(project):
     result = run("dev")
     assert result.exit_code == 2
     assert "azure-native:location: missing" in result.stderr
+
+
+def test_a_size_that_the_region_does_not_have_is_refused(project):
+    file = project / "Pulumi.hybrid.yaml"
+    text = file.read_text().replace("uksouth", "ukwest")
+    file.write_text(text)
+    result = run("hybrid")
+    assert result.exit_code == 2
+    assert f"ukwest has no {T4} (for gpu)" in " ".join(result.stderr.split())
+    file.write_text(f"{text}  sunspot:check_region: false\n")
+    assert run("hybrid").exit_code == 0
 
 
 def test_no_price_list_is_an_error_of_its_own(project):

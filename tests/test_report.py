@@ -15,7 +15,8 @@ from rich.console import Console
 
 from sunspot.errors import SunspotError, UsageError
 from sunspot.report import NodeInfo, Report, TaskSpan, WorkloadResult, table, write
-from sunspot.report.timeline import MAX_BARS, lay_out, picture, ticks
+from sunspot.report.drawing import picture
+from sunspot.report.timeline import MAX_BARS, lay_out, ticks
 
 START = 1_760_000_000.0
 SVG = "{http://www.w3.org/2000/svg}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sunspot import catalog_regions
 from sunspot.azure_plan import OS_IMAGE_GIB, TRUSTED_LAUNCH_GIB, AzurePlan, Driver, Machine
 from sunspot.azure_settings import DEFAULT_KEY_FILE
 from sunspot.preview.access import has_way_in
@@ -64,6 +65,7 @@ def warnings(plan: AzurePlan, *, key_missing: bool) -> list[str]:
             "Nobody outside the cluster's network can reach its head. Give sunspot:access "
             "ssh_cidrs (and public_ip: true, unless you come in by a VPN), or bastion: true."
         )
+    found += _region_warnings(plan)
     found += [warning for pool in _one_of_each(plan) for warning in _disk_warnings(*pool)]
     return found
 
@@ -76,12 +78,34 @@ def notes(plan: AzurePlan) -> list[str]:
         if machine.driver != "none":
             found.setdefault(DRIVERS[machine.driver], []).append(name)
     drivers = [f"{', '.join(names)}: {text}." for text, names in found.items()]
+    if unchecked := _sizes(plan, sold=None):
+        drivers.append(
+            f"Whether {plan.location} has {', '.join(unchecked)} could not be checked: the list "
+            f"of {catalog_regions.date()} does not tell. Ask Azure: "
+            f"`az vm list-skus --location {plan.location} --size {unchecked[0]} -o table`."
+        )
     if plan.storage.protect:
         drivers.append(
             "The storage is protected: `pulumi destroy` refuses to delete it until "
             "sunspot:storage says protect: false and an update has run."
         )
     return drivers
+
+
+def _region_warnings(plan: AzurePlan) -> Iterator[str]:
+    # Only a stack that says check_region: false comes this far with such a size.
+    for size in _sizes(plan, sold=False):
+        yield (
+            f"{plan.location} had no {size} when the list of regions was made "
+            f"({catalog_regions.date()}), and sunspot:check_region: false lets it pass."
+        )
+
+
+def _sizes(plan: AzurePlan, *, sold: bool | None) -> list[str]:
+    """The plan's sizes of which the list says this of the plan's region."""
+    machines = [plan.head, *(pool.machine for pool in plan.pools)]
+    names = dict.fromkeys(machine.size.name for machine in machines)
+    return [name for name in names if catalog_regions.is_sold(name, plan.location) is sold]
 
 
 def _one_of_each(plan: AzurePlan) -> Iterator[tuple[str, Machine]]:

@@ -121,6 +121,7 @@ def _results(name: str, plan: AzurePlan) -> Resource:
                 "storage:ManagementPolicy",
                 f"{name}-lifecycle",
                 f"deletes blobs unchanged for {days} days",
+                protected=protect,
             ),
             _role(f"{name}-head-writes", "head writes results"),
             _role(f"{name}-workers-write", "workers write results"),

@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from sunspot.errors import SunspotError, UsageError
+from sunspot.report.drawing import picture
 from sunspot.report.model import Report
 from sunspot.report.page import page
 from sunspot.report.text import seconds, speed_up
-from sunspot.report.timeline import picture
 
 INDEX = "index.html"
 TIMELINE = "timeline.svg"

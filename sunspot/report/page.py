@@ -3,18 +3,17 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from sunspot.report.drawing import (
+    GUTTER_WIDTH,
+    PAGE_PLOT_WIDTH,
+    description,
+    gutter,
+    plot,
+)
 from sunspot.report.model import MemoryUse, NodeInfo, Report, WorkloadResult
 from sunspot.report.text import esc, number, plural, seconds, speed_up
 from sunspot.report.theme import page_css, workload_class
-from sunspot.report.timeline import (
-    GUTTER_WIDTH,
-    PAGE_PLOT_WIDTH,
-    Timeline,
-    description,
-    gutter,
-    lay_out,
-    plot,
-)
+from sunspot.report.timeline import Timeline, lay_out
 
 # A sun with a spot: the name of the project.
 _SUN = (

@@ -7,10 +7,10 @@ processes on this machine.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from sunspot.errors import SunspotError, UsageError
 from sunspot.stack import Stack
@@ -158,6 +158,14 @@ class Remote(Protocol):
         ...
 
 
+class Cluster(NamedTuple):
+    """A cluster that is up: its place, its stack's name, and the name of the place."""
+
+    place: Target
+    name: str
+    where: str
+
+
 def get(name: str) -> Target:
     """The target of that name ("local").
 
@@ -186,30 +194,59 @@ def check_scale(stack: Stack, group: str, count: int) -> None:
         )
 
 
-def find(name: str | None) -> tuple[Target, str]:
-    """The target and name of the cluster that is up: the one named, or the only one.
+def places(target: str | None = None) -> dict[str, Target]:
+    """Every target that is built, by its name; only the one named, if one is.
+
+    Raises UsageError for a name as `get` does.
+    """
+    return {name: get(name) for name in (MODULES if target is None else (target,))}
+
+
+def running(name: str | None = None, target: str | None = None) -> list[Cluster]:
+    """The clusters that are up, as the targets' records tell; of one name or place, if given."""
+    return [
+        Cluster(place, up, where)
+        for where, place in places(target).items()
+        for up in place.names()
+        if name in (None, up)
+    ]
+
+
+def only(clusters: Sequence[Cluster]) -> Cluster:
+    """The one of these clusters. Raises UsageError, with how to say which, if they are several."""
+    if len(clusters) == 1:
+        return clusters[0]
+    names = list(dict.fromkeys(cluster.name for cluster in clusters))
+    if len(names) > 1:
+        raise UsageError(f"several clusters are up ({', '.join(names)}); say which stack you mean")
+    where = [cluster.where for cluster in clusters]
+    raise UsageError(
+        f"stack {names[0]!r} is up in two places ({', '.join(where)}); say which one you mean: "
+        + " or ".join(f"--target {one}" for one in where)
+    )
+
+
+def find(name: str | None, target: str | None = None) -> Cluster:
+    """The cluster that is up: the one named, or the only one; on one target, if that is named.
 
     Raises:
         SunspotError: none is up, or the named one is not.
-        UsageError: several are and none was named.
+        UsageError: several are, and neither name nor target says which.
     """
-    running = [(target, up) for target in map(get, MODULES) for up in target.names()]
-    matching = [pair for pair in running if name in (None, pair[1])]
-    if len(matching) == 1:
-        return matching[0]
-    if matching:
-        names = ", ".join(up for _, up in matching)
-        raise UsageError(f"several clusters are up ({names}); say which stack you mean")
-    if name is not None and (adopted := _adopted(name)):
-        return adopted, name
-    others = f" (up: {', '.join(up for _, up in running)})" if running else ""
+    if matching := running(name, target):
+        return only(matching)
+    if name is not None and (adopted := _adopted(name, target)):
+        return adopted
+    up = [cluster.name for cluster in running()]
+    others = f" (up: {', '.join(up)})" if up else ""
     which = f"stack {name!r} is not up" if name else "no cluster is up"
-    raise SunspotError(f"{which}{others}; start it with: sunspot up {name or 'dev'}")
+    on = f" on {target}" if target else ""
+    raise SunspotError(f"{which}{on}{others}; start it with: sunspot up {name or 'dev'}")
 
 
-def _adopted(name: str) -> Target | None:
-    """The target that has a cluster of that name which was not brought up by this command."""
-    for target in map(get, MODULES):
-        if isinstance(target, Remote) and target.adopt(name):
-            return target
+def _adopted(name: str, target: str | None) -> Cluster | None:
+    """The cluster of that name that was not brought up by this command."""
+    for where, place in places(target).items():
+        if isinstance(place, Remote) and place.adopt(name):
+            return Cluster(place, name, where)
     return None

@@ -529,10 +529,14 @@ def _belongs(found: str, kept: list[str]) -> bool:
 
 
 def _kept(name: str, kept: list[Any]) -> list[str]:
-    protected = [one for one in kept if one.protected]
+    protected = [one.id for one in kept if one.protected]
     if not protected:
         return []
-    ids = ", ".join(one.id.rpartition("/")[2] for one in protected)
+    # The account; what lies in it goes without saying.
+    outermost = [
+        i for i in protected if not _belongs(i, [other for other in protected if other != i])
+    ]
+    ids = ", ".join(i.rpartition("/")[2] for i in outermost)
     what = f"kept, as sunspot:storage > protect says: the results ({ids}) in their resource group"
     how = f"they are billed by the GB; to delete them too: sunspot down {name} --delete-storage"
     return [what, how]

@@ -1,7 +1,7 @@
 """What must be refused before the first resource, and by which words."""
 
 import pytest
-from builds import ROOT, SHIPPED, group, make_stack
+from builds import ROOT, SHIPPED, build, group, make_stack
 from simulated import run_program
 
 from sunspot import stack as stacks
@@ -61,6 +61,41 @@ def test_missing_region():
     message = refusal(without(make_stack(), location=None))
     assert "azure-native:location: missing" in message
     assert "pulumi config set azure-native:location uksouth" in message
+
+
+def test_a_size_that_the_region_does_not_have():
+    stack = without(
+        make_stack(
+            group("t4", "Standard_NC4as_T4_v3"),
+            group("also", "Standard_NC4as_T4_v3"),
+            group("a100", "Standard_NC24ads_A100_v4"),
+        ),
+        location="ukwest",
+    )
+    first, t4, a100 = refusal(stack).splitlines()
+    assert first == "stack test on azure:"
+    assert "azure-native:location: ukwest has no Standard_NC4as_T4_v3 (for t4, also)" in t4
+    assert "(australiacentral, " in t4
+    assert " uksouth, " in t4
+    assert "sunspot:check_region: false" in t4
+    assert "ukwest has no Standard_NC24ads_A100_v4 (for a100)" in a100
+    assert made_of(without(stack, check_region=False))
+
+
+@pytest.mark.parametrize(
+    ("size", "region"),
+    [
+        ("Standard_D4s_v5", "ukwest"),  # which has it
+        ("Standard_NC4as_T4_v3", "italynorth"),  # a region that the list does not know
+        ("Standard_NC40ads_H100_v5", "ukwest"),  # a size that it does not know
+    ],
+)
+def test_what_the_list_of_regions_does_not_deny_is_not_refused(size, region):
+    assert made_of(without(make_stack(group("g", size)), location=region))
+
+
+def made_of(stack):
+    return build(stack).of("VirtualMachineScaleSet")
 
 
 def test_missing_build_context(tmp_path):

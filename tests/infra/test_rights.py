@@ -135,7 +135,8 @@ def test_storage_has_no_keys_and_no_public(shipped):
 def test_protection_is_the_settings(protect):
     made = build(make_stack(storage={"protect": protect, "retention_days": 7}))
     protected = {r.kind for r in made.resources if r.protect}
-    assert protected == ({"StorageAccount", "BlobContainer"} if protect else set())
+    results = {"StorageAccount", "BlobContainer", "ManagementPolicy"}
+    assert protected == (results if protect else set())
     (rule,) = made.one("ManagementPolicy").inputs["policy"]["rules"]
     delete = rule["definition"]["actions"]["baseBlob"]["delete"]
     assert delete == {"daysAfterModificationGreaterThan": 7}

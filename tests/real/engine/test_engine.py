@@ -32,8 +32,6 @@ ELASTIC = "sunspot-x-gpu-vmss"
 HEAD = "sunspot-x-head-vm"
 # The right to scale a set lies in the set, and goes and comes with it.
 SCALES = "sunspot-x-head-scales-gpu"
-# The settings of the account may stay or go with the results.
-BESIDE_RESULTS = {"BlobServiceProperties", "ManagementPolicy"}
 QUOTA = (
     "OperationNotAllowed: Operation could not be completed as it results in exceeding approved "
     "LowPriorityCores quota."
@@ -183,7 +181,14 @@ def test_protected_results_outlive_the_cluster(deployed):
 
     deployed.pulumi("destroy", "-s", STACK, "--yes", "--skip-preview", "--exclude-protected")
     left = [resource["kind"] for resource in deployed.cloud.resources().values()]
-    assert set(left) - BESIDE_RESULTS == {"ResourceGroup", "StorageAccount", "BlobContainer"}
+    # The container needs the account's settings, so that they stay with it.
+    assert set(left) == {
+        "ResourceGroup",
+        "StorageAccount",
+        "BlobServiceProperties",
+        "BlobContainer",
+        "ManagementPolicy",
+    }
 
 
 def test_the_token_is_nowhere_in_clear(up):
@@ -214,6 +219,17 @@ def test_a_wrong_stack_is_refused_before_any_resource(fresh):
     assert "Traceback" not in printed
     assert only_new(fresh) == {}
     assert {urn.split("::")[-2] for urn in fresh.state(STACK)} <= {"pulumi:pulumi:Stack"}
+
+
+def test_a_size_that_the_region_does_not_have_is_refused_before_any_resource(fresh):
+    fresh.write_stack(STACK, {**settings(), "azure-native:location": "ukwest"})
+    for command in (["preview"], ["up", "--yes"]):
+        printed = fresh.pulumi(*command, "-s", STACK, fails=True)
+        assert "ukwest has no Standard_NC4as_T4_v3 (for gpu)" in printed
+        assert "Traceback" not in printed
+    assert only_new(fresh) == {}
+    fresh.write_stack(STACK, {**settings(check_region=False), "azure-native:location": "ukwest"})
+    assert fresh.json("preview", "-s", STACK)["steps"]
 
 
 def test_a_property_that_azure_does_not_know_is_refused(fresh):

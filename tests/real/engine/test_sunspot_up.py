@@ -185,3 +185,11 @@ def test_a_stack_file_that_is_wrong_makes_nothing(fresh, head):
     fresh.write_stack(STACK, wrong)
     sunspot(fresh, head, "up", STACK, code=2)
     assert fresh.cloud.resources() == {}
+
+
+def test_a_size_that_the_region_does_not_have_makes_nothing(fresh, head):
+    fresh.write_stack(STACK, {**settings(), "azure-native:location": "ukwest"})
+    for command in ("preview", "up"):
+        printed = " ".join(sunspot(fresh, head, command, STACK, code=2).split())
+        assert "ukwest has no Standard_NC4as_T4_v3 (for gpu)" in printed
+    assert fresh.cloud.resources() == {}

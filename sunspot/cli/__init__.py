@@ -1,0 +1,34 @@
+"""The `sunspot` command: parses, calls, prints. What it does lies in the modules it calls."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any, NoReturn
+
+import typer
+
+from sunspot.cli import cluster_commands, head_commands, job_commands, stack_commands
+from sunspot.cli.base import Group
+
+app = typer.Typer(
+    name="sunspot",
+    cls=Group,
+    help="Ray clusters on Azure spot capacity, and the same clusters on this machine.",
+    epilog="Start with: sunspot up dev",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for module in (cluster_commands, job_commands, head_commands, stack_commands):
+    app.add_typer(module.commands)
+
+
+def _terminate(_signal: int, _frame: Any) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    """The console script's entry. SIGTERM cleans up as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, _terminate)
+    app()

@@ -1,0 +1,60 @@
+"""What several commands share: how they fail, how they read arguments, what they take."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from sunspot import console
+from sunspot.errors import SunspotError
+
+DEFAULT_STACK = "dev"
+INTERRUPTED = 130
+
+
+class Group(TyperGroup):
+    """Turns the errors that we raise on purpose into one message and their exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SunspotError as error:
+            console.fail(str(error))
+            ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            console.fail("interrupted")
+            ctx.exit(INTERRUPTED)
+
+
+class AfterDashes(TyperCommand):
+    """Keeps what stands after `--` apart from the arguments before it."""
+
+    KEY = "sunspot.after_dashes"
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--" in args:
+            cut = args.index("--")
+            ctx.meta[self.KEY] = args[cut + 1 :]
+            args = args[:cut]
+        return super().parse_args(ctx, args)
+
+
+NewStack = Annotated[str, typer.Argument(metavar="STACK", help="Reads Pulumi.STACK.yaml.")]
+UpStack = Annotated[
+    str | None,
+    typer.Argument(metavar="STACK", help="The cluster's stack; not needed if only one is up."),
+]
+StackOption = Annotated[
+    str | None,
+    typer.Option("--stack", "-s", help="The cluster's stack; not needed if only one is up."),
+]
+UpTarget = Annotated[
+    str | None,
+    typer.Option("--target", help="Where the cluster is; needed if its stack is up in two places."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+JobId = Annotated[
+    str, typer.Argument(metavar="ID", help="The job's id, as `sunspot jobs` lists it.")
+]

@@ -1,0 +1,57 @@
+"""Commands that lead to the head: its dashboard, a shell, files."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from sunspot import console, targets
+from sunspot.cli.base import AfterDashes, StackOption, UpStack, UpTarget
+from sunspot.errors import UsageError
+
+commands = typer.Typer()
+
+
+@commands.command(epilog="Example: sunspot dashboard --open")
+def dashboard(
+    stack: UpStack = None,
+    target: UpTarget = None,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+) -> None:
+    """Print the dashboard's address and how to get past its token."""
+    place, name, _ = targets.find(stack, target)
+    handle = place.handle(name)
+    console.out.print(handle.job_address, soft_wrap=True)
+    console.note(
+        "The dashboard asks for the cluster's token once and keeps it in a cookie. Print it with:\n"
+        f"  cat {handle.token_path}"
+    )
+    if open_browser:
+        typer.launch(handle.job_address)
+
+
+@commands.command(cls=AfterDashes, epilog="Example: sunspot ssh hybrid -- docker ps")
+def ssh(context: typer.Context, stack: UpStack = None, target: UpTarget = None) -> None:
+    """Open a shell on the head, or run what stands after -- there and end with its exit code."""
+    sys.exit(_remote(stack, target, "ssh").run(context.meta.get(AfterDashes.KEY, [])))
+
+
+@commands.command(epilog="Example: sunspot rsync --stack hybrid head:results/ results/")
+def rsync(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="What to copy.")],
+    destination: Annotated[str, typer.Argument(metavar="DEST", help="Where to; head:PATH there.")],
+    stack: StackOption = None,
+    target: UpTarget = None,
+) -> None:
+    """Copy files to the head or from it; the side on the head is written head:PATH."""
+    sys.exit(_remote(stack, target, "rsync").copy(source, destination))
+
+
+def _remote(stack: str | None, target: str | None, command: str) -> Any:
+    """The way to a shell on a head that is not this machine."""
+    place, name, _ = targets.find(stack, target)
+    if not isinstance(place, targets.Remote):
+        raise UsageError(f"{name} runs on this machine: it needs no sunspot {command}")
+    return place.ssh(name)

@@ -1,0 +1,61 @@
+"""Commands that need no cluster: the demo brings its own, the others only read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sunspot import console
+from sunspot import stack as stacks
+from sunspot.cli.base import DEFAULT_STACK, AsJson, NewStack
+
+commands = typer.Typer()
+
+
+@commands.command(epilog="Example: sunspot demo --out /tmp/report")
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("sunspot-report"),
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up.")] = False,
+) -> None:
+    """A local cluster, the CPU workloads on it, a report, everything stopped again."""
+    from sunspot import demo as demonstration
+
+    index = demonstration.run(out, keep=keep)
+    console.out.print(f"report: [bold]{index}[/]", soft_wrap=True)
+
+
+@commands.command(epilog="Example: sunspot preview hybrid --show user-data head")
+def preview(
+    stack: NewStack = DEFAULT_STACK,
+    as_json: AsJson = False,
+    show: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="user-data NODE",
+            help="Print only what a node boots from: head, worker, or a group's name.",
+        ),
+    ] = None,
+    refresh_prices: Annotated[
+        bool, typer.Option("--refresh-prices", help="Ask Azure for today's prices (no account).")
+    ] = False,
+) -> None:
+    """Show what a stack would be on Azure: resources, cost, ports, quota. Nothing is made."""
+    from sunspot import preview as view
+
+    found = view.collect(stacks.load(stack), refresh_prices=refresh_prices)
+    if show is not None:
+        view.show_part(found, *show, as_json=as_json)
+    elif as_json:
+        print(json.dumps(view.to_json(found), indent=2))
+    else:
+        view.show(found, console.out)
+        console.note(f"next: pulumi up -s {stack}")
+
+
+@commands.command(epilog="Example: sunspot schema > cluster.schema.json")
+def schema() -> None:
+    """Print the JSON schema of a stack's `sunspot:cluster` block."""
+    print(json.dumps(stacks.schema(), indent=2))
