@@ -10,7 +10,7 @@ LOCKS  := requirements.txt requirements-dev.txt
 UV     := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-train demo test engine check format lock clean
+.PHONY: help setup setup-train demo test engine image check format lock clean
 
 help:
 	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
@@ -51,11 +51,18 @@ test: $(STAMP)
 engine:
 	@scripts/engine/build.sh
 
-#   make check   ruff and pyright
+#   make image   builds an image: KIND=cpu, cuda, rocm or jupyter; TAG= its name; ARGS= for docker build
+KIND ?= cpu
+TAG  ?= sunspot-$(KIND)
+image:
+	@docker build --file docker/$(KIND).Dockerfile --tag $(TAG) $(ARGS) docker
+
+#   make check   ruff, pyright and hadolint
 check: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/pyright
+	@$(BIN)/hadolint docker/*.Dockerfile
 
 #   make format  lets ruff mend what it can
 format: $(STAMP)
@@ -65,10 +72,20 @@ format: $(STAMP)
 #   make lock    writes the requirements files anew from pyproject.toml (UPGRADE=1 takes new versions)
 COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate \
 	--python-version 3.11 --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
+# The images' own: what they add to Ray's image, in the same versions.
+IMAGE := docker/requirements
+COMPILE_IMAGE = $(COMPILE) -c requirements-train.txt
 lock: $(UV)
 	@$(COMPILE) pyproject.toml -o requirements.txt
 	@$(COMPILE) pyproject.toml --extra dev -c requirements.txt -o requirements-dev.txt
 	@$(COMPILE) pyproject.toml --extra train -c requirements.txt -o requirements-train.txt
+	@$(COMPILE_IMAGE) $(IMAGE)/ray.in -o $(IMAGE)/ray.txt
+	@$(filter-out --generate-hashes,$(COMPILE_IMAGE)) $(IMAGE)/torch.in --no-deps -o $(IMAGE)/torch.txt
+	@$(COMPILE_IMAGE) $(IMAGE)/torch.in --excludes $(IMAGE)/ray.txt -o $(IMAGE)/cuda.txt
+	@$(COMPILE_IMAGE) $(IMAGE)/libraries.in --excludes $(IMAGE)/ray.txt --excludes $(IMAGE)/torch.in \
+		-o $(IMAGE)/libraries.txt
+	@$(COMPILE_IMAGE) $(IMAGE)/jupyter.in --excludes $(IMAGE)/ray.txt -c $(IMAGE)/libraries.txt \
+		-o $(IMAGE)/jupyter.txt
 
 clean:
 	rm -rf $(VENV) .tools sunspot-report

@@ -1,0 +1,1 @@
+"""Makes the machines folder importable by the tests below: `from machines.docker import Docker`."""

@@ -1,0 +1,87 @@
+"""A Docker engine of the test's own, beside any other of this machine."""
+
+import contextlib
+import fcntl
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from machines.processes import DEADLINE_S, checked, environment, server
+
+
+@dataclass(frozen=True)
+class Docker:
+    """The client of one engine. Debian's client, so that BuildKit needs no plugin."""
+
+    socket: Path
+    log: Path
+    extra: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, *arguments: str | Path, timeout: float = DEADLINE_S) -> str:
+        """`docker ARGUMENTS`; what it printed. Raises StepError unless it exits with 0."""
+        return checked(["docker", *arguments], env=self.environment, timeout=timeout)
+
+    def run(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        """`docker ARGUMENTS`, whatever its exit status."""
+        command = ["docker", *map(str, arguments)]
+        return subprocess.run(
+            command,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=DEADLINE_S,
+        )
+
+    def inspect(self, name: str) -> dict[str, Any]:
+        return json.loads(self("inspect", name))[0]
+
+    def has_image(self, reference: str) -> bool:
+        return self.run("image", "inspect", reference).returncode == 0
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return environment(DOCKER_HOST=f"unix://{self.socket}", DOCKER_BUILDKIT="1", **self.extra)
+
+
+@contextlib.contextmanager
+def engine(data_root: Path, *, insecure_registries: Sequence[str] = ()) -> Iterator[Docker]:
+    """An engine without a network of its own; containers use `--network=host` or `none`.
+
+    `data_root` may be kept: images and build steps in it serve the next run. It is used by one
+    engine at a time, a second one waits. `insecure_registries` are addresses or CIDR ranges that
+    are asked by http; loopback addresses are anyway.
+    """
+    data_root.mkdir(parents=True, exist_ok=True)
+    with (data_root.parent / f"{data_root.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # A socket's path must be short.
+        folder = Path(tempfile.mkdtemp(prefix="engine-"))
+        docker = Docker(folder / "docker.sock", folder / "dockerd.log")
+        command = [
+            "dockerd",
+            *("--data-root", data_root, "--exec-root", folder / "exec"),
+            *("--host", f"unix://{docker.socket}", "--pidfile", folder / "dockerd.pid"),
+            *("--config-file", folder / "daemon.json"),
+            *("--bridge=none", "--iptables=false", "--shutdown-timeout=20"),
+            *(f"--insecure-registry={registry}" for registry in insecure_registries),
+        ]
+        (folder / "daemon.json").write_text("{}")
+        try:
+            with server(command, docker.log, ready=lambda: docker.run("info").returncode == 0):
+                yield docker
+        finally:
+            unmounted(folder)
+            shutil.rmtree(folder)
+
+
+def unmounted(folder: Path) -> None:
+    """Takes away what an engine left mounted below a folder."""
+    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    for mount in reversed([m for m in mounts if m.startswith(f"{folder}/")]):
+        checked(["umount", "--lazy", mount])
