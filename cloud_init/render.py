@@ -46,6 +46,8 @@ UNITS = (
     "sunspot-instance.service",
     "sunspot-token.service",
     "sunspot-ray.service",
+    "sunspot-eviction.service",
+    "sunspot-leave.path",
 )
 
 
@@ -181,6 +183,7 @@ def environment(values: NodeValues) -> dict[str, str]:
         "SUNSPOT_HEAD_ADDRESS": values.head_address,
         "SUNSPOT_HEAD_PORT": str(ports.get("gcs").number),
         "SUNSPOT_AGENT_PORT": str(ports.get("dashboard-agent").number),
+        "SUNSPOT_EVICTION_METRICS_PORT": str(ports.get("eviction-metrics").number),
         "SUNSPOT_PORT_FLAGS": " ".join(ports.start_flags(values.role)),
         "SUNSPOT_AUTOSCALER_CONFIG": AUTOSCALER_CONFIG if autoscaler else "",
         "AZURE_CLIENT_ID": values.identity_client_id,

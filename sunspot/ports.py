@@ -90,6 +90,14 @@ PORTS: tuple[Port, ...] = (
         purpose="Prometheus metrics of the dashboard",
     ),
     Port(
+        name="eviction-metrics",
+        number=44237,
+        setting=None,
+        where="head",
+        reach="nobody",
+        purpose="Prometheus metrics of evictions; scraped on the head itself",
+    ),
+    Port(
         name="object-manager",
         number=8076,
         setting="--object-manager-port",

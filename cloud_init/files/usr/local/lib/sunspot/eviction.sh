@@ -1,0 +1,41 @@
+#!/bin/bash
+# Becomes the container that watches for evictions: a drain needs Ray, so it is of Ray's image.
+set -euo pipefail
+
+token=/run/sunspot/token
+marks=/run/sunspot/eviction
+python=/usr/local/lib/sunspot/python
+
+test -s "$token" # where it is missing, docker would make a folder of that name
+user=$(docker run --rm --network=none --entrypoint=id "$SUNSPOT_IMAGE" -u)
+chown "$user" "$token"
+install --directory --owner="$user" --mode=700 "$marks"
+
+export PYTHONPATH=$python RAY_ADDRESS=$SUNSPOT_HEAD_ADDRESS:$SUNSPOT_HEAD_PORT
+docker_flags=(
+    --name=sunspot-eviction
+    --rm
+    --init
+    --network=host # IMDS, the GCS and the raylet
+    --log-driver=none # systemd's journal has the output
+    --cap-drop=ALL
+    --oom-score-adj=-900 # a task that takes all memory must not cost the notice
+    --volume="$token:$token:ro"
+    --volume="$marks:$marks"
+    --volume="$python:$python:ro"
+)
+# Names alone: docker takes the values from its own environment.
+for name in \
+    RAY_ADDRESS RAY_AUTH_MODE RAY_AUTH_TOKEN_PATH RAY_CLOUD_INSTANCE_ID RAY_NODE_TYPE_NAME \
+    PYTHONPATH; do
+    docker_flags+=(--env="$name")
+done
+
+flags=(--role="$SUNSPOT_ROLE" --imds="$SUNSPOT_IMDS_URL" --marks="$marks")
+if [ "$SUNSPOT_ROLE" = head ]; then
+    # Ray's unit takes up to 45 s to stop; Prometheus on the head asks for all nodes' counters here.
+    flags+=(--margin=60 --metrics-port="$SUNSPOT_EVICTION_METRICS_PORT")
+fi
+
+exec docker run "${docker_flags[@]}" \
+    --entrypoint=python "$SUNSPOT_IMAGE" -m sunspot.node.eviction "${flags[@]}"

@@ -1,0 +1,14 @@
+#!/bin/bash
+# Does what the eviction watcher asks for by a file: stops Ray's unit, or starts it again.
+set -euo pipefail
+
+cd /run/sunspot/eviction
+if [ -e stop ]; then
+    systemctl stop sunspot-ray.service
+    mv stop stopped
+fi
+if [ -e return ]; then
+    rm --force leaving stopped return
+    # On a worker the container outlives its raylet.
+    systemctl restart --no-block sunspot-ray.service
+fi

@@ -1,0 +1,259 @@
+"""A client of Azure's Instance Metadata Service (IMDS), which every VM can ask without a login.
+
+Each call makes one connection of its own, so that one `Imds` serves several threads. Proxies of the
+environment are left alone: IMDS answers the VM itself and nobody in between.
+
+Sources: Microsoft's pages "Azure Instance Metadata Service", "Scheduled Events for Linux VMs" and
+"How to use managed identities on a VM to get an access token".
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+
+BASE_URL = "http://169.254.169.254"
+INSTANCE_VERSION = "2021-02-01"
+TOKEN_VERSION = "2018-02-01"  # noqa: S105 - a version of the API
+EVENTS_VERSION = "2020-07-01"
+
+CONNECT_TIMEOUT_S = 5.0
+READ_TIMEOUT_S = 10.0
+
+# IMDS says 410 while it is updated, for up to 70 s; a new VM's identity appears after a while.
+RETRY_S = 70.0
+FIRST_PAUSE_S = 1.0
+MAX_PAUSE_S = 10.0
+RETRIED = {404, 410, 429}
+
+# A token lives for hours; one that ends sooner than this is fetched anew.
+TOKEN_MARGIN_S = 300.0
+
+log = logging.getLogger(__name__)
+
+
+class ImdsError(Exception):
+    """IMDS did not give the answer; `status` is its HTTP status, None where it sent none of use."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def may_pass(self) -> bool:
+        """False where the same request would be refused again."""
+        return self.status is None or self.status in RETRIED or self.status >= 500
+
+
+@dataclass(frozen=True)
+class Compute:
+    """What this VM is. `zone` and `scale_set` are None where it is in none.
+
+    `name` is what Scheduled Events and the compute API call the VM; `resource_id` its full path
+    in Azure; `priority` "Spot", "Regular" or "".
+    """
+
+    name: str
+    location: str
+    resource_id: str
+    vm_id: str
+    vm_size: str
+    subscription_id: str
+    resource_group: str
+    priority: str
+    zone: str | None
+    scale_set: str | None
+
+
+@dataclass(frozen=True)
+class Event:
+    """One scheduled event.
+
+    `type` is Freeze, Reboot, Redeploy, Preempt or Terminate; `status` Scheduled or Started;
+    `resources` the names of the VMs that it hits (Azure's names know no case). `not_before` is when
+    it starts at the earliest, in seconds since the epoch; None where the event gives no time, as
+    it does not once it has started.
+    """
+
+    id: str
+    type: str
+    status: str
+    resources: tuple[str, ...]
+    not_before: float | None
+    source: str = ""
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class ScheduledEvents:
+    """The events known now. `incarnation` changes when any of them does."""
+
+    incarnation: int
+    events: tuple[Event, ...]
+
+
+class Imds:
+    """Asks IMDS. Every method raises ImdsError where the answer does not come or is no answer.
+
+    `client_id` names the user-assigned identity whose tokens are wanted; None takes the only one.
+    `retry_s` is how long `compute` and `token` go on asking; `events` and `acknowledge` ask once.
+    """
+
+    def __init__(
+        self, base_url: str = BASE_URL, client_id: str | None = None, *, retry_s: float = RETRY_S
+    ) -> None:
+        if urlsplit(base_url).scheme not in {"http", "https"}:
+            raise ValueError(f"base_url {base_url!r} is no address: give one as {BASE_URL}")
+        self._base_url = base_url.rstrip("/")
+        self._client_id = client_id
+        self._retry_s = retry_s
+        self._tokens: dict[str, tuple[str, float]] = {}
+        self._tokens_lock = threading.Lock()
+
+    def compute(self) -> Compute:
+        """This VM's name, place and size."""
+        answer = self._retried("/metadata/instance/compute", {"api-version": INSTANCE_VERSION})
+        try:
+            return _compute(answer)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ImdsError(f"/metadata/instance/compute lacks {error}: {answer!r:.200}") from error
+
+    def token(self, resource: str) -> str:
+        """An access token of the VM's identity for a resource, "https://vault.azure.net" say.
+
+        Kept until five minutes before it ends.
+        """
+        with self._tokens_lock:
+            token, ends = self._tokens.get(resource, ("", 0.0))
+            if time.time() > ends - TOKEN_MARGIN_S:
+                token, ends = self._tokens[resource] = self._fetch_token(resource)
+            return token
+
+    def events(self, timeout_s: float = READ_TIMEOUT_S) -> ScheduledEvents:
+        """The scheduled events of this VM's scale set, those of other VMs among them.
+
+        The first call of a VM's life turns the service on and may take two minutes.
+        """
+        query = {"api-version": EVENTS_VERSION}
+        answer = self._ask("GET", "/metadata/scheduledevents", query, timeout_s=timeout_s)
+        try:
+            events = [_event(fields) for fields in answer["Events"]]
+            return ScheduledEvents(
+                incarnation=int(answer["DocumentIncarnation"]),
+                events=tuple(event for event in events if event is not None),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ImdsError(f"these are no scheduled events: {answer!r:.200}") from error
+
+    def acknowledge(self, event_id: str) -> None:
+        """Tells Azure that the event may start now, for every VM in it."""
+        query = {"api-version": EVENTS_VERSION}
+        body = {"StartRequests": [{"EventId": event_id}]}
+        self._ask("POST", "/metadata/scheduledevents", query, body=body)
+
+    def _fetch_token(self, resource: str) -> tuple[str, float]:
+        query = {"api-version": TOKEN_VERSION, "resource": resource}
+        if self._client_id:
+            query["client_id"] = self._client_id
+        answer = self._retried("/metadata/identity/oauth2/token", query)
+        try:
+            return str(answer["access_token"]), float(answer["expires_on"])
+        except (KeyError, TypeError, ValueError) as error:  # never the answer: it may be a token
+            raise ImdsError(f"the identity's answer for {resource} is no token") from error
+
+    def _retried(self, path: str, query: dict[str, str]) -> Any:
+        deadline = time.monotonic() + self._retry_s
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                return self._ask("GET", path, query)
+            except ImdsError as error:
+                if not error.may_pass or time.monotonic() + pause > deadline:
+                    raise
+                log.info("%s; asking again in %g s", error, pause)
+            time.sleep(pause)
+            pause = min(2 * pause, MAX_PAUSE_S)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        *,
+        body: Any = None,
+        timeout_s: float = READ_TIMEOUT_S,
+    ) -> Any:
+        try:
+            with requests.Session() as session:
+                session.trust_env = False  # no proxy: IMDS refuses what was forwarded
+                response = session.request(
+                    method,
+                    self._base_url + path,
+                    params=query,
+                    json=body,
+                    headers={"Metadata": "true"},
+                    timeout=(min(CONNECT_TIMEOUT_S, timeout_s), timeout_s),
+                    allow_redirects=False,
+                )
+        except requests.RequestException as error:
+            raise ImdsError(f"{method} {path}: {error}") from error
+        if response.status_code != requests.codes.ok:
+            message = f"{method} {path}: HTTP {response.status_code} {response.text:.200}"
+            raise ImdsError(message, response.status_code)
+        if method == "POST":  # an acknowledgement has no answer but its status
+            return None
+        try:
+            return response.json()
+        except ValueError as error:
+            raise ImdsError(f"{method} {path}: the answer is no JSON") from error
+
+
+def _compute(answer: Any) -> Compute:
+    return Compute(
+        name=answer["name"],
+        location=answer["location"],
+        resource_id=answer["resourceId"],
+        vm_id=answer["vmId"],
+        vm_size=answer["vmSize"],
+        subscription_id=answer["subscriptionId"],
+        resource_group=answer["resourceGroupName"],
+        priority=answer.get("priority") or "",
+        zone=answer.get("zone") or None,
+        scale_set=answer.get("vmScaleSetName") or None,
+    )
+
+
+def _event(fields: Any) -> Event | None:
+    """The event, or None for one that cannot be read: the others beside it still count."""
+    try:
+        resources = fields["Resources"]
+        if not isinstance(resources, list):
+            raise TypeError(f"Resources is {type(resources).__name__}")
+        return Event(
+            id=fields["EventId"],
+            type=fields["EventType"],
+            status=fields["EventStatus"],
+            resources=tuple(str(name) for name in resources),
+            not_before=_seconds(fields.get("NotBefore")),
+            source=fields.get("EventSource") or "",
+            description=fields.get("Description") or "",
+        )
+    except (KeyError, TypeError, AttributeError):
+        log.warning("left out what is no scheduled event: %.200r", fields)
+        return None
+
+
+def _seconds(text: Any) -> float | None:
+    """A time like "Mon, 19 Sep 2016 18:29:47 GMT" in seconds since the epoch."""
+    try:
+        return parsedate_to_datetime(text).timestamp() if text else None
+    except (AttributeError, TypeError, ValueError):
+        log.warning("a scheduled event's NotBefore %.50r is no time", text)
+        return None
