@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from cloud_init import MAX_USER_DATA_BYTES, render
+from cloud_init.nodes import node_values
 from sunspot import azure_plan
 from sunspot.azure_plan import AzurePlan
-from sunspot.preview.user_data import STAND_INS, node_values
+from sunspot.preview.user_data import STAND_INS
 from sunspot.stack import Stack
 
 ROOT = Path(__file__).resolve().parent.parent

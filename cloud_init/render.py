@@ -1,11 +1,10 @@
 """One node's values as the user data that makes an Ubuntu VM into that node.
 
-`files/` holds units and scripts exactly as they land on the VM. Nothing in them is filled in: what
-differs from node to node is in `/etc/sunspot/node.env` and, on an autoscaled head,
-`/etc/sunspot/autoscaler.yaml`.
+`files/` holds units and scripts exactly as they land on the VM, and modules of `sunspot/node` land
+there as they are. Nothing in them is filled in: what differs from node to node is in
+`/etc/sunspot/node.env` and, on an autoscaled head, `/etc/sunspot/autoscaler.yaml`.
 """
 
-import base64
 import gzip
 import io
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from typing import Any, Literal, get_args
 
 import yaml
 
+import sunspot
 from sunspot import ports
 from sunspot.errors import UsageError
 
@@ -28,6 +28,8 @@ MAX_USER_DATA_BYTES = 65_535
 IMDS_URL = "http://169.254.169.254"
 NODE_ENV = "/etc/sunspot/node.env"
 AUTOSCALER_CONFIG = "/etc/sunspot/autoscaler.yaml"
+# ray.sh's copy of it, which Sunspot's node provider changes.
+AUTOSCALER_RUN_CONFIG = "/run/sunspot/autoscaler/config.yaml"
 TOKEN = "/run/sunspot/token"  # noqa: S105 - where it lies, not what it is
 
 # Ray's own default share of memory for objects (ray_constants, 2.60). /dev/shm must hold them, and
@@ -36,7 +38,32 @@ OBJECT_STORE_SHARE = 0.3
 SHM_SHARE = 0.5
 GIB = 2**30
 
+GZIP_MAGIC = b"\x1f\x8b"
+
 FILES = Path(__file__).parent / "files"
+
+# What of sunspot/node an Azure node runs, and where it lands; ray.sh shows it to the container.
+# There is no `sunspot/__init__.py` beside it: that one needs more than an image with Ray has.
+# Nodes may have Python 3.10.
+NODE_MODULES = (
+    # Ray's autoscaler on the head
+    "arm.py",
+    "autoscaler.py",
+    "autoscaler_config.py",
+    "fallback.py",
+    "machines.py",
+    "scale_sets.py",
+    # the eviction watcher, on every node
+    "drain.py",
+    "eviction.py",
+    "gcs.py",
+    "leaving.py",
+    "metrics.py",
+    # both
+    "imds.py",
+)
+NODE_SOURCES = Path(sunspot.__file__).parent / "node"
+NODE_PYTHON = "/usr/local/lib/sunspot/python"
 
 # Units that start at every boot. The driver's unit comes on top, named for the driver.
 UNITS = (
@@ -109,8 +136,9 @@ class File:
 def render(values: NodeValues, *, compress: bool = True) -> bytes:
     """The node's `#cloud-config`; the same bytes for the same values.
 
-    With `compress`, files that get smaller by it are gzipped; without, every file is readable.
-    Raises UsageError (a ValueError) when the result is larger than Azure takes.
+    With `compress`, which is what Azure gets, it is gzipped as a whole (cloud-init unpacks such:
+    its page "User data formats"); without, a person can read it.
+    Raises UsageError (a ValueError) when what Azure gets is larger than it takes.
     """
     # Each unit installs what it needs; upgrades would only make the boot longer.
     head = {"package_update": False, "package_upgrade": False}
@@ -124,16 +152,24 @@ def render(values: NodeValues, *, compress: bool = True) -> bytes:
         "#cloud-config\n",
         _yaml(head),
         "write_files:\n",
-        *(_written(file, compress) for file in files(values)),
+        *(_written(file) for file in files(values)),
         _yaml({"runcmd": commands}),
     ]
     data = "".join(parts).encode()
+    if not compress:
+        return data
+    data = _packed(data)
     if len(data) > MAX_USER_DATA_BYTES:
         raise UsageError(
             f"{values.group}: the user data has {len(data)} bytes, Azure takes at most "
-            f"{MAX_USER_DATA_BYTES}: {'have fewer groups' if compress else 'compress it'}"
+            f"{MAX_USER_DATA_BYTES}: have fewer groups"
         )
     return data
+
+
+def readable(user_data: bytes) -> bytes:
+    """User data as `render` gives it without compressing it."""
+    return gzip.decompress(user_data) if user_data.startswith(GZIP_MAGIC) else user_data
 
 
 def files(values: NodeValues) -> Iterator[File]:
@@ -197,6 +233,10 @@ def environment(values: NodeValues) -> dict[str, str]:
     if autoscaler:
         env["RAY_enable_autoscaler_v2"] = "1"
         env["RAY_enable_infeasible_task_early_exit"] = "true"
+        # All that a type wants at a tick in one call, since calls for one scale set follow each
+        # other; and calls for 40 types at once. Ray's own: 5 machines a call, 2 calls at once.
+        env["AUTOSCALER_MAX_LAUNCH_BATCH"] = "1000"
+        env["AUTOSCALER_MAX_CONCURRENT_LAUNCHES"] = "40000"
     return env
 
 
@@ -207,16 +247,21 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 @cache
 def _static_files() -> tuple[File, ...]:
-    return tuple(
-        File(
-            path=f"/{path.relative_to(FILES).as_posix()}",
-            # Python would turn line ends into its own.
-            text=path.read_bytes().decode(),
-            # By the name: the mode of a checkout depends on where it was made.
-            mode=0o755 if path.suffix == ".sh" else 0o644,
-        )
+    sources = {
+        f"/{path.relative_to(FILES).as_posix()}": path
         for path in sorted(FILES.rglob("*"))
         if path.is_file()
+    }
+    modules = {f"{NODE_PYTHON}/sunspot/node/{name}": NODE_SOURCES / name for name in NODE_MODULES}
+    return tuple(
+        File(
+            path=path,
+            # Python would turn line ends into its own.
+            text=source.read_bytes().decode(),
+            # By the name: the mode of a checkout depends on where it was made.
+            mode=0o755 if source.suffix == ".sh" else 0o644,
+        )
+        for path, source in {**sources, **modules}.items()
     )
 
 
@@ -235,22 +280,18 @@ def _quoted(name: str, value: str) -> str:
 
 
 @cache
-def _written(file: File, compress: bool) -> str:
+def _written(file: File) -> str:
     """The file as an item of cloud-init's write_files; kept, since most are in every node's."""
     entry = {"path": file.path, "permissions": f"{file.mode:04o}", "content": file.text}
-    if compress:
-        packed = _packed(file.text)
-        if len(packed) < len(file.text.encode()):
-            entry |= {"encoding": "gz+b64", "content": packed}
     return _yaml([entry])
 
 
-def _packed(text: str) -> str:
+def _packed(data: bytes) -> bytes:
     buffer = io.BytesIO()
     # GzipFile, because gzip.compress writes another header from one Python to the next.
     with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=buffer, mtime=0) as file:
-        file.write(text.encode())
-    return base64.b64encode(buffer.getvalue()).decode()
+        file.write(data)
+    return buffer.getvalue()
 
 
 def _yaml(value: Any) -> str:

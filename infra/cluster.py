@@ -12,17 +12,12 @@ from infra.identities import Identities, IdentitiesArgs
 from infra.network import Network, NetworkArgs
 from infra.place import PACKAGE, Place
 from infra.registry import Registry, RegistryArgs
-from infra.roles import (
-    MANAGED_IDENTITY_OPERATOR,
-    VIRTUAL_MACHINE_CONTRIBUTOR,
-    assign,
-    subscription_of,
-)
+from infra.roles import LOOKS, SCALES, assign_own, define, group_of, subscription_of
 from infra.storage import Results, ResultsArgs
 from infra.token import TokenVault, TokenVaultArgs
-from infra.user_data import Surroundings, UserDataArgs, user_data
+from infra.user_data import Surroundings, user_data
 from infra.workers import WorkerPool, WorkerPoolArgs
-from sunspot.azure_plan import AzurePlan, Machine, Pool
+from sunspot.azure_plan import AzurePlan, Pool
 from sunspot.spec import HEAD
 
 
@@ -84,7 +79,7 @@ class AzureRayCluster(pulumi.ComponentResource):
         self.card = HeadCard(f"{name}-head", self._card_args(place, plan), child)
         self.pools = tuple(self._create_pool(name, pool, place, plan) for pool in plan.pools)
         self.head = Head(f"{name}-head", self._head_args(place, plan), child)
-        self._let_head_scale(name, plan.pools)
+        self._let_head_scale(name, plan)
         self.bastion = (
             None
             if self.network.bastion_subnet_id is None
@@ -115,24 +110,18 @@ class AzureRayCluster(pulumi.ComponentResource):
         grants = [self.token.head_role, self.results.head_role]
         if self.registry is not None:
             grants.append(self.registry.head_role)
-        elastic = _elastic(plan.pools) if plan.cluster.requires_autoscale() else ()
         return HeadArgs(
             place=place.of_group(HEAD),
-            vm_name=f"{plan.cluster_name}-{HEAD}",
+            vm_name=plan.head_name,
             machine=plan.head,
             card_id=self.card.card_id,
             identity_id=identity.id,
             ssh_public_key=plan.ssh_public_key,
             user_data=user_data(
-                UserDataArgs(
-                    role="head",
-                    node_type=HEAD,
-                    market="on-demand",
-                    machine=plan.head,
-                    identity_client_id=identity.client_id,
-                    surroundings=self._surroundings(plan, plan.head),
-                    elastic_pools=elastic,
-                )
+                plan,
+                None,
+                identity_client_id=identity.client_id,
+                surroundings=self._surroundings(),
             ),
             grants=grants,
         )
@@ -150,24 +139,18 @@ class AzureRayCluster(pulumi.ComponentResource):
             identity_id=identity.id,
             ssh_public_key=plan.ssh_public_key,
             user_data=user_data(
-                UserDataArgs(
-                    role="worker",
-                    node_type=pool.node_type,
-                    market=pool.market,
-                    machine=pool.machine,
-                    identity_client_id=identity.client_id,
-                    surroundings=self._surroundings(plan, pool.machine),
-                    scale_set=pool.scale_set,
-                )
+                plan,
+                pool,
+                identity_client_id=identity.client_id,
+                surroundings=self._surroundings(),
             ),
             grants=grants,
         )
         return WorkerPool(f"{name}-{pool.node_type}", args, pulumi.ResourceOptions(parent=self))
 
-    def _surroundings(self, plan: AzurePlan, machine: Machine) -> Surroundings:
+    def _surroundings(self) -> Surroundings:
         return Surroundings(
-            cluster_name=plan.cluster_name,
-            image=self._image(machine),
+            built_image=None if self.registry is None else self.registry.image,
             registry=None if self.registry is None else self.registry.login_server,
             head_address=self.card.private_address,
             vault_url=self.token.vault_uri,
@@ -177,44 +160,51 @@ class AzureRayCluster(pulumi.ComponentResource):
             resource_group=self.resource_group.name,
         )
 
-    def _image(self, machine: Machine) -> pulumi.Input[str]:
-        if machine.image is not None:
-            return machine.image
-        if self.registry is None:
-            raise ValueError("a machine without an image needs one that is built")
-        return self.registry.image
-
-    def _let_head_scale(self, name: str, pools: Sequence[Pool]) -> None:
+    def _let_head_scale(self, name: str, plan: AzurePlan) -> None:
         """Lets the head change the elastic scale sets, and these alone.
 
         A scale set that grows makes machines with a network card and an identity, and Azure asks
         whether its caller may use those too.
         """
-        principal = self.identities.head.principal_id
-        elastic = {pool.node_type for pool in _elastic(pools)}
-        for pool, made in zip(pools, self.pools, strict=True):
-            if pool.node_type in elastic:
-                assign(
-                    f"{name}-head-scales-{pool.node_type}",
-                    principal_id=principal,
-                    role=VIRTUAL_MACHINE_CONTRIBUTOR,
-                    scope=made.scale_set.id,
-                    parent=self,
-                )
+        elastic = {
+            pool.node_type: made.scale_set.id
+            for pool, made in zip(plan.pools, self.pools, strict=True)
+            if pool.elastic
+        }
         if not elastic:
             return
-        assign(
-            f"{name}-head-joins-workers",
-            principal_id=principal,
-            role=VIRTUAL_MACHINE_CONTRIBUTOR,
-            scope=self.network.workers_subnet_id,
-            parent=self,
+        scopes = {f"scales-{kind}": set_id for kind, set_id in elastic.items()}
+        scopes["joins-workers"] = self.network.workers_subnet_id
+        scopes["gives-identity"] = self.identities.workers.id
+        if "worker" in self.network.card_rules:
+            scopes["uses-rules"] = self.network.card_rules["worker"]
+        groups: list[pulumi.Input[str]] = [self.resource_group.id]
+        if plan.subnet_ids is not None:
+            groups.append(group_of(plan.subnet_ids.workers))
+        scales, looks = (
+            define(
+                f"{name}-role-{role.key}",
+                role,
+                scopes=groups,
+                owner=self.resource_group.name,
+                parent=self,
+            )
+            for role in (SCALES, LOOKS)
         )
-        assign(
-            f"{name}-head-gives-identity",
+        principal = self.identities.head.principal_id
+        for what, scope in scopes.items():
+            assign_own(
+                f"{name}-head-{what}",
+                principal_id=principal,
+                role=scales,
+                scope=scope,
+                parent=self,
+            )
+        assign_own(
+            f"{name}-head-looks",
             principal_id=principal,
-            role=MANAGED_IDENTITY_OPERATOR,
-            scope=self.identities.workers.id,
+            role=looks,
+            scope=self.resource_group.id,
             parent=self,
         )
 

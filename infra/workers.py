@@ -52,8 +52,7 @@ class WorkerPoolArgs:
 class WorkerPool(pulumi.ComponentResource):
     """A scale set without any way in from outside.
 
-    Pulumi sets the capacity of a fixed pool. An elastic one starts at its minimum and is Ray's
-    autoscaler's from then on.
+    Pulumi sets the capacity of a fixed pool. An elastic one is Ray's autoscaler's once it is made.
     """
 
     scale_set: compute.VirtualMachineScaleSet
@@ -79,7 +78,9 @@ def _create_scale_set(
         # The widest spreading, and the only one that GPU sizes have in numbers.
         platform_fault_domain_count=1,
         single_placement_group=False,
-        sku=compute.SkuArgs(name=pool.machine.size.name, tier="Standard", capacity=pool.minimum),
+        sku=compute.SkuArgs(
+            name=pool.machine.size.name, tier="Standard", capacity=pool.starts_with
+        ),
         identity=compute.VirtualMachineScaleSetIdentityArgs(
             type=compute.ResourceIdentityType.USER_ASSIGNED,
             user_assigned_identities=[args.identity_id],

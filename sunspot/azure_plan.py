@@ -81,8 +81,8 @@ class Machine:
 class Pool:
     """The workers of one group and market: one scale set, one Ray node type.
 
-    `elastic` says that the number of workers is not Pulumi's to change after the creation;
-    `minimum` is what it starts with.
+    `elastic` says that Ray's autoscaler owns the number of workers, Pulumi what it starts with.
+    `twin` is the node type that stands in where this one's machines cannot be had.
     """
 
     node_type: str
@@ -93,6 +93,16 @@ class Pool:
     minimum: int
     maximum: int
     elastic: bool
+    twin: str | None = None
+
+    @property
+    def starts_with(self) -> int:
+        """How many machines Pulumi makes.
+
+        None where others may have to stand in for them: one that cannot be had fails the whole
+        creation. The autoscaler makes that minimum.
+        """
+        return 0 if self.twin else self.minimum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +135,11 @@ class AzurePlan:
     build: ImageBuild | None
     head: Machine
     pools: tuple[Pool, ...]
+
+    @property
+    def head_name(self) -> str:
+        """The name of the head's VM."""
+        return _scale_set(self.cluster_name, HEAD)
 
 
 def plan(stack: Stack, folder: Path) -> AzurePlan:
@@ -328,6 +343,7 @@ def _pool(
     stack: Stack, group: ScalingGroup, market: Market, node_type: str, cluster_name: str
 ) -> Pool:
     is_twin = node_type != group.name
+    falls_back = market == "spot" and group.market == "spot-with-fallback"
     return Pool(
         node_type=node_type,
         group=group.name,
@@ -336,8 +352,8 @@ def _pool(
         scale_set=_scale_set(cluster_name, node_type),
         minimum=0 if is_twin else group.min_workers,
         maximum=group.max_workers,
-        # The twin of a fixed group is filled and emptied from outside too.
-        elastic=is_twin or group.is_elastic(),
+        elastic=group.is_autoscaled(),
+        twin=group.node_types()[1] if falls_back else None,
     )
 
 

@@ -198,8 +198,15 @@ class ScalingGroup(Config, frozen=True):
         return maximum
 
     def is_elastic(self) -> bool:
-        """Whether the autoscaler decides how many workers the group has."""
+        """Whether the group may grow above its minimum."""
         return self.max_workers > self.min_workers
+
+    def is_autoscaled(self) -> bool:
+        """Whether Ray's autoscaler gets and gives back the group's workers.
+
+        Also those of a fixed group that falls back: it decides on which market each is bought.
+        """
+        return self.is_elastic() or self.market == "spot-with-fallback"
 
     def node_types(self) -> tuple[str, ...]:
         """The names of the group's Ray node types.
@@ -237,7 +244,8 @@ class RayClusterConfig(Config, frozen=True):
     autoscaler_config: AutoscalerConfig | None = Field(
         default=None,
         validate_default=True,
-        description="the autoscaler; required where a group's max_workers is above its min_workers",
+        description="the autoscaler; required where a group's max_workers is above its "
+        "min_workers, or its market is spot-with-fallback",
     )
 
     @field_validator("scaling_groups")
@@ -261,18 +269,19 @@ class RayClusterConfig(Config, frozen=True):
     def _check_autoscaler(
         cls, autoscaler: AutoscalerConfig | None, info: ValidationInfo
     ) -> AutoscalerConfig | None:
-        elastic = [group for group in info.data.get("scaling_groups", ()) if group.is_elastic()]
-        if elastic and autoscaler is None:
-            ranges = ", ".join(f"{g.name} {g.min_workers}-{g.max_workers}" for g in elastic)
+        groups = [group for group in info.data.get("scaling_groups", ()) if group.is_autoscaled()]
+        if groups and autoscaler is None:
+            ranges = ", ".join(f"{g.name} {g.min_workers}-{g.max_workers}" for g in groups)
             raise UsageError(
-                f"missing, but these groups scale: {ranges}. Give one, such as cpu 0.5 and "
-                "memory_gb 1, or make max_workers equal min_workers"
+                f"missing, but these groups scale or fall back: {ranges}. Give one, such as cpu "
+                "0.5 and memory_gb 1, or make max_workers equal min_workers and the market one of "
+                "spot and on-demand"
             )
         return autoscaler
 
     def requires_autoscale(self) -> bool:
-        """Whether any group may grow above its minimum."""
-        return any(group.is_elastic() for group in self.scaling_groups)
+        """Whether any group needs Ray's autoscaler: one that may grow, or that falls back."""
+        return any(group.is_autoscaled() for group in self.scaling_groups)
 
 
 # Named like the class it stands in for, as in Sematic.

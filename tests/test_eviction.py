@@ -243,15 +243,34 @@ def test_a_node_that_joins_again_while_it_should_leave_leaves_again(bench: Bench
     assert bench.node.left
 
 
-def test_records_that_cannot_be_written_stop_nothing(bench: Bench) -> None:
+def test_records_that_cannot_be_written_stop_nothing_and_are_written_later(bench: Bench) -> None:
+    refused: list[Record] = []
+
     def refuse(record: Record) -> None:
+        refused.append(record)
         raise RuntimeError("no GCS")
 
     event = bench.azure.announce(notice_s=1)
     watcher = bench.watcher()
-    watcher._report = refuse
+    report, watcher._report = watcher._report, refuse
+    watcher.turn()
+    assert refused == []  # no time for that so close to the deadline
+    watcher.turn()
+    assert list(bench.azure.acknowledged) == [event]
+    assert len(refused) == 1
+    watcher._report = report
     watcher.turn()
     watcher.turn()
+    assert bench.records[event].outcome == "deadline"
+
+
+def test_a_folder_that_is_not_there_stops_nothing(bench: Bench) -> None:
+    bench.marks = Marks(bench.folder / "missing")
+    event = bench.azure.announce(notice_s=1)
+    watcher = bench.watcher()
+    watcher.turn()
+    watcher.turn()
+    assert bench.node.calls == ["drain", "stop"]
     assert list(bench.azure.acknowledged) == [event]
 
 

@@ -15,9 +15,9 @@ import yaml
 
 from sunspot import catalog, targets
 from sunspot.errors import SunspotError, UsageError
-from sunspot.node import machines, ray_start
+from sunspot.node import local_machines, ray_start
 from sunspot.node.local import ClusterFolder, ClusterRecord, NodeShape, Process
-from sunspot.node.machines import LocalMachines
+from sunspot.node.local_machines import LocalMachines
 from sunspot.spec import AutoscalerConfig, RayClusterConfig, RayNodeConfig, ScalingGroup
 from sunspot.stack import Stack
 from sunspot.targets import local
@@ -72,7 +72,7 @@ def launched(monkeypatch):
         names.extend(node.name for node in nodes)
         return subprocess.Popen([sys.executable, "-c", ""], stdout=stdout)
 
-    monkeypatch.setattr(machines, "launch", launch)
+    monkeypatch.setattr(local_machines, "launch", launch)
     return names
 
 

@@ -20,7 +20,8 @@ from ray.autoscaler.tags import (
     TAG_RAY_USER_NODE_TYPE,
 )
 
-from sunspot.node.machines import LocalMachines, Machine
+from sunspot.node.fallback import Fallback
+from sunspot.node.machines import LaunchRefusedError, Machine, Machines
 
 
 class MachinesProvider(NodeProvider):
@@ -32,20 +33,30 @@ class MachinesProvider(NodeProvider):
 
     def __init__(self, provider_config: dict[str, Any], cluster_name: str) -> None:
         super().__init__(provider_config, cluster_name)
-        self._machines = LocalMachines(Path(provider_config["folder"]))
+        if "folder" in provider_config:
+            self._machines, self._fallback = _local(provider_config)
+        else:
+            self._machines, self._fallback = _azure(provider_config)
 
     def non_terminated_nodes(self, tag_filters: dict[str, str]) -> list[str]:
+        machines = self._machines.list()
+        if self._fallback is not None:
+            self._fallback.update(machines)
         wanted = tag_filters.items()
-        return [machine.id for machine in self._machines.list() if wanted <= _tags(machine).items()]
+        return [machine.id for machine in machines if wanted <= _tags(machine).items()]
+
+    # Ray asks these about each machine that it has just been told of, one by one.
 
     def node_tags(self, node_id: str) -> dict[str, str]:
-        return next((_tags(m) for m in self._machines.list() if m.id == node_id), {})
+        machine = self._machines.find(node_id)
+        return {} if machine is None else _tags(machine)
 
     def is_running(self, node_id: str) -> bool:
-        return any(machine.running for machine in self._machines.list() if machine.id == node_id)
+        machine = self._machines.find(node_id)
+        return machine is not None and machine.running
 
     def is_terminated(self, node_id: str) -> bool:
-        return all(machine.id != node_id for machine in self._machines.list())
+        return self._machines.find(node_id) is None
 
     def create_node_with_resources_and_labels(
         self,
@@ -55,11 +66,45 @@ class MachinesProvider(NodeProvider):
         resources: dict[str, float],  # noqa: ARG002
         labels: dict[str, str],  # noqa: ARG002
     ) -> dict[str, Any] | None:
-        self._machines.create(tags[TAG_RAY_USER_NODE_TYPE], count)
+        node_type = tags[TAG_RAY_USER_NODE_TYPE]
+        if self._fallback is None:
+            self._machines.create(node_type, count)
+            return
+        self._fallback.check(node_type)
+        try:
+            self._machines.create(node_type, count)
+        except LaunchRefusedError:
+            self._fallback.refused(node_type)
+            raise
+        self._fallback.granted(node_type)
 
     def terminate_node(self, node_id: str) -> None:
-        if not any(machine.is_head for machine in self._machines.list() if machine.id == node_id):
+        machine = self._machines.find(node_id)
+        if machine is None or not machine.is_head:
             self._machines.terminate(node_id)
+
+
+def _local(config: dict[str, Any]) -> tuple[Machines, None]:
+    # Not at the top: a VM has none of the modules that this one needs.
+    from sunspot.node.local_machines import LocalMachines
+
+    return LocalMachines(Path(config["folder"])), None
+
+
+def _azure(config: dict[str, Any]) -> tuple[Machines, Fallback]:
+    from sunspot.node import arm, imds
+    from sunspot.node.scale_sets import Cluster, ScaleSetMachines
+
+    tokens = imds.Imds(config.get("imds_url", imds.BASE_URL), config["identity_client_id"])
+    cluster = Cluster(
+        subscription_id=config["subscription_id"],
+        resource_group=config["resource_group"],
+        head=config["head"],
+        head_type=config["head_type"],
+        scale_sets=config["scale_sets"],
+    )
+    machines = ScaleSetMachines(cluster, arm.Arm(tokens, config.get("arm_url", arm.BASE_URL)))
+    return machines, Fallback(Path(config["config_file"]), config["twins"])
 
 
 def _tags(machine: Machine) -> dict[str, str]:

@@ -7,6 +7,11 @@ from typing import Any
 IDLE_TIMEOUT_MINUTES = 5
 """How long a worker above its group's minimum stays idle before it is given back."""
 
+# Where several node types would do, Ray takes the one of the highest `priority` (2.60).
+SPOT_PRIORITY = 1
+ON_DEMAND_PRIORITY = 0
+COOLED_PRIORITY = -1  # a spot type that was refused lately
+
 
 def config(
     *, name: str, provider: dict[str, Any], node_types: dict[str, dict[str, Any]], head_type: str

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from sunspot.node import metrics
@@ -30,6 +31,9 @@ from sunspot.node.metrics import Journal, Record
 # Those after which the VM is gone or starts anew (Microsoft, "Scheduled Events for Linux VMs").
 LEAVING_TYPES = {"Preempt", "Terminate", "Reboot", "Redeploy"}
 TOO_MANY_REQUESTS = 429
+
+# A record takes seconds to write where the GCS is slow: never within so many of a deadline.
+WRITE_TIME_S = 10.0
 
 log = logging.getLogger("sunspot.eviction")
 
@@ -90,6 +94,7 @@ class Watcher:
         self._report = report
         self._timing = timing
         self._seen: dict[str, Event] = {}
+        self._unwritten: dict[str, Record] = {}
         self._departure: Departure | None = None
         self._answered = False
         self._failures = 0
@@ -111,15 +116,20 @@ class Watcher:
         pause = self._look()
         departure = self._departure
         if departure is None:
+            self._write()
             self._come_back()
             return pause
         self._leave(departure)
+        time_left = departure.stop_at - time.time()
         if departure.has_left:
+            self._write()
             self._acknowledge(departure)
             self._come_back()
-        elif not departure.stopping:  # not a second late
-            pause = min(pause, max(0.0, departure.stop_at - time.time()))
-        return pause
+            return pause
+        if time_left > WRITE_TIME_S:
+            self._write()
+        # Not a second late; once it is being stopped there is nothing to be in time for.
+        return pause if departure.stopping else min(pause, max(0.0, time_left))
 
     def _look(self) -> float:
         timeout_s = self._timing.answer_s if self._answered else self._timing.first_answer_s
@@ -148,7 +158,7 @@ class Watcher:
         record = self._record(event, now)
         if known is None:
             log.info("%s %s (%s), %s", event.type, event.id, event.status, _notice_text(record))
-            attempt("write the notice down", lambda: self._report(record))
+            self._unwritten[event.id] = record
         if event.type not in LEAVING_TYPES:
             return
         self._announced, self._last_event_at = True, now
@@ -170,7 +180,7 @@ class Watcher:
         """Drains the node, or stops it when its time is up; notes when it has left."""
         now = time.time()
         if departure.drained_until is None or departure.stop_at < departure.drained_until:
-            self._marks.set("leaving")
+            attempt("mark that the node leaves", lambda: self._marks.set("leaving"))
             until, kind = departure.stop_at, departure.record.type
             message = f"Azure announced {kind} for {self._name}"
             if attempt("drain", lambda: self._node.drain(until, message)):
@@ -198,7 +208,13 @@ class Watcher:
         outcome = "deadline" if departure.stopping else "idle"
         departure.record = replace(departure.record, outcome=outcome, drain_s=round(seconds, 3))
         log.info("the node left after %.1f s (%s)", seconds, outcome)
-        attempt("write the drain down", lambda: self._report(departure.record))
+        self._unwritten[departure.record.event] = departure.record
+
+    def _write(self) -> None:
+        """Writes down what happened, a turn later where that fails."""
+        for event_id, record in list(self._unwritten.items()):
+            if attempt("write down what happened", partial(self._report, record)):
+                del self._unwritten[event_id]
 
     def _acknowledge(self, departure: Departure) -> None:
         """Lets Azure go on, for events of this VM alone: a start is a start for all VMs in it."""

@@ -64,7 +64,7 @@ def tree(plan: AzurePlan) -> Resource:
             [_native("compute:VirtualMachine", f"{name}-head-vm", _shape(plan.head, "on-demand"))],
         ),
         *(_pool(name, pool) for pool in plan.pools),
-        *_rights_to_scale(name, plan.pools),
+        *_rights_to_scale(name, plan),
         *([_bastion(f"{name}-bastion")] if plan.access.bastion else []),
     ]
     return _component("AzureRayCluster", name, parts, detail=plan.location)
@@ -160,14 +160,21 @@ def _pool(name: str, pool: Pool) -> Resource:
     return _component("WorkerPool", own, [scale_set], detail=pool.node_type)
 
 
-def _rights_to_scale(name: str, pools: tuple[Pool, ...]) -> list[Resource]:
-    elastic = [pool.node_type for pool in pools if pool.elastic]
+def _rights_to_scale(name: str, plan: AzurePlan) -> list[Resource]:
+    elastic = [pool.node_type for pool in plan.pools if pool.elastic]
     if not elastic:
         return []
+    own_rules = [_role(f"{name}-head-uses-rules", "head puts workers behind their rules")]
     return [
+        _definition(
+            f"{name}-role-scales", "changes scale sets"
+        ),
+        _definition(f"{name}-role-looks", "lists machines"),
         *(_role(f"{name}-head-scales-{kind}", f"head scales {kind}") for kind in elastic),
         _role(f"{name}-head-joins-workers", "head puts workers in their subnet"),
         _role(f"{name}-head-gives-identity", "head gives workers their identity"),
+        *(own_rules if plan.subnet_ids is not None else []),
+        _role(f"{name}-head-looks", "head sees which workers there are"),
     ]
 
 
@@ -213,6 +220,10 @@ def _identity(name: str, detail: str) -> Resource:
 
 def _role(name: str, detail: str) -> Resource:
     return _native("authorization:RoleAssignment", name, detail)
+
+
+def _definition(name: str, detail: str) -> Resource:
+    return _native("authorization:RoleDefinition", name, detail)
 
 
 def _public_address(name: str, detail: str) -> Resource:

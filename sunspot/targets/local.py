@@ -36,7 +36,7 @@ from sunspot.node.local import (
     reserved_ports,
     write_private,
 )
-from sunspot.node.machines import launch
+from sunspot.node.local_machines import launch
 from sunspot.signals import uninterrupted
 from sunspot.stack import Stack
 from sunspot.targets import (

@@ -13,6 +13,7 @@ import pytest
 import vm
 
 from cloud_init import NodeValues
+from cloud_init.render import NODE_MODULES, NODE_PYTHON
 from sunspot import ports
 
 Boot = Callable[[NodeValues], vm.Machine]
@@ -24,6 +25,7 @@ BOOT_REPORT = "/var/log/sunspot/boot.json"
 DOCKER = f"""
 case " $* " in
 *--entrypoint=id*) echo {vm.IMAGE_USER} ;;
+*' --format={{{{range'*) cat {vm.NOTES}/image-env 2>/dev/null || true ;;
 *--entrypoint=nvidia-smi*) echo 'GPU 0: Tesla T4 (UUID: GPU-1)' ;;
 *--entrypoint=rocminfo*) for _ in {{1..8}}; do echo '  Device Type:             GPU'; done ;;
 *' login '*) cat >{vm.NOTES}/login; echo "$DOCKER_CONFIG" >{vm.NOTES}/config ;;
@@ -511,6 +513,9 @@ def test_the_container_gets_names_of_variables_not_values(boot: Boot) -> None:
         "RAY_NODE_ZONE": "2",
         "RAY_enable_autoscaler_v2": "1",
         "RAY_enable_infeasible_task_early_exit": "true",
+        "AUTOSCALER_MAX_LAUNCH_BATCH": "1000",
+        "AUTOSCALER_MAX_CONCURRENT_LAUNCHES": "40000",
+        "PYTHONPATH": "/usr/local/lib/sunspot/python",
         **ports.environment("head"),
         "AZURE_CLIENT_ID": node_values.HEAD.identity_client_id,
         "SUNSPOT_CLUSTER": "sunspot-hybrid",
@@ -520,6 +525,23 @@ def test_the_container_gets_names_of_variables_not_values(boot: Boot) -> None:
         "SUNSPOT_SCALE_SET": "",
     }
     assert fake_azure.RAY_TOKEN not in machine.text(f"{vm.NOTES}/env") + " ".join(docker + ray)
+
+
+def test_the_container_has_the_nodes_modules_and_keeps_the_path_of_its_image(boot: Boot) -> None:
+    machine = ready(boot, node_values.AUTOSCALED_HEAD)
+    machine.path(f"{vm.NOTES}/image-env").write_text(
+        "PYTHONPATH=/opt/app:/opt/lib\nOTHER=PYTHONPATH=x\n"
+    )
+    keep = f'case " $* " in *--entrypoint=ray*) printenv PYTHONPATH >{vm.NOTES}/path ;; esac'
+    machine.stub("docker", DOCKER + keep)
+    ran = machine.start("sunspot-ray.service")
+    assert ran.returncode == 0, ran.stderr
+    docker, _ = container(machine)
+    assert f"--volume={NODE_PYTHON}:{NODE_PYTHON}:ro" in docker
+    assert machine.text(f"{vm.NOTES}/path") == f"{NODE_PYTHON}:/opt/app:/opt/lib\n"
+    folder = machine.path(f"{NODE_PYTHON}/sunspot")
+    assert sorted(p.name for p in (folder / "node").iterdir()) == sorted(NODE_MODULES)
+    assert [p.name for p in folder.iterdir()] == ["node"]  # a namespace: nothing else is needed
 
 
 def test_the_token_belongs_to_the_user_of_the_image(boot: Boot) -> None:

@@ -5,18 +5,17 @@ programs, but a /etc, /run, /var, /mnt and /usr/local of the test's. Stubs in /u
 in for what must not run here (docker, apt-get, systemctl); each writes its call down.
 """
 
-import base64
 import configparser
-import gzip
 import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
+
+from cloud_init import readable
 
 LIBRARY = "/usr/local/lib/sunspot"
 OWN_FOLDERS = ("etc", "run", "var/lib", "var/log", "mnt", "tmp", "dev", "proc", "usr", "notes")
@@ -62,18 +61,11 @@ def why_not() -> str | None:
 
 def landed(user_data: bytes) -> dict[str, tuple[bytes, int]]:
     """What cloud-init would write: path -> (content, mode)."""
-    document = yaml.safe_load(user_data)
+    document = yaml.safe_load(readable(user_data))
     return {
-        entry["path"]: (_content(entry), int(entry["permissions"], 8))
+        entry["path"]: (entry["content"].encode(), int(entry["permissions"], 8))
         for entry in document["write_files"]
     }
-
-
-def _content(entry: Mapping[str, Any]) -> bytes:
-    if entry.get("encoding") == "gz+b64":
-        return gzip.decompress(base64.b64decode(entry["content"], validate=True))
-    assert "encoding" not in entry
-    return entry["content"].encode()
 
 
 class Machine:

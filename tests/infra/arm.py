@@ -35,6 +35,7 @@ MODELS: dict[str, type] = {
     "Registry": containerregistry.Registry,
     "ResourceGroup": resources.ResourceGroup,
     "RoleAssignment": authorization.RoleAssignmentCreateParameters,
+    "RoleDefinition": authorization.RoleDefinition,
     "Secret": keyvault.SecretCreateOrUpdateParameters,
     "StorageAccount": storage.StorageAccountCreateParameters,
     "UserAssignedIdentity": msi.Identity,
@@ -53,6 +54,7 @@ IN_ADDRESS = frozenset(
         "managementPolicyName",
         "resourceGroupName",
         "roleAssignmentName",
+        "roleDefinitionId",
         "secretName",
         "vaultName",
         "vmName",
@@ -60,10 +62,16 @@ IN_ADDRESS = frozenset(
     }
 )
 # In the address of this one, though other resources have such a key in their bodies.
-IN_ADDRESS_OF = {"RoleAssignment": frozenset({"scope"})}
+IN_ADDRESS_OF = {
+    "RoleAssignment": frozenset({"scope"}),
+    "RoleDefinition": frozenset({"scope"}),
+}
 
 # Where Pulumi's name of a property is not ARM's.
-RENAMED = {"StorageAccount": {"enableHttpsTrafficOnly": "supportsHttpsTrafficOnly"}}
+RENAMED = {
+    "RoleDefinition": {"roleType": "type"},
+    "StorageAccount": {"enableHttpsTrafficOnly": "supportsHttpsTrafficOnly"},
+}
 
 # Azure's own word on this list: it is old, not complete, and any size may be given.
 OPEN_ENUMS = (compute.VirtualMachineSizeTypes,)

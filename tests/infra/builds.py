@@ -27,13 +27,16 @@ def make_stack(
     *groups: dict[str, Any], head: str = "Standard_D4s_v5", name: str = "test", **keys: Any
 ) -> Stack:
     """A stack with these groups; further keys by their name without `sunspot:`."""
-    elastic = any(g.get("max_workers", 1) > g.get("min_workers", 1) for g in groups)
+    scaled = any(
+        g.get("max_workers", 1) > g.get("min_workers", 1) or g["market"] == "spot-with-fallback"
+        for g in groups
+    )
     block = {
         "azure-native:location": "uksouth",
         "sunspot:cluster": {
             "head_node": {"vm_size": head},
             "scaling_groups": list(groups),
-            **({"autoscaler_config": AUTOSCALER} if elastic else {}),
+            **({"autoscaler_config": AUTOSCALER} if scaled else {}),
         },
         "sunspot:access": {"ssh_public_key": PUBLIC_KEY, **keys.pop("access", {})},
         **{f"sunspot:{key}": value for key, value in keys.items()},

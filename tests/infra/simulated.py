@@ -31,6 +31,7 @@ NAME_INPUTS = (
     "secretName",
     "containerName",
     "roleAssignmentName",
+    "roleDefinitionId",
     "blobServicesName",
     "managementPolicyName",
 )
@@ -218,8 +219,8 @@ def arm_id(typ: str, name: str, inputs: Mapping[str, Any]) -> str:
     root = f"/subscriptions/{SUBSCRIPTION}/resourceGroups"
     if kind == "ResourceGroup":
         return f"{root}/{name}"
-    if kind == "RoleAssignment":
-        return f"{inputs['scope']}/providers/Microsoft.Authorization/roleAssignments/{name}"
+    if kind in {"RoleAssignment", "RoleDefinition"}:
+        return f"{inputs['scope']}/providers/Microsoft.Authorization/{plural(kind)}/{name}"
     base = f"{root}/{inputs.get('resourceGroupName', 'none')}/providers"
     provider = PROVIDERS.get(module, module)
     for key, parent_kind in PARENT_INPUTS.items():

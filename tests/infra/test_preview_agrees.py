@@ -1,7 +1,6 @@
 """What a preview says without Pulumi is what the program then makes."""
 
 import base64
-import gzip
 from collections import Counter
 
 import pytest
@@ -9,10 +8,10 @@ import yaml
 from builds import PUBLIC_KEY, ROOT, SHIPPED, build, group, make_stack
 from simulated import Run
 
+from cloud_init import readable
 from sunspot import stack as stacks
 from sunspot.azure_plan import plan
 from sunspot.preview import access, tree
-from sunspot.preview.user_data import node_values
 
 SUBNET = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v/subnets/"
 EVERYTHING = (
@@ -108,6 +107,7 @@ def rules(made: Run, role):
 
 def test_user_data_is_that_of_the_program(both):
     from cloud_init import render
+    from cloud_init.nodes import node_values
 
     planned, made = both
     (head,) = made.of("VirtualMachine")
@@ -124,13 +124,12 @@ def test_user_data_is_that_of_the_program(both):
 
 def known(data):
     """What Azure said, out of the node's own environment."""
-    files = {f["path"]: f for f in yaml.safe_load(data)["write_files"]}
-    file = files["/etc/sunspot/node.env"]
-    text = file["content"]
-    if "encoding" in file:
-        text = gzip.decompress(base64.b64decode(text)).decode()
+    document = yaml.safe_load(readable(data))
+    files = {file["path"]: file["content"] for file in document["write_files"]}
+    text = files["/etc/sunspot/node.env"]
     env = {k: v.strip("'") for k, _, v in (line.partition("=") for line in text.splitlines())}
     return {
+        "token_secret": env["SUNSPOT_TOKEN_SECRET"],
         "vault_url": env["SUNSPOT_VAULT_URL"],
         "storage_url": env["SUNSPOT_STORAGE_URL"],
         "subscription_id": env["SUNSPOT_SUBSCRIPTION_ID"],

@@ -26,7 +26,13 @@ OUTPUTS = {
     "estimated_cost_per_hour",
 }
 # Azure's own list of what has no tags: parts of another resource, and rights.
-UNTAGGED = {"BlobServiceProperties", "BlobContainer", "ManagementPolicy", "RoleAssignment"}
+UNTAGGED = {
+    "BlobServiceProperties",
+    "BlobContainer",
+    "ManagementPolicy",
+    "RoleAssignment",
+    "RoleDefinition",
+}
 
 
 def main_of(name):

@@ -12,17 +12,17 @@ ROLE_NAMES = {
     roles.ACR_PULL: "pull",
     roles.BLOB_DATA_CONTRIBUTOR: "blobs",
     roles.KEY_VAULT_SECRETS_USER: "secret",
-    roles.MANAGED_IDENTITY_OPERATOR: "give-identity",
-    roles.VIRTUAL_MACHINE_CONTRIBUTOR: "machines",
 }
 
 
 def rights(run, identity):
     """(role, last two parts of the scope) of an identity."""
     (found,) = [i for i in run.of("UserAssignedIdentity") if i.name.endswith(f"-{identity}")]
+    own = {r.id.rsplit("/", 1)[1]: r.name.rsplit("-", 1)[1] for r in run.of("RoleDefinition")}
+    names = {**ROLE_NAMES, **own}
     return {
         (
-            ROLE_NAMES[r.inputs["roleDefinitionId"].rsplit("/", 1)[1]],
+            names[r.inputs["roleDefinitionId"].rsplit("/", 1)[1]],
             "/".join(r.inputs["scope"].split("/")[-2:]),
         )
         for r in run.of("RoleAssignment")
@@ -42,22 +42,73 @@ def test_only_the_head_changes_scale_sets_and_only_elastic_ones(rich):
     assert rights(rich, "head") == {
         ("secret", "secrets/ray-token"),
         ("blobs", "containers/results"),
-        ("machines", "virtualMachineScaleSets/sunspot-rich-gpu"),
-        ("machines", "virtualMachineScaleSets/sunspot-rich-both"),
-        ("machines", "virtualMachineScaleSets/sunspot-rich-both-on-demand"),
-        ("machines", "subnets/workers"),
-        ("give-identity", "userAssignedIdentitys/sunspot-rich-workers1a2b3c4d"),
+        ("scales", "virtualMachineScaleSets/sunspot-rich-gpu"),
+        ("scales", "virtualMachineScaleSets/sunspot-rich-both"),
+        ("scales", "virtualMachineScaleSets/sunspot-rich-both-on-demand"),
+        ("scales", "subnets/workers"),
+        ("scales", "userAssignedIdentitys/sunspot-rich-workers1a2b3c4d"),
+        ("looks", "resourceGroups/sunspot-rich1a2b3c4d"),
     }
+
+
+def test_the_heads_roles_hold_what_the_autoscaler_asks_for_and_nothing_more(rich):
+    allowed = {
+        r.name.rsplit("-", 1)[1]: [set(p["actions"]) for p in r.inputs["permissions"]]
+        for r in rich.of("RoleDefinition")
+    }
+    sets = "Microsoft.Compute/virtualMachineScaleSets"
+    assert allowed == {
+        "scales": [
+            {
+                f"{sets}/read",
+                f"{sets}/write",
+                f"{sets}/delete/action",
+                "Microsoft.Network/virtualNetworks/subnets/join/action",
+                "Microsoft.Network/networkSecurityGroups/join/action",
+                "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action",
+            }
+        ],
+        "looks": [{"Microsoft.Compute/virtualMachines/read"}],
+    }
+    for made in rich.of("RoleDefinition"):
+        assert "*" not in str(made.inputs["permissions"])
+        assert made.inputs["assignableScopes"] == [rich.one("ResourceGroup").id]
+        # Unique in the directory, where other clusters have such roles too.
+        assert made.inputs["roleName"].endswith(" sunspot-rich1a2b3c4d")
+        assert str(uuid.UUID(made.inputs["roleDefinitionId"]))
+
+
+def test_subnets_of_the_users_may_be_joined_and_their_rules_used():
+    group_id = "/subscriptions/s/resourceGroups/theirs"
+    subnet = f"{group_id}/providers/Microsoft.Network/virtualNetworks/v/subnets/w"
+    ids = {"head": subnet, "workers": subnet}
+    made = build(make_stack(group(max_workers=2), network={"subnet_ids": ids}))
+    scopes = {scope for role, scope in rights(made, "head") if role == "scales"}
+    assert {"subnets/w", "networkSecurityGroups/sunspot-test-workers-nsg1a2b3c4d"} <= scopes
+    for definition in made.of("RoleDefinition"):
+        assert definition.inputs["assignableScopes"] == [made.one("ResourceGroup").id, group_id]
+
+
+def test_a_fixed_group_that_falls_back_is_the_heads_too():
+    made = build(make_stack(group(market="spot-with-fallback")))
+    scaled = {scope for role, scope in rights(made, "head") if role == "scales"}
+    assert {
+        "virtualMachineScaleSets/sunspot-test-workers",
+        "virtualMachineScaleSets/sunspot-test-workers-on-demand",
+    } <= scaled
 
 
 def test_a_head_without_elastic_groups_changes_nothing():
     made = build(make_stack(group()))
     assert rights(made, "head") == rights(made, "workers")
+    assert made.of("RoleDefinition") == []
 
 
-def test_no_right_is_as_wide_as_the_resource_group(rich):
+def test_no_right_but_to_look_is_as_wide_as_the_resource_group(rich):
     ids = rich.by_id()
     for assignment in rich.of("RoleAssignment"):
+        if assignment.name.endswith("-head-looks"):
+            continue
         scope = assignment.inputs["scope"]
         assert scope in ids or scope.rsplit("/subnets/", 1)[0] in ids
         assert ids.get(scope) is None or ids[scope].kind != "ResourceGroup"

@@ -5,12 +5,18 @@ set -euo pipefail
 token=/run/sunspot/token
 autoscaler=/run/sunspot/autoscaler
 files=$SUNSPOT_SCRATCH/ray
+python=/usr/local/lib/sunspot/python
 
 # What Ray writes and reads belongs to the user that the image runs as.
 user=$(docker run --rm --network=none --entrypoint=id "$SUNSPOT_IMAGE" -u)
 chown "$user" "$token"
 mkdir -p "$files"
 chown "$user" "$files"
+
+# Sunspot's own modules, before those that the image names.
+image_env=$(docker image inspect --format='{{range .Config.Env}}{{println .}}{{end}}' "$SUNSPOT_IMAGE")
+image_path=$(sed -n 's/^PYTHONPATH=//p' <<<"$image_env")
+export PYTHONPATH=$python${image_path:+:$image_path}
 
 docker_flags=(
     --name=sunspot-ray
@@ -23,12 +29,14 @@ docker_flags=(
     --stop-timeout=45
     --volume="$token:$token:ro"
     --volume="$files:/tmp/ray"
+    --volume="$python:$python:ro"
 )
 # Names alone: docker takes the values from its own environment.
 for name in \
     RAY_AUTH_MODE RAY_AUTH_TOKEN_PATH RAY_USAGE_STATS_ENABLED \
     RAY_CLOUD_INSTANCE_ID RAY_NODE_TYPE_NAME RAY_NODE_MARKET_TYPE RAY_NODE_REGION RAY_NODE_ZONE \
     RAY_enable_autoscaler_v2 RAY_enable_infeasible_task_early_exit \
+    AUTOSCALER_MAX_LAUNCH_BATCH AUTOSCALER_MAX_CONCURRENT_LAUNCHES PYTHONPATH \
     AUTOSCALER_METRIC_PORT DASHBOARD_METRIC_PORT AZURE_CLIENT_ID \
     SUNSPOT_CLUSTER SUNSPOT_STORAGE_URL \
     SUNSPOT_SUBSCRIPTION_ID SUNSPOT_RESOURCE_GROUP SUNSPOT_SCALE_SET; do

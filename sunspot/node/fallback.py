@@ -1,0 +1,117 @@
+"""What happens after a launch was refused: on-demand instead of spot, and some patience.
+
+Ray asks for a refused type again at every tick, and prefers the type with the higher `priority`.
+It re-reads its config file at every tick (both: ray/autoscaler/v2, 2.60), so what steers it is
+written there.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sunspot.node.autoscaler_config import COOLED_PRIORITY, SPOT_PRIORITY
+from sunspot.node.machines import LaunchRefusedError, Machine
+
+COOL_DOWN_S = 600.0
+"""How long on-demand machines are preferred after spot was refused."""
+
+ASK_AGAIN_S = 60.0
+"""How long the place is not asked again for a type that it has just refused."""
+
+log = logging.getLogger(__name__)
+
+
+class Fallback:
+    """Keeps the autoscaler's config file in step with what the place has refused lately.
+
+    `twins` are the on-demand node types by their spot types. While spot is refused, the twin has
+    the higher priority, and stands in for those of the group's minimum that spot does not give.
+    Called from several threads.
+    """
+
+    def __init__(
+        self,
+        config_file: Path,
+        twins: Mapping[str, str],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._file = config_file
+        self._twins = dict(twins)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._refused_at: dict[str, float] = {}
+        self._short: set[str] = set()  # spot types that do not give their minimum
+        self._here: Counter[str] = Counter()  # machines by node type, at the last tick
+
+    def check(self, node_type: str) -> None:
+        """Raises LaunchRefusedError where the type was refused so lately that asking is no use."""
+        with self._lock:
+            wait = self._since_refusal(node_type, ASK_AGAIN_S)
+        if wait > 0:
+            raise LaunchRefusedError(
+                f"{node_type}: refused lately, asked for again in {wait:.0f} s"
+            )
+
+    def refused(self, node_type: str) -> None:
+        """Notes a refusal; the next tick of Ray's sees what follows from it."""
+        with self._lock:
+            self._refused_at[node_type] = self._clock()
+            self._short.add(node_type)
+            self._write()
+
+    def granted(self, node_type: str) -> None:
+        """Notes that machines of the type were to be had."""
+        with self._lock:
+            self._refused_at.pop(node_type, None)
+
+    def update(self, machines: Sequence[Machine]) -> None:
+        """Takes note of what there is, at each tick; raises priorities whose cool-down is over."""
+        with self._lock:
+            self._here = Counter(machine.node_type for machine in machines)
+            self._write()
+
+    def _since_refusal(self, node_type: str, period: float) -> float:
+        """The seconds of `period` that are left since the type was refused; 0 if none."""
+        at = self._refused_at.get(node_type)
+        return 0.0 if at is None else max(0.0, at + period - self._clock())
+
+    def _write(self) -> None:
+        if not self._twins:
+            return
+        text = self._file.read_text(encoding="utf-8")
+        config = json.loads(text)
+        before = json.dumps(config["available_node_types"])
+        for spot, twin in self._twins.items():
+            self._steer(config["available_node_types"], spot, twin)
+        if json.dumps(config["available_node_types"]) != before:
+            _replace(self._file, json.dumps(config, separators=(",", ":")))
+
+    def _steer(self, types: dict[str, dict[str, Any]], spot: str, twin: str) -> None:
+        cooled = self._since_refusal(spot, COOL_DOWN_S) > 0
+        missing = max(0, types[spot]["min_workers"] - self._here[spot])
+        if not missing and not cooled:
+            self._short.discard(spot)
+        types[spot]["priority"] = COOLED_PRIORITY if cooled else SPOT_PRIORITY
+        types[twin]["min_workers"] = missing if spot in self._short else 0
+
+
+def _replace(path: Path, text: str) -> None:
+    """Writes the file whole: Ray may read it at any time."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
