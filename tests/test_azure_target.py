@@ -26,15 +26,11 @@ from sunspot.jobs import JobClient
 from sunspot.spec import RayClusterConfig, RayNodeConfig
 from sunspot.targets import azure
 from sunspot.targets.azure import AzureTarget
+from sunspot.targets.azure_engine import EngineMissingError
+from sunspot.targets.azure_errors import explain, problem
 from sunspot.targets.azure_left import Endpoints, remaining
-from sunspot.targets.azure_stack import (
-    AzureStack,
-    EngineMissingError,
-    Watcher,
-    explain,
-    parse_state,
-    problem,
-)
+from sunspot.targets.azure_records import Records
+from sunspot.targets.azure_stack import AzureStack, Watcher, parse_state
 from sunspot.targets.local import LocalTarget
 
 GROUP = "/subscriptions/s/resourceGroups/sunspot-x"
@@ -188,12 +184,12 @@ def place(project, tmp_path, sshd, api, monkeypatch):
         }
     )
     left = []
-    target = AzureTarget(tmp_path / "state" / "azure", lambda *_: fake, lambda _: left)  # type: ignore[arg-type]
+    target = AzureTarget(Records(tmp_path / "state" / "azure"), lambda *_: fake, lambda _: left)  # type: ignore[arg-type]
     monkeypatch.setattr(azure, "create", lambda: target)
     found = SimpleNamespace(target=target, fake=fake, left=left, project=project)
     yield found
     for name in target.names():
-        target._tunnel(name).close()
+        target.records.tunnel(name).close()
 
 
 def write(project, name, *, target="azure", key="missing.pub"):
@@ -244,7 +240,7 @@ def test_a_handle_is_had_again_without_asking_pulumi(place):
 @needs_sshd
 def test_a_tunnel_that_died_is_opened_again(place):
     up(place)
-    place.target._tunnel("x").close()
+    place.target.records.tunnel("x").close()
     assert JobClient(place.target.handle("x")).list() == []
 
 
@@ -370,11 +366,11 @@ def test_without_pulumi_nothing_is_up(place, project):
 @needs_sshd
 def test_another_head_is_met_with_a_new_host_key(place):
     up(place)
-    hosts = place.target._folder("x") / "known_hosts"
+    hosts = place.target.records.folder("x") / "known_hosts"
     words = hosts.read_text().split()
     words[2] = words[2][:-6] + "AAAAAA"
     hosts.write_text(" ".join(words) + "\n")
-    place.target._tunnel("x").close()
+    place.target.records.tunnel("x").close()
     with pytest.raises(SunspotError, match="another machine than before"):
         place.target.handle("x")
     place.fake.now = (group(), machine("two"))
@@ -384,7 +380,7 @@ def test_another_head_is_met_with_a_new_host_key(place):
 @needs_sshd
 def test_a_stack_destroyed_elsewhere_is_forgotten(place):
     up(place)
-    place.target._tunnel("x").close()
+    place.target.records.tunnel("x").close()
     place.fake.now = ()
     with pytest.raises(SunspotError, match="not up on azure"):
         place.target.handle("x")
@@ -449,7 +445,7 @@ def test_ssh_and_rsync(place, tmp_path, capfd):
 @needs_sshd
 def test_down_keeps_protected_results_and_says_so(place):
     up(place)
-    tunnel = place.target._tunnel("x")
+    tunnel = place.target.records.tunnel("x")
     assert tunnel.port()
     place.left[:] = [ACCOUNT.upper(), f"{ACCOUNT}/blobServices/default"]
     result = run("down", "x")
@@ -518,7 +514,7 @@ def test_a_project_that_moved_is_told(place):
 
 
 def test_a_broken_record_is_named(place):
-    folder = place.target._folder("x")
+    folder = place.target.records.folder("x")
     folder.mkdir(parents=True)
     (folder / "stack.json").write_text("{")
     with pytest.raises(SunspotError, match=r"stack\.json cannot be read"):

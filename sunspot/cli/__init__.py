@@ -29,6 +29,8 @@ def _terminate(_signal: int, _frame: Any) -> NoReturn:
 
 
 def main() -> None:
-    """The console script's entry. SIGTERM cleans up as Ctrl-C does."""
+    """The console script's entry. SIGTERM, and a terminal that closes, clean up as Ctrl-C does."""
     signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+        signal.signal(signal.SIGHUP, _terminate)
     app()

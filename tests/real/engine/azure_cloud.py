@@ -25,6 +25,7 @@ FREE_ADDRESS = "10.1.2.9"
 STATE_FILE = "azure.json"
 LOG_FILE = "log.jsonl"
 REFUSALS_FILE = "refusals.json"
+HELD_FILE = "held.json"
 
 _ROOT = f"/subscriptions/{SUBSCRIPTION}"
 _GROUP = f"{_ROOT}/resourceGroups/{{resourceGroupName}}"
@@ -199,6 +200,17 @@ class Cloud:
     def refuse(self, refusals: Mapping[str, str]) -> None:
         """Has the creation of resources fail from now on: name in the program -> message."""
         (self._folder / REFUSALS_FILE).write_text(json.dumps(dict(refusals)))
+
+    def hold(self, *names: str) -> None:
+        """Has the creation of these resources (names in the program) take until they are let go."""
+        new = (self._folder / HELD_FILE).with_suffix(".new")
+        new.write_text(json.dumps(names))
+        new.replace(self._folder / HELD_FILE)
+
+    def holds(self, name: str) -> bool:
+        """Whether the creation of a resource is to go on."""
+        file = self._folder / HELD_FILE
+        return file.exists() and name in json.loads(file.read_text())
 
     def note(self, operation: str, name: str) -> None:
         """Writes down what was asked of Azure."""

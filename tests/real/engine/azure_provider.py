@@ -34,6 +34,9 @@ from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
 VERSION = metadata.version("pulumi_azure_native")
 THREADS = 16
+POLL_S = 0.05
+# Held beside a resource, it has the provider go on with it.
+IGNORES_CANCEL = "-"
 # An answer holds the whole user data of a node.
 MESSAGE_BYTES = 64 * 2**20
 
@@ -50,6 +53,7 @@ class AzureProvider(provider_pb2_grpc.ResourceProviderServicer):
     def __init__(self, cloud: Cloud) -> None:
         self.cloud = cloud
         self.lock = threading.Lock()
+        self.cancelled = threading.Event()
 
     def Handshake(self, request: Any, context: Any) -> Any:
         return provider_pb2.ProviderHandshakeResponse(
@@ -109,6 +113,7 @@ class AzureProvider(provider_pb2_grpc.ResourceProviderServicer):
             )
         if not is_known(inputs):
             context.abort(grpc.StatusCode.INTERNAL, f"{logical}: created with unknown values")
+        self._take_time(logical, context)
         identifier, answer = self._asked("create", logical, context)(
             lambda: self.cloud.create(kind_of(token), logical, inputs)
         )
@@ -163,7 +168,16 @@ class AzureProvider(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def Cancel(self, request: Any, context: Any) -> Any:
+        self.cancelled.set()
         return empty_pb2.Empty()
+
+    def _take_time(self, name: str, context: Any) -> None:
+        """Waits while a creation is held; as Azure's provider does, it ends when it is cancelled."""
+        if self.cloud.holds(name):
+            self.cloud.note("hold", name)
+        while self.cloud.holds(name):
+            if self.cancelled.wait(POLL_S) and not self.cloud.holds(IGNORES_CANCEL):
+                context.abort(grpc.StatusCode.CANCELLED, f"{name}: context canceled")
 
     def _asked(self, operation: str, name: str, context: Any) -> Callable[[Callable[[], Any]], Any]:
         """Runs one operation alone, written down, its refusal told as Azure's provider does."""

@@ -9,14 +9,18 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 from azure_cloud import PUBLIC_ADDRESS
+from azure_provider import IGNORES_CANCEL
 from conftest import STACK, settings
 from job_api import TOKEN, serving
 from pulumi_project import DEADLINE_S, Project
@@ -88,21 +92,35 @@ def _member(name, **fields):
 
 def sunspot(project: Project, head: Head, *arguments: str, code: int = 0) -> str:
     """Runs the command in the project as its user would; what it printed, notes and errors too."""
+    with started(project, head, *arguments) as command:
+        return ending(command, code)
+
+
+def started(project: Project, head: Head, *arguments: str) -> subprocess.Popen[str]:
+    """The command, as it runs."""
     environment = project.environment()
     environment["PATH"] = os.pathsep.join([str(head.tools), environment["PATH"]])
     environment["SUNSPOT_STATE_DIR"] = str(project.folder / "user")
     environment["COLUMNS"] = "200"
-    ended = subprocess.run(
+    return subprocess.Popen(
         [sys.executable, "-m", "sunspot.cli", *arguments],
         cwd=project.program,
         env=environment,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=DEADLINE_S,
-        check=False,
     )
-    assert ended.returncode == code, f"exit {ended.returncode}:\n{ended.stdout}{ended.stderr}"
-    return ended.stdout + ended.stderr
+
+
+def ending(command: subprocess.Popen[str], code: int = 0) -> str:
+    """What the command printed, to its end, which must be with this code."""
+    try:
+        out, err = command.communicate(timeout=DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        command.kill()
+        raise
+    assert command.returncode == code, f"exit {command.returncode}:\n{out}{err}"
+    return out + err
 
 
 def test_up_status_submit_ssh_down(fresh, head):
@@ -193,3 +211,58 @@ def test_a_size_that_the_region_does_not_have_makes_nothing(fresh, head):
         printed = " ".join(sunspot(fresh, head, command, STACK, code=2).split())
         assert "ukwest has no Standard_NC4as_T4_v3 (for gpu)" in printed
     assert fresh.cloud.resources() == {}
+
+
+HELD = "sunspot-x-fixed-vmss"
+HOLDS = ("hold", HELD)
+
+
+def locks(project):
+    return [path for path in (project.folder / "state").rglob("*") if "/locks/" in f"{path}/x"]
+
+
+def held_up(project, head):
+    """`sunspot up` in the middle of a slow creation, and the processes that it started."""
+    command = started(project, head, "up", STACK)
+    deadline = time.monotonic() + DEADLINE_S
+    notes = []
+    while HOLDS not in notes:
+        assert command.poll() is None, ending(command)
+        assert time.monotonic() < deadline, notes
+        time.sleep(0.1)
+        notes += project.cloud.take_notes()
+    below = psutil.Process(command.pid).children(recursive=True)
+    assert any(process.name() == "pulumi" for process in below)
+    return command, below
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupt_ends_pulumi_in_order_and_the_next_up_goes_on(fresh, head, number):
+    fresh.cloud.hold(HELD)
+    command, below = held_up(fresh, head)
+    assert [path for path in locks(fresh) if path.is_file()]
+    command.send_signal(number)
+    printed = " ".join(ending(command, code=130).split())
+    assert "stopping pulumi" in printed
+    assert f"What was made stays, and is billed. Go on: sunspot up {STACK}" in printed
+    _, alive = psutil.wait_procs(below, timeout=DEADLINE_S)
+    assert alive == []
+    assert [path for path in locks(fresh) if path.is_file()] == []
+    assert fresh.state(STACK)
+
+    fresh.cloud.hold()
+    assert "x is up (azure)" in sunspot(fresh, head, "up", STACK)
+
+
+def test_a_second_interrupt_leaves_no_process_and_says_how_to_unlock(fresh, head):
+    fresh.cloud.hold(HELD, IGNORES_CANCEL)
+    command, below = held_up(fresh, head)
+    command.terminate()
+    time.sleep(1)
+    assert command.poll() is None
+    command.terminate()
+    printed = " ".join(ending(command, code=130).split())
+    assert f"pulumi cancel -s {STACK}" in printed
+    _, alive = psutil.wait_procs(below, timeout=DEADLINE_S)
+    assert alive == []
+    print("LOCKS", locks(fresh))

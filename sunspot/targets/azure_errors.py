@@ -1,0 +1,125 @@
+"""What the engine and Azure complain of, with what it means and what to do, where we know it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from pulumi import automation as auto
+
+from sunspot.errors import SunspotError
+
+SHOWN_PROBLEMS = 3
+LONGEST_PROBLEM = 600
+
+# The engine's marks for colours, and a terminal's.
+_COLOUR = re.compile(r"<\{%[^%]*%\}>|\x1b\[[0-9;]*m")
+
+
+def plain(text: str) -> str:
+    """The text without colours."""
+    return _COLOUR.sub("", text).strip()
+
+
+_QUOTA = re.compile(
+    r"exceeding approved (?P<family>.+?) quota.*?Location: (?P<location>[^,]+),"
+    r".*?Current Limit: (?P<limit>\d+),.*?Current Usage: (?P<usage>\d+),"
+    r".*?Additional Required: (?P<more>\d+),.*?New Limit Required: (?P<needed>\d+)",
+    re.DOTALL,
+)
+_SPOT_FAMILY = re.compile(r"low\s*priority|spot", re.IGNORECASE)
+
+
+def _quota(found: re.Match[str]) -> str:
+    family = " ".join(found["family"].split())
+    what = "the quota of all spot machines" if _SPOT_FAMILY.search(family) else "a quota of vCPUs"
+    return (
+        f"Azure's quota {family!r} ({what}) in {found['location'].strip()} is too small: its limit "
+        f"is {found['limit']}, {found['usage']} are in use, {found['more']} more are needed. Ask "
+        f"for {found['needed']} in the Azure portal (Quotas > Compute), or take smaller or fewer "
+        "machines, or another region"
+    )
+
+
+def _says(text: str) -> Callable[[re.Match[str]], str]:
+    return lambda _found: text
+
+
+_EXPLAINED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
+    (_QUOTA, _quota),
+    (
+        re.compile(r"SkuNotAvailable"),
+        _says(
+            "Azure does not offer this size in this region now, or not to this subscription; take "
+            "another size or region (`az vm list-skus --location REGION --size SIZE -o table`)"
+        ),
+    ),
+    (
+        re.compile(r"AllocationFailed|OverconstrainedAllocationRequest"),
+        _says("Azure has no machine of this size free in this region; try later, or another size"),
+    ),
+    (
+        re.compile(r"roleAssignments/write"),
+        _says(
+            "you may not give roles in this subscription, which the cluster's identities need; ask "
+            "for the role 'Role Based Access Control Administrator' (or Owner) beside Contributor"
+        ),
+    ),
+    (
+        re.compile(r"AuthorizationFailed|does not have authorization"),
+        _says("you may not do this in the subscription; ask for the role Contributor"),
+    ),
+    (
+        re.compile(
+            r"az login|AADSTS|failed to (?:get|obtain|acquire).*?(?:token|credential)", re.I
+        ),
+        _says("Azure does not know you: run `az login` and `az account set --subscription NAME`"),
+    ),
+    (
+        re.compile(r"passphrase must be set|incorrect passphrase", re.IGNORECASE),
+        _says(
+            "Pulumi needs the passphrase of this stack's secrets: set PULUMI_CONFIG_PASSPHRASE or "
+            "PULUMI_CONFIG_PASSPHRASE_FILE"
+        ),
+    ),
+    (
+        re.compile(r"PULUMI_ACCESS_TOKEN|not logged in|pulumi login", re.IGNORECASE),
+        _says("Pulumi has no place for its state yet: run `pulumi login --local` (or another)"),
+    ),
+    (
+        re.compile(r"currently locked by|Another update is currently in progress"),
+        _says(
+            "another command works on this stack, or one was killed while it did; wait, or, if "
+            "nothing runs, free it with: pulumi cancel -s NAME"
+        ),
+    ),
+)
+
+
+def explain(text: str) -> str | None:
+    """What a message of Azure's or the engine's means and what to do, where we know it."""
+    for pattern, tell in _EXPLAINED:
+        if found := pattern.search(text):
+            return tell(found)
+    return None
+
+
+def problem(name: str, *messages: str) -> SunspotError:
+    """The error for what the engine complained of, with an explanation before its own words."""
+    told = list(dict.fromkeys(filter(None, map(explain, messages))))
+    lines = [*told, *(f"it said: {_short(one)}" for one in messages[:SHOWN_PROBLEMS])]
+    if len(messages) > SHOWN_PROBLEMS:
+        lines.append(f"and {len(messages) - SHOWN_PROBLEMS} errors more: pulumi up -s {name}")
+    return SunspotError("\n  ".join([f"stack {name!r} on azure:", *lines]))
+
+
+def _short(text: str) -> str:
+    # A program's own error message has lines of its own that must stay apart.
+    kept = "\n    ".join(line.strip() for line in text.splitlines() if line.strip())
+    return kept if len(kept) <= LONGEST_PROBLEM else f"{kept[: LONGEST_PROBLEM - 3]}..."
+
+
+def said(error: auto.CommandError) -> str:
+    """What the command printed to stderr, or all that it printed."""
+    text = plain(str(error))
+    return text.partition("\n stderr: ")[2].strip() or text.strip()
