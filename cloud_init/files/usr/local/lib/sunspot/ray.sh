@@ -31,12 +31,10 @@ docker_flags=(
     --volume="$files:/tmp/ray"
     --volume="$python:$python:ro"
 )
-# Names alone: docker takes the values from its own environment.
-for name in \
-    RAY_AUTH_MODE RAY_AUTH_TOKEN_PATH RAY_USAGE_STATS_ENABLED \
-    RAY_CLOUD_INSTANCE_ID RAY_NODE_TYPE_NAME RAY_NODE_MARKET_TYPE RAY_NODE_REGION RAY_NODE_ZONE \
-    RAY_enable_autoscaler_v2 RAY_enable_infeasible_task_early_exit \
-    AUTOSCALER_MAX_LAUNCH_BATCH AUTOSCALER_MAX_CONCURRENT_LAUNCHES PYTHONPATH \
+# Names alone: docker takes the values from its own environment. Whatever RAY_... is set there is
+# meant for Ray: a setting of its needs but a line in node.env.
+for name in "${!RAY_@}" PYTHONPATH \
+    AUTOSCALER_MAX_LAUNCH_BATCH AUTOSCALER_MAX_CONCURRENT_LAUNCHES \
     AUTOSCALER_METRIC_PORT DASHBOARD_METRIC_PORT AZURE_CLIENT_ID \
     SUNSPOT_CLUSTER SUNSPOT_STORAGE_URL \
     SUNSPOT_SUBSCRIPTION_ID SUNSPOT_RESOURCE_GROUP SUNSPOT_SCALE_SET; do
