@@ -166,9 +166,7 @@ def _rights_to_scale(name: str, plan: AzurePlan) -> list[Resource]:
         return []
     own_rules = [_role(f"{name}-head-uses-rules", "head puts workers behind their rules")]
     return [
-        _definition(
-            f"{name}-role-scales", "changes scale sets"
-        ),
+        _definition(f"{name}-role-scales", "changes scale sets"),
         _definition(f"{name}-role-looks", "lists machines"),
         *(_role(f"{name}-head-scales-{kind}", f"head scales {kind}") for kind in elastic),
         _role(f"{name}-head-joins-workers", "head puts workers in their subnet"),
