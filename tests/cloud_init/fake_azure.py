@@ -22,6 +22,7 @@ class Azure:
     """
 
     url: str = ""
+    name: str = "hybrid-t4_1a2b3c4d"
     zone: str = "2"
     secret: str = RAY_TOKEN
     failures: dict[str, list[int]] = field(default_factory=dict)
@@ -39,8 +40,7 @@ class Azure:
             case ["metadata", "identity", "oauth2", "token"]:
                 return 200, {"access_token": ACCESS_TOKEN.format(resource=form["resource"])}
             case ["metadata", "instance", "compute"]:
-                name = "hybrid-t4_1a2b3c4d"
-                return 200, {"name": name, "location": "uksouth", "zone": self.zone}
+                return 200, {"name": self.name, "location": "uksouth", "zone": self.zone}
             case ["secrets", _]:
                 expected = "Bearer " + ACCESS_TOKEN.format(resource="https://vault.azure.net")
                 if headers.get("authorization") != expected:
@@ -60,7 +60,8 @@ class Azure:
 
 
 @contextmanager
-def serving() -> Iterator[Azure]:
+def serving(address: tuple[str, int] = ("127.0.0.1", 0)) -> Iterator[Azure]:
+    """Answers at an address, port 0 being any free one."""
     azure = Azure()
 
     class Handler(BaseHTTPRequestHandler):
@@ -84,8 +85,8 @@ def serving() -> Iterator[Azure]:
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    azure.url = f"http://127.0.0.1:{server.server_port}"
+    server = ThreadingHTTPServer(address, Handler)
+    azure.url = f"http://{address[0]}:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +16,32 @@ from machines.processes import DEADLINE_S, checked, environment, server
 
 @dataclass(frozen=True)
 class Docker:
-    """The client of one engine. Debian's client, so that BuildKit needs no plugin."""
+    """The client of one engine. Debian's client, so that BuildKit needs no plugin.
+
+    `log` is the engine's. `enter` is what a command line begins with to be where the engine is.
+    """
 
     socket: Path
     log: Path
-    extra: dict[str, str] = field(default_factory=dict)
+    enter: tuple[str, ...] = ()
 
     def __call__(self, *arguments: str | Path, timeout: float = DEADLINE_S) -> str:
         """`docker ARGUMENTS`; what it printed. Raises StepError unless it exits with 0."""
-        return checked(["docker", *arguments], env=self.environment, timeout=timeout)
+        return checked(self.command(*arguments), env=self.environment, timeout=timeout)
 
     def run(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """`docker ARGUMENTS`, whatever its exit status."""
-        command = ["docker", *map(str, arguments)]
         return subprocess.run(
-            command,
+            self.command(*arguments),
             env=self.environment,
             capture_output=True,
             text=True,
             check=False,
             timeout=DEADLINE_S,
         )
+
+    def command(self, *arguments: str | Path) -> list[str]:
+        return [*self.enter, "docker", *map(str, arguments)]
 
     def inspect(self, name: str) -> dict[str, Any]:
         return json.loads(self("inspect", name))[0]
@@ -46,7 +51,7 @@ class Docker:
 
     @property
     def environment(self) -> dict[str, str]:
-        return environment(DOCKER_HOST=f"unix://{self.socket}", DOCKER_BUILDKIT="1", **self.extra)
+        return environment(DOCKER_HOST=f"unix://{self.socket}", DOCKER_BUILDKIT="1")
 
 
 @contextlib.contextmanager

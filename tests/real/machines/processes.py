@@ -13,7 +13,7 @@ from machines.needs import SYSTEM_PATH
 T = TypeVar("T")
 
 # How long a state may take to come about. Generous: the machine may be busy.
-DEADLINE_S = 180.0
+DEADLINE_S = 600.0
 POLL_INTERVAL_S = 0.2
 STOP_S = 60.0
 

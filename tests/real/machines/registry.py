@@ -35,6 +35,8 @@ class Registry:
 def registry(storage: Path, *, host: str = "127.0.0.1", port: int = 0) -> Iterator[Registry]:
     """A registry over `storage`, at `host`; at a free port where none is named.
 
+    In a block of `network_of` it listens in that network, and only there.
+
     It speaks http: an engine takes that from a loopback address, and from addresses that it was
     told to (`--insecure-registry`).
     """

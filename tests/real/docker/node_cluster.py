@@ -1,0 +1,128 @@
+"""A cluster of nodes in namespaces, each booted by its units."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from machines import base_image
+from machines.docker import Docker
+from machines.network import GATEWAY, SUBNET, Network
+from machines.node import IMDS_ADDRESS, Node, engine_of, node
+from machines.processes import StepError
+from machines.units import RayUnit, Unit, ray
+
+from cloud_init import NodeValues
+
+REGISTRY_PORT = 5000
+IMAGE = f"{GATEWAY}:{REGISTRY_PORT}/{base_image.NAME}"
+HEAD_NUMBER = 2
+HEAD_ADDRESS = f"{SUBNET}.{HEAD_NUMBER}"
+
+HEAD = NodeValues(
+    role="head",
+    group="head",
+    market="on-demand",
+    cluster="sunspot-docker",
+    image=IMAGE,
+    registry=None,
+    head_address=HEAD_ADDRESS,
+    # Plain http is all that differs from Azure's.
+    vault_url=f"http://{IMDS_ADDRESS}",
+    token_secret="ray-token",
+    identity_client_id="11111111-2222-3333-4444-555555555555",
+    cpus=1,
+    gpus=0,
+    memory_gb=2,
+    accelerator=None,
+    driver="none",
+    storage_url=None,
+    subscription_id="66666666-7777-8888-9999-000000000000",
+    resource_group="sunspot-docker",
+    scale_set=None,
+    autoscaler_config=None,
+)
+
+# The nodes as the GCS knows them, to a driver that has the token.
+_NODES = """
+import json, ray
+ray.init(address="auto", log_to_driver=False)
+print("ANSWER", json.dumps(ray.nodes()))
+"""
+
+
+# How often a unit may start until its node has joined.
+STARTS = 5
+
+
+@dataclass
+class Machine:
+    """A node with its engine, and with its Ray unit while that runs."""
+
+    node: Node
+    docker: Docker
+    unit: RayUnit | None = None
+    _running: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def start_ray(self) -> RayUnit:
+        """`systemctl start` of Ray's unit; returns when the node has joined.
+
+        A unit whose process fails is started again, as its Restart=on-failure says: on a busy
+        machine a raylet may find its agents too slow.
+        """
+        for _ in range(STARTS):
+            self.close()
+            self.unit = self._running.enter_context(ray(self.node))
+            if self.unit.ready():
+                return self.unit
+        raise StepError(f"{self.node.name} did not join:\n{self.unit and self.unit.printed}")
+
+    def close(self) -> None:
+        self._running.close()
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Head and workers, joined."""
+
+    head: Machine
+    workers: tuple[Machine, ...]
+
+    @property
+    def machines(self) -> tuple[Machine, ...]:
+        return (self.head, *self.workers)
+
+    def driver(self, script: str) -> Any:
+        """Runs a driver in the head's container; what it printed after ANSWER, as JSON."""
+        printed = self.head.docker("exec", "sunspot-ray", "python", "-c", script)
+        (answer,) = [line for line in printed.splitlines() if line.startswith("ANSWER ")]
+        return json.loads(answer.removeprefix("ANSWER "))
+
+    def nodes(self) -> dict[str, Mapping[str, Any]]:
+        """The nodes that are alive, by name."""
+        return {n["NodeName"]: n for n in self.driver(_NODES) if n["Alive"]}
+
+    def all_nodes(self) -> list[Mapping[str, Any]]:
+        """Every node that there was."""
+        return self.driver(_NODES)
+
+
+@contextlib.contextmanager
+def machine(lan: Network, number: int, values: NodeValues, folder: Path) -> Iterator[Machine]:
+    """A node as it is when systemd has started Docker."""
+    with node(lan, number, values, folder / f"node-{number}") as made:
+        # Docker is not running yet: is-active says so.
+        made.stub("systemctl", "exit 3")
+        Unit(made, "sunspot-disk.service").oneshot()
+        with engine_of(made) as docker:
+            started = Machine(made, docker)
+            try:
+                yield started
+            finally:
+                started.close()
+
+
+def worker_values(**changes: Any) -> NodeValues:
+    return replace(HEAD, role="worker", scale_set="set", **changes)

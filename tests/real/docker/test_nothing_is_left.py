@@ -1,0 +1,57 @@
+"""What the tests start is gone when they end: processes, mounts, control groups."""
+
+from pathlib import Path
+
+import psutil
+import pytest
+from machines import base_image
+from machines.docker import engine
+from machines.network import Network
+from node_cluster import machine, worker_values
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def mounts() -> set[str]:
+    return {line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()}
+
+
+def processes_that_name(text: str) -> list[str]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        command = " ".join(process.info["cmdline"] or [])
+        if text in command:
+            found.append(command)
+    return found
+
+
+def test_of_an_engine(base: base_image.BaseImage, tmp_path: Path) -> None:
+    before = mounts()
+    with engine(tmp_path / "data") as docker:
+        name = base_image.load(docker, base)
+        container = docker("run", "--detach", "--network=none", name, "sleep", "1000").strip()
+        assert docker.inspect(container)["State"]["Running"]
+        folder = docker.socket.parent
+        assert processes_that_name(str(folder))
+    assert not processes_that_name(str(folder))
+    assert not processes_that_name(container)
+    assert not folder.exists()
+    assert mounts() <= before
+
+
+def test_of_a_node(lan: Network, folder: Path) -> None:
+    before = mounts()
+    values = worker_values(group="short", market="spot")
+    with machine(lan, 7, values, folder) as made:
+        root = made.node.root
+        groups = f"sunspot-{made.node.pid}"
+        started = made.node.processes()
+        assert any("dockerd" in " ".join(process.cmdline()) for process in started)
+        made.docker("pull", "--quiet", values.image)
+        command = ("run", "--detach", "--network=host", values.image, "sleep", "1000")
+        made.docker(*command)
+        assert list(Path("/sys/fs/cgroup").glob(f"*/{groups}"))
+    assert not [process for process in started if process.is_running()]
+    assert not root.exists()
+    assert not list(Path("/sys/fs/cgroup").glob(f"*/{groups}"))
+    assert mounts() <= before
