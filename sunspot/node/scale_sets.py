@@ -164,6 +164,11 @@ class ScaleSetMachines:
         before = self._vms_of(scale_set)
         try:
             answer = self._resize(scale_set, lambda capacity: capacity + count)
+        except ArmError as error:
+            if _is_refusal(error):
+                raise LaunchRefusedError(f"{scale_set}: {error}") from error
+            raise
+        try:
             if not self._arm.wait(answer, self._launch_timeout_s):
                 log.warning("%s: still growing by %d, no longer waited for", scale_set, count)
         except OperationFailedError as error:
@@ -172,9 +177,8 @@ class ScaleSetMachines:
                 self._tidy(scale_set, before)
             raise LaunchRefusedError(f"{scale_set}: {error}") from error
         except ArmError as error:
-            if _is_refusal(error):
-                raise LaunchRefusedError(f"{scale_set}: {error}") from error
-            raise
+            # Azure took it, and the machines will be listed: that nobody could watch is no failure.
+            log.warning("%s: growing by %d, but %s", scale_set, count, error)
 
     def _resize(self, scale_set: str, change: Callable[[int], int]) -> Answer:
         """Sets the capacity to what `change` makes of the one that Azure says."""

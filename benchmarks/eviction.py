@@ -1,0 +1,182 @@
+"""What an eviction costs: our watcher's drain beside the same node killed without notice.
+
+On a local cluster of three nodes, one of them runs a task of five seconds and an actor that trains
+(see _evicted_work.py). Azure, a stand-in on loopback, gives it 0, 10 or 30 s; then its processes
+are killed, as when the machine is switched off. The peer's are killed without a word.
+
+The seconds in the tables are those from the actor's last step on the node to its first one
+elsewhere; `lost_s` is the work that had to be done again, the actor's and the task's. The peer is
+served well here: on one host a killed process resets its connections at once, which a machine that
+vanishes does not.
+
+    python benchmarks/eviction.py          # 30 s of notice come last; about six minutes
+    python benchmarks/eviction.py --pairs 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psutil
+from _cluster import STACK, Project, project
+from _pairs import compare
+
+from sunspot.node import gcs
+from sunspot.node.local import HEAD, ClusterFolder
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+import fake_imds  # pyright: ignore[reportMissingImports]
+
+WORK = Path(__file__).with_name("_evicted_work.py")
+NOTICES_S = (0.0, 10.0, 30.0)
+PAIRS = 3
+TASK_S = 5.0
+AIM = 0.25
+UP_TIMEOUT_S = 180.0
+POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Seconds without a step, and seconds of work that were done twice."""
+
+    gap_s: float
+    lost_s: float
+
+
+@dataclass(frozen=True)
+class Bench:
+    made: Project
+    environment: Mapping[str, str]
+
+    def evict(self, notice_s: float | None) -> Outcome:
+        """Runs the work on one worker and takes that away; None gives no notice."""
+        node = self._worker()
+        folder = ClusterFolder(self.made.folder / "state" / "clusters" / STACK)
+        with contextlib.ExitStack() as stack:
+            scratch = stack.enter_context(tempfile.TemporaryDirectory())
+            azure = fake_imds.FakeAzure(name=node)
+            if notice_s is not None:
+                stack.enter_context(fake_imds.serving(azure))
+                flags = [f"--name={node}", f"--imds={azure.url}", "--group=bench"]
+                stack.enter_context(self._program("-m", "sunspot.node.eviction", *flags))
+                _wait_for(azure.polls)
+            driver = stack.enter_context(self._program(str(WORK), node, scratch, str(TASK_S)))
+            seen = _follow(driver, lambda: _take(azure, notice_s, folder, node))
+        done, task = seen["done"], seen["task"]
+        lost = done["lost_steps"] * done["step_s"] + sum(task["attempts"][:-1])
+        return Outcome(gap_s=done["gap_s"], lost_s=round(lost, 3))
+
+    def _worker(self) -> str:
+        """A worker, once two are up: the one before is being replaced."""
+
+        def two() -> list[str]:
+            up = gcs.alive_nodes(gcs.connect(self.environment["RAY_ADDRESS"])).keys()
+            return sorted(up - {HEAD}) if len(up) == 3 else []
+
+        return _wait_for(two)[-1]
+
+    @contextlib.contextmanager
+    def _program(self, *arguments: str) -> Any:
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            env=dict(self.environment),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        with process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+
+def _take(azure: Any, notice_s: float | None, folder: ClusterFolder, node: str) -> None:
+    """Announces the eviction and, when its time has come, kills what is left of the node."""
+    if notice_s is not None:
+        status = "Scheduled" if notice_s else "Started"
+        azure.announce("Preempt", notice_s or None, status=status)
+        # With no time at all, the watcher has until its next look a second later.
+        time.sleep(notice_s or 2.0)
+    for process in folder.processes(node):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def _follow(driver: Any, when_running: Any) -> dict[str, Any]:
+    """The driver's last event of each kind; calls back once its work runs on the node."""
+    seen: dict[str, Any] = {}
+    for line in driver.stdout:
+        if not line.startswith("{"):  # Ray prints there as well
+            continue
+        event = json.loads(line)
+        if event["event"] == "step" and "step" not in seen:
+            threading.Thread(target=when_running, daemon=True).start()
+        seen[event["event"]] = event
+    if "done" not in seen:
+        raise RuntimeError(f"the work ended early, after {list(seen)}")
+    return seen
+
+
+def _wait_for(answer: Any) -> Any:
+    deadline = time.monotonic() + UP_TIMEOUT_S
+    while not (got := answer()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {UP_TIMEOUT_S:g} s in vain")
+        time.sleep(POLL_S)
+    return got
+
+
+def _compare(bench: Bench, notice_s: float, pairs: int) -> dict[str, Any]:
+    lost: dict[str, list[float]] = {"ours": [], "peer": []}
+
+    def run(side: str, notice: float | None) -> float:
+        outcome = bench.evict(notice)
+        lost[side].append(outcome.lost_s)
+        print(f"  {side}: gap {outcome.gap_s:.1f} s, lost {outcome.lost_s:.1f} s", flush=True)
+        return outcome.gap_s
+
+    result = compare(
+        f"eviction, {notice_s:g} s of notice",
+        lambda: run("ours", notice_s),
+        lambda: run("peer", None),
+        pairs,
+        peer_name="killed",
+        aim=AIM,
+    )
+    lost_s = {f"lost_s_{side}": median(values) for side, values in lost.items()}
+    return {"ours": result["ours"], "peer": result["peer"], "ratio": result["ratio"], **lost_s}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pairs", type=int, default=PAIRS)
+    pairs = parser.parse_args().pairs
+    with project(workers=2) as made:
+        exports = dict(re.findall(r"export (\w+)=(\S+)", made.sunspot("up", STACK)))
+        os.environ.update(exports)  # Ray reads the token's place when it is loaded
+        bench = Bench(made, {**os.environ, **made.environment})
+        results = {f"{n:g}": _compare(bench, n, pairs) for n in NOTICES_S}
+    last = results[f"{NOTICES_S[-1]:g}"]
+    print(json.dumps({"name": "eviction", **last, "by_notice_s": results}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""A node of a real cluster is evicted: with the watcher nothing is lost, without it work is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fake_imds
+import pytest
+import requests
+from harness import DEADLINE_S, Sunspot, kill_node, wait_for
+
+from sunspot.node.local import free_port
+from sunspot.targets import ClusterHandle
+
+REPOSITORY = Path(__file__).parents[2]
+WORK = REPOSITORY / "benchmarks" / "_evicted_work.py"
+STACK = "evicted"
+NOTICE_S = 20.0
+MARGIN_S = 5.0
+TASK_S = 4.0
+
+CLUSTER = {
+    "head_node": {"cpu": 1, "memory_gb": 2},
+    "scaling_groups": [
+        {
+            "name": "spot",
+            "market": "spot",
+            "min_workers": 2,
+            "max_workers": 2,
+            "worker_nodes": {"cpu": 2, "memory_gb": 2},
+        }
+    ],
+}
+
+
+class Lines:
+    """What a program prints, as JSON objects, while it runs."""
+
+    def __init__(self, process: subprocess.Popen[str], errors: Path) -> None:
+        self._process = process
+        self._errors = errors
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self.seen: list[dict[str, Any]] = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def until(self, event: str) -> dict[str, Any]:
+        """The next event of that name; fails when the program ends or is silent for long."""
+        while True:
+            line = self._lines.get(timeout=2 * DEADLINE_S)
+            if line is None:
+                errors = self._errors.read_text()[-2000:]
+                pytest.fail(f"the work ended before {event!r}: {self.seen[-3:]} {errors}")
+            self.seen.append(json.loads(line))
+            if self.seen[-1]["event"] == event:
+                return self.seen[-1]
+
+    def of(self, event: str) -> dict[str, Any]:
+        return next(line for line in self.seen if line["event"] == event)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):  # Ray prints there as well
+                self._lines.put(line)
+        self._lines.put(None)
+
+
+@pytest.fixture(scope="module")
+def cluster(sunspot: Sunspot) -> Iterator[ClusterHandle]:
+    sunspot.write_stack(STACK, CLUSTER)
+    sunspot.ok("up", STACK)
+    yield sunspot.target.handle(STACK)
+    sunspot.ok("down", STACK)
+
+
+@pytest.fixture
+def environment(sunspot: Sunspot, cluster: ClusterHandle) -> dict[str, str]:
+    return sunspot.environment() | {
+        "RAY_ADDRESS": cluster.head_address,
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(sunspot.folder(STACK).token),
+    }
+
+
+@contextlib.contextmanager
+def running(command: list[str], environment: dict[str, str], **more: Any) -> Iterator[Any]:
+    """The program, ended with the block."""
+    with subprocess.Popen(command, env=environment, text=True, **more) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def watcher(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "sunspot.node.eviction", *arguments]
+
+
+@contextlib.contextmanager
+def work(node: str, folder: Path, environment: dict[str, str]) -> Iterator[Lines]:
+    """The driver, once its task and its actor run on the node."""
+    command = [sys.executable, str(WORK), node, str(folder), str(TASK_S)]
+    errors = folder / "stderr"
+    with (
+        errors.open("w") as stderr,
+        running(command, environment, stdout=subprocess.PIPE, stderr=stderr) as driver,
+    ):
+        lines = Lines(driver, errors)
+        lines.until("running")
+        lines.until("step")
+        yield lines
+
+
+def members(environment: dict[str, str]) -> set[str]:
+    """The names of the nodes that the GCS knows as alive."""
+    code = (
+        "import os; from sunspot.node import gcs; "
+        "print(*gcs.alive_nodes(gcs.connect(os.environ['RAY_ADDRESS'])))"
+    )
+    command = [sys.executable, "-c", code]
+    asked = subprocess.run(command, env=environment, text=True, capture_output=True, check=True)
+    return set(asked.stdout.split())
+
+
+def a_worker(environment: dict[str, str]) -> str:
+    """A worker, once there are two: an earlier test's is being replaced."""
+
+    def two() -> list[str]:
+        workers = sorted(members(environment) - {"head"})
+        return workers if len(workers) >= 2 else []
+
+    return wait_for("two workers", two, 2 * DEADLINE_S)[-1]
+
+
+def test_a_preempted_node_loses_nothing(environment: dict[str, str], tmp_path: Path) -> None:
+    node = a_worker(environment)
+    azure = fake_imds.FakeAzure(name=node)
+    flags = [f"--name={node}", "--group=spot", f"--margin={MARGIN_S}"]
+    with (
+        fake_imds.serving(azure),
+        work(node, tmp_path, environment) as lines,
+        running(watcher(*flags, f"--imds={azure.url}"), environment),
+    ):
+        wait_for("a first question", azure.polls)
+        event = azure.announce("Preempt", NOTICE_S)
+        announced = time.time()
+        done = lines.until("done")
+        wait_for("the acknowledgement", lambda: azure.acknowledged)
+    assert len(lines.of("task")["attempts"]) == 1
+    assert done["lost_steps"] == 0
+    gone = lines.of("gone")["time"]
+    assert gone < announced + NOTICE_S
+    assert list(azure.acknowledged) == [event]
+    # It left before Azure was told; the driver looks five times a second.
+    assert gone < azure.acknowledged[event] + 2
+    check_metrics(environment, tmp_path)
+
+
+def check_metrics(environment: dict[str, str], folder: Path) -> None:
+    """The head's endpoint counts what the worker wrote down before it went."""
+    port = free_port(set())
+    url = f"http://127.0.0.1:{port}/metrics"
+
+    def metrics() -> str:
+        try:
+            return requests.get(url, timeout=DEADLINE_S).text
+        except requests.ConnectionError:
+            return ""
+
+    flags = ["--role=head", "--name=head", f"--marks={folder}", f"--metrics-port={port}"]
+    with running(watcher(*flags, "--imds=http://127.0.0.1:1"), environment):
+        text = wait_for("the metrics", metrics)
+    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert lines["sunspot_eviction_journal_up"] == "1.0"
+    assert lines['sunspot_eviction_notices_total{group="spot",type="Preempt"}'] == "1.0"
+    assert lines['sunspot_eviction_drains_total{group="spot",outcome="deadline"}'] == "1.0"
+    seconds = float(lines['sunspot_eviction_drain_seconds_total{group="spot"}'])
+    assert NOTICE_S - MARGIN_S - 1 <= seconds <= NOTICE_S
+
+
+def test_an_idle_node_goes_at_once(environment: dict[str, str]) -> None:
+    node = a_worker(environment)
+    azure = fake_imds.FakeAzure(name=node)
+    with fake_imds.serving(azure):
+        event = azure.announce("Reboot", 3600)
+        with running(watcher(f"--name={node}", f"--imds={azure.url}"), environment):
+            wait_for("the acknowledgement", lambda: azure.acknowledged)
+    assert list(azure.acknowledged) == [event]
+    assert node not in members(environment)
+
+
+def test_a_node_that_is_killed_without_a_drain_loses_both(
+    sunspot: Sunspot, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The control: what the first test saves is really at stake."""
+    node = a_worker(environment)
+    with work(node, tmp_path, environment) as lines:
+        kill_node(sunspot.folder(STACK), node)
+        done = lines.until("done")
+    assert len(lines.of("task")["attempts"]) == 2
+    assert done["lost_steps"] > 0
