@@ -2,7 +2,8 @@
 
 Everything that opens, closes or picks a port reads it: firewall rules, `ray start` lines, the local
 target. Ray chooses some of these at random; the numbers here pin them, below Ray's worker ports,
-so that a rule can name them. Where several nodes share a host, pass other numbers by name.
+so that a rule can name them. Where several nodes share a host, pass other numbers by name. What
+training libraries open nothing pins: they take what the kernel gives, so all of that is named too.
 """
 
 from collections.abc import Iterator, Mapping
@@ -170,6 +171,16 @@ PORTS: tuple[Port, ...] = (
         where="every",
         reach="cluster",
         purpose="one for each worker process and driver",
+    ),
+    Port(
+        name="ephemeral",
+        # Linux's own default: net.ipv4.ip_local_port_range, kernel documentation, ip-sysctl.
+        number=32768,
+        last=60999,
+        setting=None,
+        where="every",
+        reach="cluster",
+        purpose="what the kernel picks: the rendezvous of Ray Train, gloo and NCCL",
     ),
 )
 

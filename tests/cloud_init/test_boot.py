@@ -259,11 +259,19 @@ def test_no_token_is_ever_an_argument(boot: Boot) -> None:
 NVIDIA_TOOLS = ["nvidia-ctk", "nvidia-smi"]
 
 
+def plug_in(machine: vm.Machine) -> None:
+    """Puts a card of NVIDIA's on the PCI bus."""
+    card = machine.path("/sys/bus/pci/devices/0001:00:00.0/vendor")
+    card.parent.mkdir(parents=True)
+    card.write_text("0x10de\n")
+
+
 def nvidia(boot: Boot) -> vm.Machine:
     """A machine whose driver answers, whose toolkit is there."""
     machine = boot(node_values.T4_WORKER)
     for name in NVIDIA_TOOLS:
         machine.stub(name)
+    plug_in(machine)
     machine.stub("uname", "echo 6.8.0-1030-azure")
     machine.stub("dpkg", "echo amd64")
     return machine
@@ -377,8 +385,10 @@ def test_rocm_devices_are_named_with_their_groups(boot: Boot) -> None:
     )
 
 
-def test_a_vm_image_without_rocm_is_named(boot: Boot) -> None:
+@pytest.mark.parametrize("has_module", [True, False])
+def test_a_vm_image_without_rocm_is_named(boot: Boot, has_module: bool) -> None:
     machine = boot(node_values.MI300X_WORKER)
+    machine.stub("modprobe", "" if has_module else "exit 1")
     ran = machine.start("sunspot-driver@rocm.service")
     assert ran.returncode == 1
     assert "ubuntu-hpc:2404-rocm" in ran.stderr
@@ -394,6 +404,7 @@ def ready(boot: Boot, values: NodeValues) -> vm.Machine:
     machine.path("/dev/kfd").touch()
     machine.path("/dev/dri").mkdir()
     machine.path("/dev/dri/renderD128").touch()
+    plug_in(machine)
     for name in NVIDIA_TOOLS:
         machine.stub(name)
     units = ["disk", "docker", "image", "instance", "token"]

@@ -16,7 +16,6 @@ install() {
 }
 
 install_driver() {
-    apt-get update
     install "linux-modules-nvidia-$driver-open-$1" \
         "nvidia-headless-no-dkms-$driver-open" "nvidia-utils-$driver"
 }
@@ -26,16 +25,26 @@ driver_answers() {
 }
 
 mkdir -p /run/sunspot "${restarted%/*}" /etc/cdi
-if ! driver_answers && ! { install_driver "$(uname -r)" && driver_answers; }; then
-    if [ -e "$restarted" ]; then
-        echo "No NVIDIA driver answers, even after a restart: see the lines above" >&2
+# By PCI's number of the maker: no driver and no restart brings a card that is not there.
+if ! grep --quiet --no-messages 0x10de /sys/bus/pci/devices/*/vendor; then
+    echo "No NVIDIA GPU is in this machine: see that its VM size has one" >&2
+    exit 1
+fi
+if ! driver_answers; then
+    # apt waits for the lock of packages, not for that of its lists. Where this fails the unit is
+    # started again; it is no reason to take another kernel.
+    apt-get update
+    if ! { install_driver "$(uname -r)" && driver_answers; }; then
+        if [ -e "$restarted" ]; then
+            echo "No NVIDIA driver answers, even after a restart: see the lines above" >&2
+            exit 1
+        fi
+        install_driver azure
+        touch "$restarted"
+        echo "Restarting into a kernel that has NVIDIA modules" >&2
+        systemctl reboot
         exit 1
     fi
-    install_driver azure
-    touch "$restarted"
-    echo "Restarting into a kernel that has NVIDIA modules" >&2
-    systemctl reboot
-    exit 1
 fi
 rm -f "$restarted"
 # Only for speed: each first use would wake the GPU anew.

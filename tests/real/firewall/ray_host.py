@@ -1,0 +1,194 @@
+"""Ray on a host: `ray.sh` as the VM's unit runs it, on the host's network instead of Docker's.
+
+Each node has its own /run and /tmp/ray in mounts that this machine does not see.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Interface
+from pathlib import Path
+from typing import Self
+
+import lan
+
+from cloud_init.render import NodeValues, environment
+
+ROOT = Path(__file__).resolve().parents[3]
+RAY_SH = ROOT / "cloud_init/files/usr/local/lib/sunspot/ray.sh"
+VENV_BIN = Path(sys.executable).parent
+TOKEN = "t0ken" * 10
+DEADLINE_S = 240.0
+ATTEMPTS = 4
+
+# `docker run` without a container: its volumes become mounts, its entry point runs here.
+DOCKER = """#!/bin/bash
+set -eu
+[ "$1" = run ] || exit 0
+shift
+while [[ $1 == --* ]]; do
+    case $1 in
+    --entrypoint=*) entry=${1#*=} ;;
+    --volume=*)
+        IFS=: read -r from to _ <<<"${1#*=}"
+        if [ "$from" != "$to" ]; then
+            mkdir -p "$to"
+            mount --bind "$from" "$to"
+        fi
+        ;;
+    esac
+    shift
+done
+shift # the image
+exec "$entry" "$@"
+"""
+# A VM's name resolves to its address, as Azure's DNS has it.
+ENTER = """
+set -eu
+mount --bind "$1/run" /run
+mount --bind "$1/hosts" /etc/hosts
+shift
+exec "$@"
+"""
+
+
+@dataclass(frozen=True)
+class RayHost:
+    """A node that was started; `process` is its `ray start --block`."""
+
+    host: lan.Host
+    folder: Path
+    process: subprocess.Popen[bytes]
+
+    @classmethod
+    def start(cls, host: lan.Host, head: IPv4Interface, folder: Path) -> Self:
+        """Starts what a VM at this host's address would start. `folder` is the node's own."""
+        _furnish(folder, host)
+        command = host.command("bash", "-c", ENTER, "bash", str(folder), str(RAY_SH))
+        with (folder / "output").open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                env=_environment(host, head, folder),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        return cls(host, folder, process)
+
+    def is_up(self) -> bool:
+        """Whether `ray start` says that it is up; a worker's does when the GCS knows the node."""
+        return "Ray runtime started." in self.output()
+
+    def comes_up(self) -> bool:
+        """Waits for the node to be up; whether it is, before it died or the deadline came."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not self.is_up():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                return False
+            time.sleep(0.2)
+        return True
+
+    def output(self) -> str:
+        return (self.folder / "output").read_text(errors="replace")
+
+    def run(self, *command: str, timeout: float) -> subprocess.CompletedProcess[str]:
+        """Runs a command on the node, in the mounts that Ray has there."""
+        enter = ["nsenter", f"--target={self.process.pid}", "--mount", "--net", "--uts"]
+        return subprocess.run(
+            [*enter, *command],
+            env=_environment(self.host, self.host.address, self.folder),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def stop(self) -> None:
+        """Stops the node as systemd does, then kills what is left of it."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=15)
+        lan.kill_all(self.host.namespace)
+        self.process.wait(timeout=lan.DEADLINE_S)
+
+
+@contextlib.contextmanager
+def running(host: lan.Host, head: IPv4Interface, folder: Path) -> Iterator[RayHost]:
+    """The node while the block runs, which it may enter before the node is up."""
+    node = RayHost.start(host, head, folder)
+    try:
+        yield node
+    finally:
+        node.stop()
+
+
+@contextlib.contextmanager
+def joined(host: lan.Host, head: IPv4Interface, folder: Path) -> Iterator[RayHost]:
+    """The node while the block runs, from when it is up.
+
+    One that dies is started anew, as systemd does it: a raylet gives its agents no more than 15 s
+    to start (node_manager.cc, 2.60), which a busy machine does not always do. RuntimeError with
+    what the last one said when none comes up.
+    """
+    said = ""
+    for attempt in range(ATTEMPTS):
+        with running(host, head, folder / str(attempt)) as node:
+            if node.comes_up():
+                yield node
+                return
+            said = node.output()
+    raise RuntimeError(f"{host.name} did not come up {ATTEMPTS} times\n{said[-5000:]}")
+
+
+def _furnish(folder: Path, host: lan.Host) -> None:
+    for name in ("run/sunspot", "bin", "scratch", "home"):
+        (folder / name).mkdir(parents=True)
+    token = folder / "run/sunspot/token"
+    token.write_text(TOKEN)
+    token.chmod(0o600)
+    (folder / "hosts").write_text(f"127.0.0.1 localhost\n{host.ip} {host.name}\n")
+    docker = folder / "bin/docker"
+    docker.write_text(DOCKER)
+    docker.chmod(0o755)
+
+
+def _environment(host: lan.Host, head: IPv4Interface, folder: Path) -> dict[str, str]:
+    """What the units give ray.sh."""
+    is_head = host.address == head
+    values = NodeValues(
+        role="head" if is_head else "worker",
+        group="head" if is_head else "workers",
+        market="on-demand" if is_head else "spot",
+        cluster="sunspot-test",
+        image="ray",
+        registry=None,
+        head_address=str(head.ip),
+        vault_url="https://vault.invalid/",
+        token_secret="ray-token",
+        identity_client_id="none",
+        cpus=2,
+        gpus=0,
+        memory_gb=4,
+        accelerator=None,
+        driver="none",
+        storage_url=None,
+        subscription_id="none",
+        resource_group="none",
+        scale_set=None if is_head else "workers",
+        autoscaler_config=None,
+    )
+    return {
+        "PATH": f"{folder / 'bin'}:{VENV_BIN}:{os.environ['PATH']}",
+        "HOME": str(folder / "home"),
+        **environment(values),
+        "SUNSPOT_SCRATCH": str(folder / "scratch"),
+        "RAY_CLOUD_INSTANCE_ID": host.name,
+    }
