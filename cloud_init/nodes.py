@@ -38,8 +38,20 @@ def node_values(plan: AzurePlan, pool: Pool | None, known: Mapping[str, Any]) ->
         driver=machine.driver,
         scale_set=None if pool is None else pool.scale_set,
         autoscaler_config=_autoscaler_text(plan, known) if pool is None else None,
+        prices=_prices(plan) if pool is None else {},
         **told,
     )
+
+
+def _prices(plan: AzurePlan) -> dict[str, float]:
+    """USD an hour by node type, the catalogue's; without those that are not known."""
+    types: list[tuple[str, Machine, Market]] = [(HEAD, plan.head, "on-demand")]
+    types += [(pool.node_type, pool.machine, pool.market) for pool in plan.pools]
+    return {
+        name: price
+        for name, machine, market in types
+        if (price := machine.size.price_usd(spot=market == "spot")) is not None
+    }
 
 
 def _autoscaler_text(plan: AzurePlan, known: Mapping[str, Any]) -> str | None:

@@ -7,8 +7,9 @@ there as they are. Nothing in them is filled in: what differs from node to node 
 
 import gzip
 import io
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -31,6 +32,23 @@ AUTOSCALER_CONFIG = "/etc/sunspot/autoscaler.yaml"
 # ray.sh's copy of it, which Sunspot's node provider changes.
 AUTOSCALER_RUN_CONFIG = "/run/sunspot/autoscaler/config.yaml"
 TOKEN = "/run/sunspot/token"  # noqa: S105 - where it lies, not what it is
+# On the head's data disk, at this logical unit number; state.sh mounts it.
+STATE_LUN = 0
+GCS_STATE = "/var/lib/sunspot/state/gcs"
+
+# By digest: a tag can be moved. Both as their projects' updates name them (Renovate's, 2025-10).
+PROMETHEUS_IMAGE = (
+    "docker.io/prom/prometheus:v3.7.1"
+    "@sha256:ff7e389acbe064a4823212a500393d40a28a8f362e4b05cbf6742a9a3ef736b2"
+)
+GRAFANA_IMAGE = (
+    "docker.io/grafana/grafana:12.2.1"
+    "@sha256:35c41e0fd0295f5d0ee5db7e780cf33506abfaf47686196f825364889dee878b"
+)
+
+# How long a worker keeps its work while the head is away: a VM's restart takes two or three
+# minutes. Ray's own is 60 (ray_config_def.h).
+HEAD_AWAY_S = 600
 
 # Ray's own default share of memory for objects (ray_constants, 2.60). /dev/shm must hold them, and
 # what NCCL puts there; it takes memory only as it fills.
@@ -53,7 +71,8 @@ NODE_MODULES = (
     "fallback.py",
     "machines.py",
     "scale_sets.py",
-    # the eviction watcher, on every node
+    # the eviction watcher, on every node; the head's answers Prometheus
+    "census.py",
     "drain.py",
     "eviction.py",
     "gcs.py",
@@ -77,6 +96,12 @@ UNITS = (
     "sunspot-leave.path",
 )
 
+HEAD_UNITS = (
+    "sunspot-state.service",
+    "sunspot-prometheus.service",
+    "sunspot-grafana.service",
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class NodeValues:
@@ -86,7 +111,7 @@ class NodeValues:
     before each pull, None for a public image. `head_address` is the head's private IP address.
     `token_secret` is the name of the token's secret in the vault, not the token. `gpus` above 0
     needs a `driver`. `autoscaler_config` is the text of the head's autoscaler file, None where Ray
-    does not scale.
+    does not scale. `prices` is USD an hour by group, for the head's metrics.
     """
 
     role: ports.Role
@@ -109,6 +134,7 @@ class NodeValues:
     resource_group: str
     scale_set: str | None
     autoscaler_config: str | None
+    prices: Mapping[str, float] = field(default_factory=dict)
     admin_user: str = "sunspot"
 
     def __post_init__(self) -> None:
@@ -182,9 +208,12 @@ def files(values: NodeValues) -> Iterator[File]:
 
 def units(values: NodeValues) -> list[str]:
     """The systemd units that the node enables."""
-    if values.driver == "none":
-        return [*UNITS]
-    return [*UNITS, f"sunspot-driver@{values.driver}.service"]
+    enabled = [*UNITS]
+    if values.role == "head":
+        enabled += HEAD_UNITS
+    if values.driver != "none":
+        enabled.append(f"sunspot-driver@{values.driver}.service")
+    return enabled
 
 
 def environment(values: NodeValues) -> dict[str, str]:
@@ -205,7 +234,7 @@ def environment(values: NodeValues) -> dict[str, str]:
         "SUNSPOT_VAULT_URL": values.vault_url.rstrip("/"),
         "SUNSPOT_TOKEN_SECRET": values.token_secret,
         "SUNSPOT_IDENTITY_CLIENT_ID": values.identity_client_id,
-        "SUNSPOT_STORAGE_URL": values.storage_url or "",
+        "SUNSPOT_STORAGE": values.storage_url or "",
         "SUNSPOT_SUBSCRIPTION_ID": values.subscription_id,
         "SUNSPOT_RESOURCE_GROUP": values.resource_group,
         "SUNSPOT_SCALE_SET": values.scale_set or "",
@@ -228,8 +257,11 @@ def environment(values: NodeValues) -> dict[str, str]:
         "RAY_NODE_TYPE_NAME": values.group,
         "RAY_NODE_MARKET_TYPE": values.market,
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_gcs_rpc_server_reconnect_timeout_s": str(HEAD_AWAY_S),
         **ports.environment(values.role),
     }
+    if values.role == "head":
+        env |= _head_environment(values)
     if autoscaler:
         env["RAY_enable_autoscaler_v2"] = "1"
         env["RAY_enable_infeasible_task_early_exit"] = "true"
@@ -238,6 +270,24 @@ def environment(values: NodeValues) -> dict[str, str]:
         env["AUTOSCALER_MAX_LAUNCH_BATCH"] = "1000"
         env["AUTOSCALER_MAX_CONCURRENT_LAUNCHES"] = "40000"
     return env
+
+
+def _head_environment(values: NodeValues) -> dict[str, str]:
+    prometheus, grafana = ports.get("prometheus").number, ports.get("grafana").number
+    return {
+        "SUNSPOT_STATE_LUN": str(STATE_LUN),
+        "SUNSPOT_PRICES": json.dumps(dict(values.prices), separators=(",", ":")),
+        "SUNSPOT_PROMETHEUS_IMAGE": PROMETHEUS_IMAGE,
+        "SUNSPOT_PROMETHEUS_PORT": str(prometheus),
+        "SUNSPOT_GRAFANA_IMAGE": GRAFANA_IMAGE,
+        "SUNSPOT_GRAFANA_PORT": str(grafana),
+        # Ray's fault tolerance of the GCS without a server beside it (docs.ray.io, "GCS Fault
+        # Tolerance", the embedded RocksDB backend, alpha in 2.60).
+        "RAY_gcs_storage": "rocksdb",
+        "RAY_gcs_storage_path": GCS_STATE,
+        "RAY_PROMETHEUS_HOST": f"http://127.0.0.1:{prometheus}",
+        "RAY_GRAFANA_HOST": f"http://127.0.0.1:{grafana}",
+    }
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

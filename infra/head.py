@@ -6,10 +6,14 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_azure_native import compute, network
 
+from cloud_init.render import STATE_LUN
 from infra.machines import ADMIN_USER, IMAGE, diagnostics, linux, security_profile
 from infra.network import create_public_address
 from infra.place import PACKAGE, Place, answered
 from sunspot.azure_plan import Machine
+
+# A P4: the cluster's state takes megabytes, its metrics at most 4 GB (cloud_init's prometheus.sh).
+STATE_DISK_GIB = 32
 
 # Azure refuses to change these on a machine that exists, and the provider does not know it.
 REPLACE_ON_CHANGES = [
@@ -134,7 +138,9 @@ def _create_machine(
         vm_name=args.vm_name,
         priority=compute.VirtualMachinePriorityTypes.REGULAR,
         hardware_profile=compute.HardwareProfileArgs(vm_size=args.machine.size.name),
-        storage_profile=compute.StorageProfileArgs(image_reference=IMAGE, os_disk=_disk(args)),
+        storage_profile=compute.StorageProfileArgs(
+            image_reference=IMAGE, os_disk=_disk(args), data_disks=[_state_disk()]
+        ),
         os_profile=compute.OSProfileArgs(
             computer_name=args.vm_name,
             admin_username=ADMIN_USER,
@@ -173,6 +179,21 @@ def _disk(args: HeadArgs) -> compute.OSDiskArgs:
         create_option=compute.DiskCreateOptionTypes.FROM_IMAGE,
         caching=compute.CachingTypes.READ_WRITE,
         disk_size_gb=args.machine.disk_gib,
+        managed_disk=compute.ManagedDiskParametersArgs(
+            storage_account_type=compute.StorageAccountTypes.PREMIUM_LRS
+        ),
+        delete_option=compute.DiskDeleteOptionTypes.DELETE,
+    )
+
+
+def _state_disk() -> compute.DataDiskArgs:
+    """Where the cluster's state outlives a restart of the machine, though not its replacement."""
+    return compute.DataDiskArgs(
+        lun=STATE_LUN,
+        create_option=compute.DiskCreateOptionTypes.EMPTY,
+        # Each write is synchronous and must be on the disk: a cache would only add a step.
+        caching=compute.CachingTypes.NONE,
+        disk_size_gb=STATE_DISK_GIB,
         managed_disk=compute.ManagedDiskParametersArgs(
             storage_account_type=compute.StorageAccountTypes.PREMIUM_LRS
         ),

@@ -47,6 +47,10 @@ class VmSize:
         """What Ray calls the GPU, as in the resource `accelerator_type:T4`; None without one."""
         return _ACCELERATOR_TYPES.get(self.gpu_name, self.gpu_name) if self.gpu_name else None
 
+    def price_usd(self, *, spot: bool) -> float | None:
+        """USD an hour; on demand also where the spot price is asked for and not known."""
+        return self.spot_usd if spot and self.spot_usd is not None else self.on_demand_usd
+
     def __str__(self) -> str:
         gpus = "1 GPU" if self.gpu_count == 1 else f"{self.gpu_count} GPUs"
         return f"{self.name}: {self.vcpus} vCPU, {self.memory_gib:g} GiB, {gpus}"

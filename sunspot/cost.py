@@ -61,8 +61,7 @@ def _may_be_spot(group: ScalingGroup) -> bool:
 
 
 def _price(size: catalog.VmSize, *, spot: bool) -> float:
-    on_demand = 0.0 if size.on_demand_usd is None else size.on_demand_usd
-    return size.spot_usd if spot and size.spot_usd is not None else on_demand
+    return size.price_usd(spot=spot) or 0.0
 
 
 def _names(sizes: Iterable[catalog.VmSize]) -> tuple[str, ...]:

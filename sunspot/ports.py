@@ -99,6 +99,22 @@ PORTS: tuple[Port, ...] = (
         purpose="Prometheus metrics of evictions; scraped on the head itself",
     ),
     Port(
+        name="prometheus",
+        number=9090,
+        setting=None,
+        where="head",
+        reach="nobody",
+        purpose="Prometheus; from outside through an SSH tunnel",
+    ),
+    Port(
+        name="grafana",
+        number=3000,
+        setting=None,
+        where="head",
+        reach="nobody",
+        purpose="Grafana; from outside through an SSH tunnel",
+    ),
+    Port(
         name="object-manager",
         number=8076,
         setting="--object-manager-port",

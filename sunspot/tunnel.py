@@ -168,9 +168,12 @@ class Ssh:
 
 @dataclass(frozen=True, kw_only=True)
 class _Record:
+    """A tunnel that was opened. `also` are further ports: [the head's, the one here]."""
+
     process: Process
     port: int
     command: list[str] = field(default_factory=list)
+    also: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -186,22 +189,37 @@ class Tunnel:
             return None
         return record.port
 
-    def open(self, ssh: Ssh, remote_port: int, *, preferred: int | None = None) -> int:
+    def also(self) -> dict[int, int]:
+        """Where the live tunnel leads besides: the head's ports, and the local ones to them."""
+        record = self._read()
+        if record is None or self.port() is None:
+            return {}
+        return dict(record.also)
+
+    def open(
+        self,
+        ssh: Ssh,
+        remote_port: int,
+        *,
+        preferred: int | None = None,
+        also: Sequence[int] = (),
+    ) -> int:
         """The local port of a tunnel to the head's own `remote_port`; a live one is used again.
 
+        It leads to the head's ports of `also` as well, whether or not anything listens there.
         Raises as `Ssh.failure` does.
         """
         record = self._read()
         if record is not None and record.command == list(ssh.command):
             port = self.port()
-            if port is not None and preferred in (None, port):
+            led_to = [remote for remote, _ in record.also]
+            if port is not None and preferred in (None, port) and led_to == list(also):
                 return port
         self.close()
         for attempt in range(PORT_ATTEMPTS):
-            usual = preferred or remote_port
-            port = usual if not attempt and port_is_free(usual) else free_port(set())
-            if self._start(ssh, port, remote_port):
-                return port
+            forwards = _local_ports([(remote_port, preferred), *((p, None) for p in also)], attempt)
+            if self._start(ssh, forwards):
+                return forwards[0][1]
         raise SunspotError("no local port could be had for the tunnel; try again")
 
     def close(self) -> None:
@@ -220,10 +238,16 @@ class Tunnel:
     def _log(self) -> Path:
         return self.folder / "tunnel.log"
 
-    def _start(self, ssh: Ssh, port: int, remote_port: int) -> bool:
-        """Starts ssh and waits for its port; False if somebody took that port meanwhile."""
-        forward = f"{LOOPBACK}:{port}:{LOOPBACK}:{remote_port}"
-        arguments = ssh.arguments("-N", "-o", "ExitOnForwardFailure=yes", "-L", forward)
+    def _start(self, ssh: Ssh, forwards: Sequence[tuple[int, int]]) -> bool:
+        """Starts ssh and waits for its ports; False if somebody took one meanwhile.
+
+        `forwards` are pairs, the head's port and the one here.
+        """
+        options = ["-N", "-o", "ExitOnForwardFailure=yes"]
+        for remote, local in forwards:
+            options += ["-L", f"{LOOPBACK}:{local}:{LOOPBACK}:{remote}"]
+        arguments = ssh.arguments(*options)
+        (_, port), *others = forwards
         try:
             with self._log.open("wb") as log:
                 process = subprocess.Popen(
@@ -236,7 +260,8 @@ class Tunnel:
         except FileNotFoundError:
             raise _no_program(ssh.command[0]) from None
         try:
-            self._wait(process, port)
+            for _, local in forwards:
+                self._wait(process, local)
             started = psutil.Process(process.pid).create_time()
         except (psutil.Error, ChildProcessError):
             process.wait()
@@ -252,6 +277,7 @@ class Tunnel:
             process=Process(pid=process.pid, start_time=started),
             port=port,
             command=list(ssh.command),
+            also=others,
         )
         write_private(self._record_file, json.dumps(asdict(record)))
         return True
@@ -271,6 +297,19 @@ class Tunnel:
             return _Record(**fields | {"process": Process(**fields["process"])})
         except (OSError, ValueError, TypeError, KeyError):
             return None
+
+
+def _local_ports(wishes: Sequence[tuple[int, int | None]], attempt: int) -> list[tuple[int, int]]:
+    """A free local port for each of the head's; at the first attempt the wished or the same one."""
+    found: list[tuple[int, int]] = []
+    taken: set[int] = set()
+    for remote, wish in wishes:
+        usual = wish or remote
+        usable = not attempt and usual not in taken and port_is_free(usual)
+        local = usual if usable else free_port(taken)
+        taken.add(local)
+        found.append((remote, local))
+    return found
 
 
 def _listens(pid: int, port: int) -> bool:

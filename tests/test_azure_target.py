@@ -18,8 +18,8 @@ from test_machines import stack as local_stack
 from test_machines import write as write_local
 from typer.testing import CliRunner
 
+from sunspot import ports, targets
 from sunspot import stack as stacks
-from sunspot import targets
 from sunspot.cli import app
 from sunspot.cluster import RayCluster
 from sunspot.errors import SunspotError, UsageError
@@ -272,6 +272,16 @@ def test_a_dashboard_port_is_the_tunnels(place):
     wanted = free_port(set())
     handle, _ = up(place, dashboard_port=wanted)
     assert handle.job_address == f"http://127.0.0.1:{wanted}"
+
+
+@needs_sshd
+def test_the_tunnel_leads_to_grafana_and_prometheus(place):
+    handle, _ = up(place)
+    forwarded = place.target.records.tunnel("x").also()
+    assert handle.monitoring == {
+        "Grafana": f"http://127.0.0.1:{forwarded[ports.get('grafana').number]}",
+        "Prometheus": f"http://127.0.0.1:{forwarded[ports.get('prometheus').number]}",
+    }
 
 
 def test_a_head_that_nobody_reaches_is_told_with_the_way_in(place, monkeypatch):

@@ -79,6 +79,30 @@ def test_a_live_tunnel_is_used_again(ssh, tunnel, api):
     assert Tunnel(tunnel.folder).port() == first
 
 
+def test_one_tunnel_leads_to_several_ports(ssh, tunnel, api):
+    with serving() as (other, other_port):
+        first = tunnel.open(ssh, api[1], also=[other_port])
+        process = process_of(tunnel)
+        assert list(tunnel.also()) == [other_port]
+        assert versions(first, api[0].token).ok
+        assert versions(tunnel.also()[other_port], other.token).ok
+        assert tunnel.open(ssh, api[1], also=[other_port]) == first
+        assert process_of(tunnel) == process
+        tunnel.open(ssh, api[1])
+        assert tunnel.also() == {}
+        assert not process.is_running()
+
+
+def test_a_port_of_a_tunnel_may_have_nothing_behind_it(ssh, tunnel, api):
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # taken here, and nobody listens
+        closed = silent.getsockname()[1]
+        local = tunnel.open(ssh, api[1], also=[closed])
+        assert versions(local, api[0].token).ok
+        with socket.create_connection(("127.0.0.1", tunnel.also()[closed]), timeout=30) as nobody:
+            assert nobody.recv(1) == b""
+
+
 def test_a_tunnel_that_died_is_found_dead_and_opened_anew(ssh, tunnel, api):
     tunnel.open(ssh, api[1])
     before = process_of(tunnel)

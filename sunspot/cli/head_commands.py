@@ -20,7 +20,7 @@ def dashboard(
     target: UpTarget = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
-    """Print the dashboard's address and how to get past its token."""
+    """Print the dashboard's address, how to get past its token, and where Grafana is."""
     place, name, _ = targets.find(stack, target)
     handle = place.handle(name)
     console.out.print(handle.job_address, soft_wrap=True)
@@ -28,6 +28,8 @@ def dashboard(
         "The dashboard asks for the cluster's token once and keeps it in a cookie. Print it with:\n"
         f"  cat {handle.token_path}"
     )
+    for name, url in handle.monitoring.items():
+        console.note(f"{name}: {url}")
     if open_browser:
         typer.launch(handle.job_address)
 

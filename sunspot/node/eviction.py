@@ -12,6 +12,7 @@ Reads the token's variables (RAY_AUTH_MODE, RAY_AUTH_TOKEN_PATH) from the enviro
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import sys
@@ -22,6 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from sunspot.node import metrics
+from sunspot.node.census import Census
 from sunspot.node.imds import BASE_URL, Event, Imds, ImdsError
 from sunspot.node.leaving import Head, Marks, Node, Worker, attempt
 from sunspot.node.metrics import Journal, Record
@@ -277,6 +279,7 @@ def main(arguments: list[str]) -> int:
     option("--margin", type=float, default=Timing.margin_s, metavar="S", help="stop it so early")
     option("--marks", type=Path, metavar="DIR", help="where to tell the machine; see leaving.Marks")
     option("--metrics-port", type=int, help="serve the cluster's counters on loopback (the head)")
+    option("--prices", type=json.loads, default={}, metavar="JSON", help="USD an hour by group")
     given = parser.parse_args(arguments)
     for needed in ("name", "gcs"):
         if not getattr(given, needed):
@@ -290,7 +293,8 @@ def main(arguments: list[str]) -> int:
 
     journal, marks = Journal(given.gcs), Marks(given.marks)
     if given.metrics_port is not None:
-        metrics.serve(journal, given.metrics_port)
+        collectors = [metrics.Collector(journal), Census(given.gcs, given.prices)]
+        metrics.serve(collectors, given.metrics_port)
     Watcher(
         name=given.name,
         group=given.group,

@@ -32,6 +32,11 @@ def raylets(client: Any, timeout_s: float = RPC_TIMEOUT_S) -> dict[str, str]:
     }
 
 
+def alive_labels(client: Any, timeout_s: float = RPC_TIMEOUT_S) -> list[dict[str, str]]:
+    """The labels of each node that is a member now."""
+    return [dict(node.labels) for node in _alive(client, timeout_s)]
+
+
 def drain_node(
     client: Any, node_id: str, message: str, deadline_ms: int, timeout_s: float = RPC_TIMEOUT_S
 ) -> None:

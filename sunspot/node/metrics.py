@@ -81,8 +81,8 @@ class Collector:
         yield from _families(records)
 
 
-def serve(journal: Journal, port: int, host: str = "127.0.0.1") -> Any:
-    """Serves the metrics over HTTP from a thread of its own; returns the server.
+def serve(collectors: Iterable[Any], port: int, host: str = "127.0.0.1") -> Any:
+    """Serves what the collectors tell over HTTP from a thread of its own; returns the server.
 
     Raises:
         OSError: the port is taken.
@@ -90,7 +90,8 @@ def serve(journal: Journal, port: int, host: str = "127.0.0.1") -> Any:
     from prometheus_client import CollectorRegistry, start_http_server
 
     registry = CollectorRegistry()
-    registry.register(Collector(journal))
+    for collector in collectors:
+        registry.register(collector)
     server, _ = start_http_server(port, addr=host, registry=registry)
     return server
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -37,6 +37,7 @@ class ClusterHandle:
         head_address: HOST:PORT of the GCS, for `ray.init(address=...)`.
         job_address: URL of Ray's job API and dashboard.
         token_path: file (mode 0600) that holds the authentication token.
+        monitoring: URLs by name, "Grafana" and "Prometheus", where the target runs them.
     """
 
     name: str
@@ -44,6 +45,7 @@ class ClusterHandle:
     head_address: str
     job_address: str
     token_path: Path
+    monitoring: Mapping[str, str] = field(default_factory=dict)
 
     def token(self) -> str:
         """The token itself. Raises SunspotError if its file cannot be read."""

@@ -41,6 +41,8 @@ TOKEN_ON_HEAD = "/run/sunspot/token"  # noqa: S105 - its place, not the token
 
 # A machine of Azure's takes SSH within a minute or two of its creation.
 SSH_TIMEOUT_S = 300.0
+# What the head serves on its loopback address beside Ray's dashboard; names of sunspot.ports.
+MONITORING = ("grafana", "prometheus")
 POLL_S = 3.0
 
 Engine = Callable[[str, Path, Progress | None], "AzureStack"]
@@ -288,7 +290,8 @@ class AzureTarget:
         if alive is None or port not in (None, alive) or not token.exists():
             record = self._refresh(name)
             ssh = self._ssh(name, record)
-            alive = tunnel.open(ssh, _dashboard_port(record), preferred=port)
+            also = [ports.get(name).number for name in MONITORING]
+            alive = tunnel.open(ssh, _dashboard_port(record), preferred=port, also=also)
             write_private(token, _fetch_token(ssh))
         gcs = ports.get("gcs").number
         return ClusterHandle(
@@ -297,6 +300,7 @@ class AzureTarget:
             head_address=f"{record.outputs.get('head_private_ip')}:{gcs}",
             job_address=f"http://127.0.0.1:{alive}",
             token_path=token,
+            monitoring=_monitoring(tunnel.also()),
         )
 
     def _wait(
@@ -328,6 +332,12 @@ class AzureTarget:
                 progress(f"waiting: {missing}")
                 told = missing
             time.sleep(POLL_S)
+
+
+def _monitoring(forwarded: Mapping[int, int]) -> dict[str, str]:
+    """Name -> URL of what the tunnel leads to besides the job API."""
+    found = {name: forwarded.get(ports.get(name).number) for name in MONITORING}
+    return {name.capitalize(): f"http://127.0.0.1:{port}" for name, port in found.items() if port}
 
 
 def _dashboard_port(record: Record) -> int:

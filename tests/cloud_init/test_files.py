@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import vm
 
-from cloud_init.render import FILES, UNITS
+from cloud_init.render import FILES, HEAD_UNITS, UNITS
 
 SCRIPTS = sorted((FILES / "usr/local/lib/sunspot").iterdir())
 UNIT_FILES = sorted((FILES / "etc/systemd/system").glob("*.service"))
@@ -63,7 +63,7 @@ def test_every_script_lies_where_units_and_scripts_look_for_it() -> None:
 def test_the_units_to_enable_are_the_units_that_are_there() -> None:
     there = {path.name for path in (FILES / "etc/systemd/system").glob("sunspot-*.*")}
     # The last one is started by its path unit.
-    assert there == {*UNITS, "sunspot-driver@.service", "sunspot-leave.service"}
+    assert there == {*UNITS, *HEAD_UNITS, "sunspot-driver@.service", "sunspot-leave.service"}
 
 
 def verify(root: Path) -> str:

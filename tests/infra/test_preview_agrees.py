@@ -131,7 +131,7 @@ def known(data):
     return {
         "token_secret": env["SUNSPOT_TOKEN_SECRET"],
         "vault_url": env["SUNSPOT_VAULT_URL"],
-        "storage_url": env["SUNSPOT_STORAGE_URL"],
+        "storage_url": env["SUNSPOT_STORAGE"],
         "subscription_id": env["SUNSPOT_SUBSCRIPTION_ID"],
         "resource_group": env["SUNSPOT_RESOURCE_GROUP"],
         "identity_client_id": env["SUNSPOT_IDENTITY_CLIENT_ID"],

@@ -12,7 +12,7 @@ from machines.docker import Docker
 from machines.network import GATEWAY, SUBNET, Network
 from machines.node import IMDS_ADDRESS, Node, engine_of, node
 from machines.processes import StepError
-from machines.units import RayUnit, Unit, ray
+from machines.units import RunningUnit, Unit, running
 
 from cloud_init import NodeValues
 
@@ -63,10 +63,10 @@ class Machine:
 
     node: Node
     docker: Docker
-    unit: RayUnit | None = None
+    unit: RunningUnit | None = None
     _running: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
-    def start_ray(self) -> RayUnit:
+    def start_ray(self) -> RunningUnit:
         """`systemctl start` of Ray's unit; returns when the node has joined.
 
         A unit whose process fails is started again, as its Restart=on-failure says: on a busy
@@ -74,7 +74,7 @@ class Machine:
         """
         for _ in range(STARTS):
             self.close()
-            self.unit = self._running.enter_context(ray(self.node))
+            self.unit = self._running.enter_context(running(self.node))
             if self.unit.ready():
                 return self.unit
         raise StepError(f"{self.node.name} did not join:\n{self.unit and self.unit.printed}")

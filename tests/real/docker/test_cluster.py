@@ -8,7 +8,6 @@ import pytest
 from machines.network import SUBNET
 from machines.node import PATH
 from machines.processes import environment, wait_for
-from machines.units import ray
 from node_cluster import HEAD_ADDRESS, IMAGE, Cluster, Machine
 
 from sunspot import ports
@@ -122,7 +121,7 @@ def test_nothing_joins_without_the_token(
 def test_a_node_whose_vault_has_another_token_does_not_join(
     cluster: Cluster, stranger: Machine
 ) -> None:
-    with ray(stranger.node) as unit:
+    with running(stranger.node) as unit:
         wait_for("the end of the unit", lambda: unit.main.poll() is not None)
         assert unit.main.returncode != 0
         assert "auth" in unit.printed.lower()

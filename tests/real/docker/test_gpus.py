@@ -9,7 +9,7 @@ from machines.network import GATEWAY, Network
 from machines.node import Node
 from machines.processes import wait_for
 from machines.registry import registry
-from machines.units import StartPreError, Unit, boot, ray
+from machines.units import StartPreError, Unit, boot, running
 from node_cluster import REGISTRY_PORT, Cluster, machine, worker_values
 
 pytestmark = pytest.mark.timeout(1800)
@@ -62,7 +62,7 @@ def test_a_worker_joins_when_all_its_gpus_answer(
         else:
             with (
                 pytest.raises(StartPreError, match=r"1 of 2 GPUs \(MI300X\) answer"),
-                ray(worker.node),
+                running(worker.node),
             ):
                 pass
             assert worker.docker("ps", "--all", "--quiet") == ""

@@ -45,8 +45,8 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class RayUnit:
-    """Ray's unit, while its main process runs. `journal` has what it prints."""
+class RunningUnit:
+    """A unit, while its main process runs. `journal` has what it prints."""
 
     unit: Unit
     main: subprocess.Popen[bytes]
@@ -78,6 +78,7 @@ class RayUnit:
         """`systemctl stop`: ExecStop, the main process's end, ExecStopPost. Its exit status."""
         for line in self.unit.values("ExecStop"):
             self.unit.node.run(*self.unit.command(line))
+        _terminate(self.main)
         status = self.main.wait(int(self.unit.values("TimeoutStopSec")[0]))
         for line in self.unit.values("ExecStopPost"):
             self.unit.node.run(*self.unit.command(line))
@@ -91,10 +92,10 @@ def boot(node: Node) -> None:
 
 
 @contextlib.contextmanager
-def ray(node: Node) -> Iterator[RayUnit]:
-    """Starts Ray's unit up to its main process, and stops it at last."""
-    unit = Unit(node, RAY)
-    journal = node.root.parent / f"{node.name}.journal"
+def running(node: Node, name: str = RAY) -> Iterator[RunningUnit]:
+    """Starts a unit up to its main process, and stops it at last."""
+    unit = Unit(node, name)
+    journal = node.root.parent / f"{node.name}.{name}.journal"
     for line in unit.values("ExecStartPre"):
         done = node.run(*unit.command(line))
         if done.returncode and not line.startswith("-"):
@@ -107,11 +108,18 @@ def ray(node: Node) -> Iterator[RayUnit]:
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-    started = RayUnit(unit, main, journal)
+    started = RunningUnit(unit, main, journal)
     try:
         yield started
     finally:
         started.stop()
+
+
+def _terminate(process: subprocess.Popen[bytes]) -> None:
+    """What systemd does after ExecStop. nsenter hands no signal on: its child gets it."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(process.pid).children():
+            child.terminate()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -34,7 +34,7 @@ done
 flags=(--role="$SUNSPOT_ROLE" --imds="$SUNSPOT_IMDS_URL" --marks="$marks")
 if [ "$SUNSPOT_ROLE" = head ]; then
     # Ray's unit takes up to 45 s to stop; Prometheus on the head asks for all nodes' counters here.
-    flags+=(--margin=60 --metrics-port="$SUNSPOT_EVICTION_METRICS_PORT")
+    flags+=(--margin=60 --metrics-port="$SUNSPOT_EVICTION_METRICS_PORT" --prices="$SUNSPOT_PRICES")
 fi
 
 exec docker run "${docker_flags[@]}" \

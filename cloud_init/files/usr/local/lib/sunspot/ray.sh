@@ -6,6 +6,7 @@ token=/run/sunspot/token
 autoscaler=/run/sunspot/autoscaler
 files=$SUNSPOT_SCRATCH/ray
 python=/usr/local/lib/sunspot/python
+gcs=/var/lib/sunspot/state/gcs
 
 # What Ray writes and reads belongs to the user that the image runs as.
 user=$(docker run --rm --network=none --entrypoint=id "$SUNSPOT_IMAGE" -u)
@@ -36,7 +37,7 @@ docker_flags=(
 for name in "${!RAY_@}" PYTHONPATH \
     AUTOSCALER_MAX_LAUNCH_BATCH AUTOSCALER_MAX_CONCURRENT_LAUNCHES \
     AUTOSCALER_METRIC_PORT DASHBOARD_METRIC_PORT AZURE_CLIENT_ID \
-    SUNSPOT_CLUSTER SUNSPOT_STORAGE_URL \
+    SUNSPOT_CLUSTER SUNSPOT_STORAGE \
     SUNSPOT_SUBSCRIPTION_ID SUNSPOT_RESOURCE_GROUP SUNSPOT_SCALE_SET; do
     docker_flags+=(--env="$name")
 done
@@ -55,6 +56,9 @@ ray_flags=(
     "${ports[@]}"
 )
 if [ "$SUNSPOT_ROLE" = head ]; then
+    # What the GCS knows outlives the container, and the machine's restart.
+    install --directory --owner="$user" --mode=700 "$gcs"
+    docker_flags+=(--volume="$gcs:$gcs")
     # Reached through an SSH tunnel.
     ray_flags+=(
         --head --node-ip-address="$SUNSPOT_HEAD_ADDRESS"

@@ -1,0 +1,16 @@
+#!/bin/bash
+# Becomes Grafana, on the loopback address: Ray's dashboards and Sunspot's. It keeps nothing.
+set -euo pipefail
+
+# Ray's files are that user's.
+user=$(docker run --rm --network=none --entrypoint=id "$SUNSPOT_IMAGE" -u)
+
+exec docker run --name=sunspot-grafana --rm --network=host --log-driver=none \
+    --user="$user" --cap-drop=ALL --read-only \
+    --tmpfs="/var/lib/grafana:uid=$user,mode=700" --tmpfs="/tmp:uid=$user" \
+    --volume=/etc/sunspot/grafana:/etc/grafana:ro \
+    --volume="$SUNSPOT_SCRATCH/ray:/tmp/ray:ro" \
+    --env=GF_PATHS_CONFIG=/etc/grafana/grafana.ini \
+    --env=GF_PATHS_PROVISIONING=/etc/grafana/provisioning \
+    --env=GF_SERVER_HTTP_PORT="$SUNSPOT_GRAFANA_PORT" \
+    "$SUNSPOT_GRAFANA_IMAGE"

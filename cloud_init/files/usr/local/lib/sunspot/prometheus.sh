@@ -1,0 +1,20 @@
+#!/bin/bash
+# Becomes Prometheus, on the loopback address: it collects the cluster's metrics.
+set -euo pipefail
+
+data=/var/lib/sunspot/state/prometheus
+
+# Ray's files are that user's.
+user=$(docker run --rm --network=none --entrypoint=id "$SUNSPOT_IMAGE" -u)
+install --directory --owner="$user" --mode=700 "$data"
+
+exec docker run --name=sunspot-prometheus --rm --network=host --log-driver=none \
+    --user="$user" --cap-drop=ALL --read-only \
+    --volume=/etc/sunspot/prometheus.yml:/etc/prometheus/prometheus.yml:ro \
+    --volume="$SUNSPOT_SCRATCH/ray:/tmp/ray:ro" \
+    --volume="$data:/prometheus" \
+    --entrypoint=prometheus "$SUNSPOT_PROMETHEUS_IMAGE" \
+    --config.file=/etc/prometheus/prometheus.yml \
+    --storage.tsdb.path=/prometheus \
+    --storage.tsdb.retention.time=15d --storage.tsdb.retention.size=4GB \
+    --web.listen-address="127.0.0.1:$SUNSPOT_PROMETHEUS_PORT"

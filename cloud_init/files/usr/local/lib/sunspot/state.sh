@@ -1,0 +1,33 @@
+#!/bin/bash
+# Mounts the head's data disk where the cluster's state and its metrics are kept; formats a new one.
+set -euo pipefail
+
+state=/var/lib/sunspot/state
+
+mkdir -p "$state"
+if [ -z "$SUNSPOT_STATE_LUN" ] || mountpoint --quiet "$state"; then exit; fi
+
+# Azure's names of a data disk: the agent's rules for SCSI, azure-vm-utils' for SCSI and NVMe.
+disks=(/dev/disk/azure/scsi1/lun"$SUNSPOT_STATE_LUN" /dev/disk/azure/data/by-lun/"$SUNSPOT_STATE_LUN")
+disk=
+for _ in {1..60}; do
+    for name in "${disks[@]}"; do
+        if [ -e "$name" ]; then disk=$name; fi
+    done
+    if [ -n "$disk" ]; then break; fi
+    sleep 1 # a disk that is being attached
+done
+if [ -z "$disk" ]; then
+    echo "There is no data disk at LUN $SUNSPOT_STATE_LUN: the cluster's state has no place" >&2
+    exit 1
+fi
+
+# Only a disk on which blkid finds nothing (2) is new.
+found=0
+blkid --probe "$disk" >/dev/null || found=$?
+case $found in
+0) ;;
+2) mkfs.ext4 -q -L sunspot-state "$disk" ;;
+*) exit "$found" ;;
+esac
+mount --options nodev,nosuid,noexec "$disk" "$state"

@@ -1,0 +1,142 @@
+"""What the head alone boots: the disk of its state, Prometheus and Grafana."""
+
+import json
+import re
+from collections.abc import Callable
+from configparser import ConfigParser
+
+import node_values
+import pytest
+import vm
+import yaml
+
+from cloud_init import NodeValues
+from cloud_init.render import FILES, GRAFANA_IMAGE, HEAD_UNITS, PROMETHEUS_IMAGE, STATE_LUN, units
+from sunspot import ports
+
+Boot = Callable[[NodeValues], vm.Machine]
+
+STATE = "/var/lib/sunspot/state"
+MONITORING = FILES / "etc/sunspot"
+GRAFANA = MONITORING / "grafana"
+DOCKER = f'case " $* " in *--entrypoint=id*) echo {vm.IMAGE_USER} ;; esac'
+
+DISK_NAMES = [
+    f"/dev/disk/azure/scsi1/lun{STATE_LUN}",
+    f"/dev/disk/azure/data/by-lun/{STATE_LUN}",
+]
+
+
+@pytest.fixture
+def head(boot: Boot) -> vm.Machine:
+    machine = boot(node_values.HEAD)
+    machine.stub("docker", DOCKER)
+    machine.stub("mount")
+    machine.stub("mountpoint", "exit 1")
+    machine.stub("mkfs.ext4")
+    machine.stub("sleep")
+    return machine
+
+
+def attach(machine: vm.Machine, name: str, found: int) -> None:
+    """Puts a disk there about which blkid ends with `found`: 0 a file system, 2 nothing."""
+    path = machine.path(name)
+    path.parent.mkdir(parents=True)
+    path.touch()
+    machine.stub("blkid", f"exit {found}")
+
+
+def test_only_a_head_has_these_units() -> None:
+    assert set(HEAD_UNITS) <= set(units(node_values.HEAD))
+    assert not set(HEAD_UNITS) & set(units(node_values.CPU_WORKER))
+
+
+@pytest.mark.parametrize("name", DISK_NAMES)
+def test_a_new_disk_is_formatted_and_mounted(head: vm.Machine, name: str) -> None:
+    attach(head, name, found=2)
+    assert head.start("sunspot-state.service").returncode == 0
+    assert head.calls[-2:] == [
+        f"mkfs.ext4 -q -L sunspot-state {name}",
+        f"mount --options nodev\\,nosuid\\,noexec {name} {STATE}",
+    ]
+
+
+def test_a_disk_with_a_file_system_is_mounted_as_it_is(head: vm.Machine) -> None:
+    attach(head, DISK_NAMES[0], found=0)
+    assert head.start("sunspot-state.service").returncode == 0
+    assert not any(call.startswith("mkfs") for call in head.calls)
+    assert head.calls[-1].startswith("mount ")
+
+
+def test_a_disk_that_cannot_be_judged_is_left_alone(head: vm.Machine) -> None:
+    attach(head, DISK_NAMES[0], found=8)  # blkid: several file systems are possible
+    assert head.start("sunspot-state.service").returncode == 8
+    assert not any(call.startswith(("mkfs", "mount ")) for call in head.calls)
+
+
+def test_a_disk_that_never_comes_is_named(head: vm.Machine) -> None:
+    ended = head.start("sunspot-state.service")
+    assert ended.returncode == 1
+    assert f"no data disk at LUN {STATE_LUN}" in ended.stderr
+
+
+def test_a_mounted_disk_stays(head: vm.Machine) -> None:
+    head.stub("mountpoint")
+    assert head.start("sunspot-state.service").returncode == 0
+    assert not any(call.startswith(("mkfs", "mount ")) for call in head.calls)
+
+
+def started(machine: vm.Machine, unit: str) -> str:
+    machine.path("/run/sunspot").mkdir(parents=True, exist_ok=True)
+    machine.path("/run/sunspot/disk.env").write_text("SUNSPOT_SCRATCH=/mnt/sunspot\n")
+    machine.path(STATE).mkdir(parents=True)
+    assert machine.start(unit).returncode == 0
+    return next(call for call in machine.calls if "--name=" in call)
+
+
+def test_prometheus_listens_on_the_loopback_address_alone(head: vm.Machine) -> None:
+    call = started(head, "sunspot-prometheus.service")
+    port = ports.get("prometheus").number
+    assert f"--web.listen-address=127.0.0.1:{port}" in call
+    assert f"--user={vm.IMAGE_USER}" in call
+    assert PROMETHEUS_IMAGE in call
+    assert head.path(f"{STATE}/prometheus").stat().st_mode & 0o777 == 0o700
+
+
+def test_grafana_listens_on_the_loopback_address_alone(head: vm.Machine) -> None:
+    call = started(head, "sunspot-grafana.service")
+    assert f"GF_SERVER_HTTP_PORT={ports.get('grafana').number}" in call
+    assert GRAFANA_IMAGE in call
+    settings = ConfigParser(interpolation=None)
+    settings.read(GRAFANA / "grafana.ini")
+    assert settings["server"]["http_addr"] == "127.0.0.1"
+
+
+def test_nobody_can_log_in_to_grafana_and_whoever_is_there_may_only_look() -> None:
+    settings = ConfigParser(interpolation=None)
+    settings.read(GRAFANA / "grafana.ini")
+    assert settings["auth.anonymous"]["org_role"] == "Viewer"
+    assert settings.getboolean("auth", "disable_login_form")
+    assert settings.getboolean("security", "disable_initial_admin_creation")
+    assert not settings.getboolean("auth.basic", "enabled")
+
+
+def test_prometheus_asks_ray_and_the_heads_own_endpoint() -> None:
+    config = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
+    jobs = {job["job_name"]: job for job in config["scrape_configs"]}
+    ours = jobs["sunspot"]["static_configs"][0]["targets"]
+    assert ours == [f"127.0.0.1:{ports.get('eviction-metrics').number}"]
+    [files] = jobs["ray"]["file_sd_configs"]
+    # Ray's name for it (ray_constants.PROMETHEUS_SERVICE_DISCOVERY_FILE).
+    assert files["files"] == ["/tmp/ray/prom_metrics_service_discovery.json"]  # noqa: S108
+
+
+def test_grafana_asks_that_prometheus() -> None:
+    sources = yaml.safe_load((GRAFANA / "provisioning/datasources/prometheus.yml").read_text())
+    [source] = sources["datasources"]
+    assert source["url"] == f"http://127.0.0.1:{ports.get('prometheus').number}"
+    dashboard = json.loads((GRAFANA / "dashboards/sunspot.json").read_text())
+    for panel in dashboard["panels"]:
+        assert panel["datasource"]["uid"] == source["uid"]
+        for target in panel["targets"]:
+            assert re.search(r"\b(ray|sunspot)_\w+", target["expr"])
