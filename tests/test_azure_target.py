@@ -61,6 +61,7 @@ config:
     public_ip: true
     ssh_cidrs: [203.0.113.7/32]
 """
+FALLBACK = "market: spot-with-fallback\n        min_workers: 2"
 
 
 def resource(kind, identity, *, protect=False, **outputs):
@@ -256,6 +257,22 @@ def test_up_waits_for_the_workers_and_says_which_are_missing(place, api):
 
 
 @needs_sshd
+def test_workers_of_the_on_demand_twin_count_for_their_group(place, api, sshd, monkeypatch):
+    stack = STACK.replace("market: spot\n        min_workers: 2", FALLBACK)
+    monkeypatch.setitem(globals(), "STACK", stack)
+    write(place.project, "x", key=f"{sshd.key}.pub")
+    twin = {"ray.io/node-group": "fixed-on-demand", "ray.io/market-type": "on-demand"}
+    api.known.nodes = [member("vm_b", labels=twin), *members()[1:]]
+    assert up(place)[1][-1] == "every node is a member"
+    nodes = place.target.nodes("x")
+    assert {(node.group, node.state) for node in nodes} == {
+        ("head", "up"),
+        ("fixed", "up"),
+        ("fixed-on-demand", "up"),
+    }
+
+
+@needs_sshd
 def test_up_waits_for_the_token(place, sshd):
     sshd.token.rename(sshd.folder / "later")
     try:
@@ -311,7 +328,7 @@ def test_a_failed_up_leaves_a_record_that_down_finds(place):
 
 
 def test_what_the_program_would_refuse_is_refused_before_pulumi(place):
-    write(place.project, "x")
+    write(place.project, "x", key=f"{sshd.key}.pub")
     with pytest.raises(UsageError, match="no SSH key"):
         up(place)
     with pytest.raises(UsageError, match="--port"):
@@ -369,7 +386,7 @@ def test_a_local_stack_needs_no_pulumi(place, monkeypatch):
     with pytest.raises(SunspotError, match="'x' is not up"):
         targets.find("x")
     assert run("down", "x").exit_code == 0
-    write(place.project, "x")
+    write(place.project, "x", key=f"{sshd.key}.pub")
     with pytest.raises(SunspotError, match="no login"):
         targets.find("x")
 
@@ -724,7 +741,7 @@ def test_a_quota_error_names_family_limit_and_fix():
     [
         ("Code=SkuNotAvailable", "another size or region"),
         ("Code=AllocationFailed", "try later"),
-        ("action 'Microsoft.Authorization/roleAssignments/write'", "Role Based Access"),
+        ("action 'Microsoft.Authorization/roleAssignments/write'", "User Access Administrator"),
         ("AuthorizationFailed", "Contributor"),
         ("Please run 'az login'", "az login"),
         ("passphrase must be set with PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE"),

@@ -161,7 +161,8 @@ class AzureTarget:
         found = [azure_members.node(member) for member in members]
         nodes = [node for node in found if node is not None]
         for group in self.stack(name).cluster.scaling_groups:
-            here = sum(node.group == group.name and node.state != "lost" for node in nodes)
+            types = group.node_types()
+            here = sum(node.group in types and node.state != "lost" for node in nodes)
             nodes += azure_members.awaited(group, group.min_workers - here)
         order = {"up": 1, "draining": 1, "starting": 2, "lost": 3}
         return sorted(nodes, key=lambda node: (node.group != HEAD, order[node.state], node.name))
@@ -179,9 +180,9 @@ class AzureTarget:
             known = ", ".join(groups) or "none"
             raise UsageError(f"stack {name!r} has no group {group!r}; it has: {known}")
         file = f"Pulumi.{name}.yaml"
-        if groups[group].is_elastic():
+        if groups[group].is_autoscaled():
             raise UsageError(
-                f"group {group!r} is elastic: on azure Ray's autoscaler alone changes it, between "
+                f"group {group!r} is Ray's autoscaler's: on azure it alone changes it, between "
                 f"{groups[group].min_workers} and {groups[group].max_workers}, as the work needs. "
                 f"To keep {count} at least, set its min_workers in {file}, then: sunspot up {name}"
             )

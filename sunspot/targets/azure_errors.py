@@ -62,7 +62,7 @@ _EXPLAINED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] =
         re.compile(r"roleAssignments/write"),
         _says(
             "you may not give roles in this subscription, which the cluster's identities need; ask "
-            "for the role 'Role Based Access Control Administrator' (or Owner) beside Contributor"
+            "for the role 'User Access Administrator' (or Owner) beside Contributor"
         ),
     ),
     (

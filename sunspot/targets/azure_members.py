@@ -26,10 +26,14 @@ def missing(stack: Stack, handle: ClusterHandle) -> str:
     except SunspotError:
         return "the head's job API does not answer yet"
     groups = [(one.get("labels") or {}).get(GROUP_LABEL) for one in alive]
-    short = [
-        f"{groups.count(group.name)} of {group.min_workers} workers of {group.name} joined"
+    joined = {
+        group.name: sum(groups.count(node_type) for node_type in group.node_types())
         for group in stack.cluster.scaling_groups
-        if groups.count(group.name) < group.min_workers
+    }
+    short = [
+        f"{joined[group.name]} of {group.min_workers} workers of {group.name} joined"
+        for group in stack.cluster.scaling_groups
+        if joined[group.name] < group.min_workers
     ]
     return ", ".join(short) if alive else "the head has not joined its own cluster yet"
 
