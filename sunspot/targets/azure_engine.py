@@ -67,8 +67,9 @@ class Pulumi(auto.PulumiCommand):
         if interrupts.count:
             raise KeyboardInterrupt
         for text, callback in ((out, on_output), (err, on_error)):
-            for line in text.splitlines() if callback else ():
-                callback(line)
+            if callback is not None:
+                for line in text.splitlines():
+                    callback(line)
         # Without the last end of line, as the command that this stands for.
         result = auto.CommandResult(
             stdout=out.rstrip(), stderr=err.rstrip(), code=process.returncode

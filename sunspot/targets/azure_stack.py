@@ -160,7 +160,7 @@ class Watcher:
             self._step(event.res_outputs_event.metadata, 1)
         elif event.res_op_failed_event:
             metadata = event.res_op_failed_event.metadata
-            self._progress(f"failed: {_called(metadata)}")
+            self._tell(f"failed: {_called(metadata)}")
         elif event.diagnostic_event:
             self._diagnostic(event.diagnostic_event)
 
@@ -168,7 +168,14 @@ class Watcher:
         words = _DOING.get(getattr(metadata.op, "value", metadata.op))
         # Components and providers are no resources of Azure's.
         if words and metadata.type.startswith("azure-native:"):
-            self._progress(f"{words[done]} {_called(metadata)}")
+            self._tell(f"{words[done]} {_called(metadata)}")
+
+    def _tell(self, step: str) -> None:
+        try:
+            self._progress(step)
+        except (BrokenPipeError, SystemExit):
+            # Nobody reads any more (`| head`); the engine, which waits for us, must go on.
+            self._progress = lambda _: None
 
     def _diagnostic(self, diagnostic: Any) -> None:
         text = plain(diagnostic.message)
@@ -177,7 +184,7 @@ class Watcher:
             if text and text not in self.errors and text != "update failed":
                 self.errors.append(text)
         elif diagnostic.severity == "warning" and not any(noise in text for noise in _NOISE):
-            self._progress(f"warning: {text}")
+            self._tell(f"warning: {text}")
 
 
 def _called(metadata: Any) -> str:

@@ -172,7 +172,7 @@ class AzureProvider(provider_pb2_grpc.ResourceProviderServicer):
         return empty_pb2.Empty()
 
     def _take_time(self, name: str, context: Any) -> None:
-        """Waits while a creation is held; as Azure's provider does, it ends when it is cancelled."""
+        """Waits while a creation is held; ends when it is cancelled, as Azure's provider does."""
         if self.cloud.holds(name):
             self.cloud.note("hold", name)
         while self.cloud.holds(name):

@@ -20,7 +20,15 @@ PROVIDER = Path(__file__).with_name("azure_provider.py")
 PLUGIN = "pulumi-resource-azure-native"
 # Where the plugin finds its cloud.
 CLOUD_VARIABLE = "SUNSPOT_TEST_CLOUD"
-PROGRAM = ("__main__.py", "Pulumi.yaml", "requirements.txt", "infra", "cloud_init", "sunspot")
+PROGRAM = (
+    "__main__.py",
+    "Pulumi.yaml",
+    "requirements.txt",
+    "infra",
+    "cloud_init",
+    "policy",
+    "sunspot",
+)
 DEADLINE_S = 300
 
 _KEY = base64.b64encode(b"\0\0\0\x0bssh-ed25519\0\0\0\x20" + bytes(range(32))).decode()
