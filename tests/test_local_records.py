@@ -278,6 +278,23 @@ def test_a_lock_keeps_other_processes_out_until_its_holder_is_gone(tmp_path):
             pass
 
 
+def test_a_lock_whose_file_is_removed_by_each_holder_still_keeps_others_out(tmp_path):
+    lock = tmp_path / ".dev.lock"
+    held, busy = [0], []
+
+    def work(_):
+        with local.locked(lock):
+            held[0] += 1
+            busy.append(held[0])
+            held[0] -= 1
+            lock.unlink()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(200)))
+    assert set(busy) == {1}
+    assert not lock.exists()
+
+
 def test_a_lock_keeps_other_threads_out(tmp_path):
     held, busy = [0], []
 

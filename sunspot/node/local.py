@@ -26,7 +26,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import psutil
 
@@ -266,13 +266,24 @@ def reserved_ports(clusters: Path) -> set[int]:
 def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Holds the lock that `path` stands for; the kernel lets it go when the holder dies.
 
+    The holder may remove the file: whoever waited for it takes a new one.
+
     Raises:
         BlockingIOError: another process holds it and `wait` is False.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield
+    while True:
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            if _is_at(file, path):
+                yield
+                return
+
+
+def _is_at(file: TextIO, path: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    return False
 
 
 def ports_locked(clusters: Path) -> contextlib.AbstractContextManager[None]:
