@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from sunspot import stack as stacks
 from sunspot import targets
 from sunspot.cli import app
+from sunspot.cluster import RayCluster
 from sunspot.errors import SunspotError, UsageError
 from sunspot.jobs import JobClient
 from sunspot.spec import RayClusterConfig, RayNodeConfig
@@ -314,6 +315,16 @@ def test_a_cluster_that_no_file_declares_is_refused(place):
     other = declared().model_copy(update={"cluster": config})
     with pytest.raises(UsageError, match=r"Pulumi\.x\.yaml"):
         place.target.up(other, print)
+
+
+def test_a_cluster_without_a_stack_file_is_refused_with_the_way_to_one(place):
+    config = RayClusterConfig(head_node=RayNodeConfig(vm_size="Standard_D8s_v5"))
+    with pytest.raises(SunspotError) as caught, RayCluster(config=config, target="azure"):
+        pass
+    assert "on azure a cluster is what a stack file of the project says" in str(caught.value)
+    assert "its stacks: x" in str(caught.value)
+    assert "name='hybrid'" in str(caught.value)
+    assert place.fake.calls == []
 
 
 # A stack that plain `pulumi up` brought up

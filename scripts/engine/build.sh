@@ -41,9 +41,7 @@ echo "engine: building pulumi-language-python"
 (cd "$here/python_host" && go build -o "$bin/pulumi-language-python" \
     -ldflags "-s -w" "$sdk/python/cmd/pulumi-language-python")
 
-echo "engine: copying what starts programs and policy packs"
-host=$(cd "$here/python_host" && go list -m -f '{{.Dir}}' "$sdk")
-install -m 755 "$host/python/dist/pulumi-analyzer-policy-python" "$bin/"
+echo "engine: copying pulumi-language-python-exec"
 module=$(cd "$here/cli" && go list -m -f '{{.Dir}}' "$sdk")
 install -m 755 "$module/python/cmd/pulumi-language-python-exec" "$bin/"
 

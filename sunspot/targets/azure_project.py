@@ -13,6 +13,14 @@ from sunspot.targets.azure_records import Record
 def declared_in(stack: Stack) -> Path:
     """The project's folder. Raises UsageError unless its stack file says what `stack` says."""
     project = stacks.project_directory()
+    if not (project / f"Pulumi.{stack.name}.yaml").is_file():
+        known = ", ".join(stacks.names(project)) or "none"
+        raise UsageError(
+            "on azure a cluster is what a stack file of the project says, and there is no "
+            f"Pulumi.{stack.name}.yaml in {project} (its stacks: {known}): write the cluster into "
+            "one and give its name, as in RayCluster(config=sunspot.stack.load('hybrid').cluster, "
+            "target='azure', name='hybrid')"
+        )
     if stacks.load(stack.name, project).for_target("azure") != stack.for_target("azure"):
         raise UsageError(
             f"on azure a cluster is what Pulumi.{stack.name}.yaml in {project} says, and that is "

@@ -187,7 +187,12 @@ class LocalTarget:
             except BlockingIOError:
                 progress(f"waiting for another command that is working on {name}")
                 stack.enter_context(locked(lock))
-            yield
+            try:
+                yield
+            finally:
+                # Where no cluster is, nothing of it stays; whoever waits takes a new lock.
+                if not self._folder(name).path.exists():
+                    lock.unlink(missing_ok=True)
 
     def _running(self, folder: ClusterFolder, progress: Progress) -> ClusterHandle | None:
         """The handle of a cluster that is up. What an interrupted `up` left is taken away."""

@@ -26,7 +26,6 @@ PROGRAM = (
     "requirements.txt",
     "infra",
     "cloud_init",
-    "policy",
     "sunspot",
 )
 DEADLINE_S = 300

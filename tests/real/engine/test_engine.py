@@ -1,7 +1,6 @@
 """The program under the real engine, from the first preview to nothing left."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,6 @@ OUTPUTS = {
     "resource_group",
     "estimated_cost_per_hour",
 }
-ANALYZER = "pulumi-analyzer-policy-python"
 FIXED = "sunspot-x-fixed-vmss"
 ELASTIC = "sunspot-x-gpu-vmss"
 HEAD = "sunspot-x-head-vm"
@@ -232,21 +230,6 @@ def test_a_size_that_the_region_does_not_have_is_refused_before_any_resource(fre
     assert only_new(fresh) == {}
     fresh.write_stack(STACK, {**settings(check_region=False), "azure-native:location": "ukwest"})
     assert fresh.json("preview", "-s", STACK)["steps"]
-
-
-def test_the_policy_pack_passes_our_program_and_refuses_what_breaks_a_rule(fresh):
-    if shutil.which(ANALYZER, path=fresh.environment()["PATH"]) is None:
-        pytest.skip(f"{ANALYZER} is not here: build it by scripts/engine/build.sh")
-    with_policies = ("preview", "-s", STACK, "--policy-pack", "policy")
-    assert "sunspot@v" in fresh.pulumi(*with_policies)
-    component = fresh.program / "infra" / "storage.py"
-    text = component.read_text()
-    assert text.count("allow_shared_key_access=False") == 1
-    component.write_text(
-        text.replace("allow_shared_key_access=False", "allow_shared_key_access=True")
-    )
-    assert "no-shared-keys" in fresh.pulumi(*with_policies, fails=True)
-    assert only_new(fresh) == {}
 
 
 def test_a_property_that_azure_does_not_know_is_refused(fresh):
