@@ -155,7 +155,7 @@ def process_text(pid: int) -> str:
 
 def ask(head: Machine, header: str | None, *flags: str, body: bool = False) -> str:
     """Asks the job API from the head itself, as a tunnel's end does: the code, or the answer."""
-    headers = [f"--header=Authorization: {header}"] if header else []
+    headers = ["--header", f"Authorization: {header}"] if header else []
     wanted = [] if body else ["--output", "/dev/null", "--write-out", "%{http_code}"]
     return head.node("curl", "--silent", "--max-time", "60", *headers, *wanted, *flags, JOBS)
 

@@ -19,7 +19,7 @@ GPU = "  Device Type:             GPU"
 DOCKERFILE = """
 ARG BASE_IMAGE
 FROM ${BASE_IMAGE}
-COPY --chmod=755 rocminfo /usr/bin/
+COPY rocminfo /usr/bin/
 """
 
 
@@ -35,6 +35,7 @@ def image(builder: Docker, base: base_image.BaseImage, answering: int, tmp_path:
     (tmp_path / "Dockerfile").write_text(DOCKERFILE)
     told = "\n".join(f"echo '{GPU}'" for _ in range(answering))
     (tmp_path / "rocminfo").write_text(f"#!/bin/bash\n{told}\n")
+    (tmp_path / "rocminfo").chmod(0o755)
     name = f"gpus-{answering}"
     with registry(base.registry_storage) as local:
         reference = local.reference(f"{name}:test")
