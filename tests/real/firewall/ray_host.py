@@ -24,7 +24,7 @@ RAY_SH = ROOT / "cloud_init/files/usr/local/lib/sunspot/ray.sh"
 VENV_BIN = Path(sys.executable).parent
 TOKEN = "t0ken" * 10
 DEADLINE_S = 240.0
-ATTEMPTS = 4
+ATTEMPTS = 6
 
 # `docker run` without a container: its volumes become mounts, its entry point runs here.
 DOCKER = """#!/bin/bash
