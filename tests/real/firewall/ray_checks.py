@@ -155,6 +155,8 @@ def names() -> list[str]:
 
 def train() -> list[dict[str, Any]]:
     """What each of two training workers, one on each worker node, saw of the other."""
+    # On a busy machine two workers need longer than the default minute to import torch.
+    os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = "300"
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
@@ -165,7 +167,7 @@ def train() -> list[dict[str, Any]]:
         torch_config=TorchConfig(backend="gloo", timeout_s=PATIENCE_S),
         scaling_config=ScalingConfig(
             num_workers=2,
-            resources_per_worker={"CPU": 2},
+            resources_per_worker={"CPU": 1},
             placement_strategy="STRICT_SPREAD",
             label_selector={"ray.io/node-group": "workers"},
         ),

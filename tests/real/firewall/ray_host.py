@@ -24,7 +24,7 @@ RAY_SH = ROOT / "cloud_init/files/usr/local/lib/sunspot/ray.sh"
 VENV_BIN = Path(sys.executable).parent
 TOKEN = "t0ken" * 10
 DEADLINE_S = 240.0
-ATTEMPTS = 4
+ATTEMPTS = 6
 
 # `docker run` without a container: its volumes become mounts, its entry point runs here.
 DOCKER = """#!/bin/bash
@@ -174,7 +174,7 @@ def _environment(host: lan.Host, head: IPv4Interface, folder: Path) -> dict[str,
         vault_url="https://vault.invalid/",
         token_secret="ray-token",
         identity_client_id="none",
-        cpus=2,
+        cpus=1,
         gpus=0,
         memory_gb=4,
         accelerator=None,
