@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import yaml
 from disk import RootDisk
+from machines.processes import StepError, checked
 from network import Network
 
 T = TypeVar("T")
@@ -22,6 +23,8 @@ CPUS = 2
 MEMORY = "3G"
 POLL_S = 2.0
 STOP_S = 20.0
+# Of an emulated machine on a busy host.
+COMMAND_S = 180.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,16 +97,9 @@ class Machine:
     def console(self) -> Path:
         return self.folder / "console.log"
 
-    def ssh(self, command: str, *, timeout_s: float = 60) -> str:
-        """What a command line of the admin's prints. Raises CalledProcessError, TimeoutExpired."""
-        return subprocess.run(
-            self.network.command(*self.ssh_command(), command),
-            stdin=subprocess.DEVNULL,
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-        ).stdout
+    def ssh(self, command: str, *, timeout_s: float = COMMAND_S) -> str:
+        """What a command line of the admin's prints. Raises StepError, TimeoutExpired."""
+        return checked(self.network.command(*self.ssh_command(), command), timeout=timeout_s)
 
     def ssh_command(self) -> list[str]:
         options = {
@@ -118,7 +114,7 @@ class Machine:
         return ["ssh", *flags, "-i", str(self.key), f"{ADMIN}@{self.address}"]
 
     def wait(self, what: str, ready: Callable[[], T | None], *, timeout_s: float) -> T:
-        """The first answer of `ready` that is true; errors of SSH count as none yet."""
+        """The first answer of `ready` that is true; a command that fails counts as none yet."""
         deadline = time.monotonic() + timeout_s
         said = ""
         while True:
@@ -127,9 +123,7 @@ class Machine:
             try:
                 if answer := ready():
                     return answer
-            except subprocess.CalledProcessError as error:
-                said = error.stderr
-            except subprocess.TimeoutExpired as error:
+            except (StepError, subprocess.TimeoutExpired) as error:
                 said = str(error)
             if time.monotonic() > deadline:
                 raise AssertionError(
@@ -141,7 +135,7 @@ class Machine:
         """The end of its journal, or of its console where it lets nobody in."""
         try:
             return self.ssh("sudo journalctl --boot --no-pager --lines 100 --unit 'sunspot-*'")
-        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        except (StepError, subprocess.TimeoutExpired):
             return self.console.read_text(errors="replace")[-3000:]
 
     def boot_id(self) -> str:

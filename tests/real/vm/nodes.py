@@ -16,8 +16,9 @@ from sunspot.preview.user_data import STAND_INS
 VAULT = "sunspot-dev.vault.azure.net"
 REGISTRY = "sunspotdev.azurecr.io"
 
-# Ray's limits, in seconds or ms, for machines that are ten times slower than any of Azure's.
+# Limits, most of them Ray's, in seconds or ms, for machines that are ten times slower than Azure's.
 PATIENCE = {
+    "SUNSPOT_JOIN_SECONDS": "1500",
     "RAY_raylet_start_wait_time_s": "600",
     "RAY_worker_register_timeout_seconds": "600",
     "RAY_agent_register_timeout_ms": "600000",

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from machines.needs import SYSTEM_PATH
+from machines.processes import checked, environment
 from network import Network
 
 from sunspot import stack as stacks
@@ -81,22 +83,19 @@ class Project:
         """The stack as it stands on Azure."""
         return plan(stacks.load(STACK, self.program), self.program)
 
-    def sunspot(self, network: Network, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """`sunspot ARGUMENTS`, run in the folder by somebody in that network."""
-        environment = {
-            "PATH": f"{self.bin}:/usr/local/bin:/usr/bin:/bin",
-            "HOME": str(self.bin),
-            "SUNSPOT_STATE_DIR": str(self.bin / "records"),
-        }
-        return subprocess.run(
-            network.command(sys.executable, "-m", "sunspot.cli", *arguments),
-            cwd=self.program,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S,
+    def sunspot(self, network: Network, *arguments: str) -> str:
+        """What `sunspot ARGUMENTS`, run in the folder by somebody in that network, prints.
+
+        Raises StepError unless it ends with 0, and TimeoutExpired.
+        """
+        settings = environment(
+            PATH=f"{self.bin}:{SYSTEM_PATH}",
+            HOME=str(self.bin),
+            SUNSPOT_STATE_DIR=str(self.bin / "records"),
         )
+        command = [sys.executable, "-m", "sunspot.cli", *arguments]
+        inside = network.command("env", f"--chdir={self.program}", *command)
+        return checked(inside, env=settings, timeout=COMMAND_S)
 
     def close_tunnel(self) -> None:
         """Ends the tunnel that the commands left for the next one."""
