@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 import servers
-from harness import wait_for
+from harness import wait_for  # pyright: ignore[reportMissingImports]
 from training import CLUSTER, Training, restarts
 
 SHORT = ("--epochs", "2")

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from harness import Sunspot, alive, kill_node, wait_for
+from harness import Sunspot, alive, kill_node, wait_for  # pyright: ignore[reportMissingImports]
 
 from sunspot.errors import SunspotError
 
