@@ -9,9 +9,7 @@ have been seen, by all workers together, instead of carrying Lightning's loops.
 
 import contextlib
 import json
-import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -35,17 +33,14 @@ ABOUT = "about.json"
 RAYS_LIST = "checkpoint_manager_snapshot.json"
 
 LOOK_EVERY_S = 0.5  # for a notice of eviction; looking is a call to another process
-GONE_WITHIN_S = 10.0  # a drained node leaves at once when its last worker has ended
-# Longer than Ray's controller takes to look at its workers again (2 s, 2.60).
-SEEN_WITHIN_S = 3.0
 
 
 class CheckpointError(ValueError):
     """What lies under a run's name cannot be gone on with; the message says why."""
 
 
-class EvictedError(RuntimeError):
-    """Ends a worker that stays, so that its group starts anew without those that go."""
+class Evicted(Exception):  # noqa: N818 - nothing went wrong
+    """Raised out of the training on every worker, once it is saved."""
 
 
 # Finding one
@@ -257,38 +252,20 @@ class Keeper(lightning.Callback):
     def _leave(self, trainer: lightning.Trainer, notice: ray.train.PreemptionInfo) -> None:
         """Save, and end this group of workers so that the next starts where they were.
 
-        Ray would leave the group running until the deadline and forget what it does meanwhile. It
-        begins anew at once when all have ended and one of them died on a node that goes; so these
-        kill themselves, and the others wait until that has been seen.
+        Ray Train would leave the group where it is until the deadline, and forget what it does
+        meanwhile. Ended now, its workers leave the node, and the node leaves the cluster.
         """
         self._save(trainer)
-        # report() returns when the files are there; the list follows.
+        # report() returns when the files are there; Ray's list of them follows.
         ray.train.get_all_reported_checkpoints(consistency_mode=CheckpointConsistencyMode.COMMITTED)
-        left = notice.deadline_ms / 1000 - time.time() if notice.deadline_ms else None
         if self._rank == 0:
+            left = notice.deadline_ms / 1000 - time.time() if notice.deadline_ms else None
             before = f", {left:.1f} s before the deadline" if left is not None else ""
-            print(
-                f"eviction announced for {len(notice.preempted_node_ids)} of the nodes: saved "
-                f"after {self._position.steps} steps{before}",
-                flush=True,
-            )
-        if self._rank in notice.preempted_ranks:
-            sys.stdout.flush()
-            time.sleep(0.5)  # the line above is sent by another process
-            os._exit(0)
-        _wait_until_gone(set(notice.preempted_node_ids))
-        raise EvictedError("a node of this group is evicted; the next group goes on")
+            nodes, steps = len(notice.preempted_node_ids), self._position.steps
+            print(f"eviction of {nodes} node(s) announced: saved after {steps} steps{before}")
+        raise Evicted
 
     def _write_trace(self, epoch: int, seen: int, number: int) -> None:
         if self._trace and self._rank == 0:
             with Path(self._trace).open("a") as file:
                 file.write(f"{time.time():.3f} {epoch} {seen} {seen + number} {self._world}\n")
-
-
-def _wait_until_gone(nodes: set[str]) -> None:
-    deadline = time.monotonic() + GONE_WITHIN_S
-    while time.monotonic() < deadline:
-        if not nodes & {node["NodeID"] for node in ray.nodes() if node["Alive"]}:
-            break
-        time.sleep(0.2)
-    time.sleep(SEEN_WITHIN_S)

