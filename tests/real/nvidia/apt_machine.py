@@ -7,7 +7,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -242,3 +242,7 @@ class AptMachine:
         lines = [x for x in history.splitlines() if x.startswith("Install: ")]
         entries = [x for line in lines for x in line.removeprefix("Install: ").split("), ")]
         return {entry.partition(":")[0] for entry in entries}
+
+
+# Makes a machine that runs this kernel.
+Boot = Callable[[str], AptMachine]

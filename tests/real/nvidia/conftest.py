@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import apt_machine
@@ -10,8 +10,6 @@ import pytest
 
 NEEDED = "SUNSPOT_TESTS_NEED_NETNS"
 TESTS = Path(__file__).resolve().parents[2]
-
-Boot = Callable[[str], apt_machine.AptMachine]
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +24,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apt_machine.A
 
 
 @pytest.fixture
-def boot(tmp_path: Path, archives: apt_machine.Archives) -> Boot:
+def boot(tmp_path: Path, archives: apt_machine.Archives) -> apt_machine.Boot:
     """Makes a machine from the user data of a GPU node: it runs the kernel, and has one card."""
     sys.path.append(str(TESTS / "cloud_init"))
     import node_values  # pyright: ignore[reportMissingImports]

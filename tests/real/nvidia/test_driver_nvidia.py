@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from apt_machine import Archives
-from conftest import Boot
+from apt_machine import Archives, Boot
 from stand_in_packages import BARE, DRIVER, NEWEST, OUTDATED, TOO_NEW
 
 MARKER = "/var/lib/sunspot/restarted-for-driver"
