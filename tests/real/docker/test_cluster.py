@@ -8,6 +8,7 @@ import pytest
 from machines.network import SUBNET
 from machines.node import PATH
 from machines.processes import environment, wait_for
+from machines.units import running
 from node_cluster import HEAD_ADDRESS, IMAGE, Cluster, Machine
 
 from sunspot import ports
