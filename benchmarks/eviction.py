@@ -9,7 +9,7 @@ elsewhere; `lost_s` is the work that had to be done again, the actor's and the t
 served well here: on one host a killed process resets its connections at once, which a machine that
 vanishes does not.
 
-    python benchmarks/eviction.py          # 30 s of notice come last; about six minutes
+    python benchmarks/eviction.py          # 30 s of notice come last
     python benchmarks/eviction.py --pairs 1 --notice 30
 """
 

@@ -56,7 +56,8 @@ def stop_raylet(address: str, timeout_s: float = RPC_TIMEOUT_S) -> None:
 
     This is the call that Ray's own tests stop nodes with (ray/_private/test_utils.py, 2.60). The
     node is gone from the GCS within a tenth of a second, where one that is killed stands in it
-    for about twenty seconds more. `ray start --block` stays behind: Ray takes this end for meant.
+    for about twenty seconds more. By its source `ray start --block` takes an exit code 0 for meant
+    and stays (ray/scripts/scripts.py, 2.60).
     """
     from ray._private.grpc_utils import init_grpc_channel
     from ray.core.generated import node_manager_pb2, node_manager_pb2_grpc
