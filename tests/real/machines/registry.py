@@ -13,7 +13,6 @@ import yaml
 
 from machines.processes import server
 
-
 # As Docker pushes it. Unasked, the registry would make an older form of it.
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 
