@@ -37,10 +37,11 @@ def builder(base: base_image.BaseImage) -> Iterator[Docker]:
 
 
 @pytest.fixture(scope="session")
-def lan(base: base_image.BaseImage, builder: Docker) -> Iterator[Network]:
+def lan(base: base_image.BaseImage, request: pytest.FixtureRequest) -> Iterator[Network]:
     """A network with a registry that has the base image."""
     with registry(base.registry_storage) as local:
-        base_image.publish(builder, local, base)
+        if not local.has(base_image.NAME):
+            base_image.publish(request.getfixturevalue("builder"), local, base)
     with network() as made, contextlib.ExitStack() as servers:
         with network_of(made.pid):
             # It answers in that network alone.

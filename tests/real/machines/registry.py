@@ -13,6 +13,9 @@ import yaml
 
 from machines.processes import server
 
+# As Docker pushes it. Unasked, the registry would make an older form of it.
+MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+
 
 @dataclass(frozen=True)
 class Registry:
@@ -28,7 +31,7 @@ class Registry:
         """Whether an image such as `ray:2.60.0` was pushed."""
         repository, _, tag = name.rpartition(":")
         url = f"http://{self.address}/v2/{repository}/manifests/{tag}"
-        return requests.head(url, timeout=10).ok
+        return requests.head(url, headers={"Accept": MANIFEST}, timeout=60).ok
 
 
 @contextlib.contextmanager
