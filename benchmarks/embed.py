@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from _local_ray import WORKLOADS, own_ray_settings, ray_with
 from _pairs import compare
-from primes import WORKLOADS, own_ray_settings, ray_with
 
 SIZE, BATCH, SPLIT = 224, 16, "evaluation"
 PAIRS = 5

@@ -7,20 +7,16 @@ import importlib.util
 import io
 import multiprocessing
 import os
-import secrets
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
-from pathlib import Path
+from contextlib import redirect_stdout
 from statistics import median
 from types import ModuleType
 from typing import Any
 
+from _local_ray import WORKLOADS, own_ray_settings, ray_with
 from _pairs import compare
 
-WORKLOADS = Path(__file__).resolve().parent.parent / "workloads"
 FIRST, LAST = 9_000_000, 9_900_000  # a few seconds on two cores
 SEED_FIRST, SEED_LAST = 9_000_000, 9_010_000
 NAIVE_RUNS = 3
@@ -41,36 +37,6 @@ def load_workload() -> ModuleType:
     spec.loader.exec_module(module)
     cloudpickle.register_pickle_by_value(module)  # a Ray worker cannot import that name
     return module
-
-
-@contextmanager
-def own_ray_settings() -> Iterator[str]:
-    """Give a folder for Ray while the block runs, with a token of its own in it.
-
-    Ray reads these settings when it is imported, so this comes before that.
-    """
-    with tempfile.TemporaryDirectory(prefix="sunspot-bench-") as folder:
-        token = Path(folder) / "token"
-        token.write_text(secrets.token_hex(32))
-        token.chmod(0o600)
-        os.environ |= {
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": str(token),
-            "RAY_USAGE_STATS_ENABLED": "0",
-        }
-        yield f"{folder}/ray"
-
-
-@contextmanager
-def ray_with(cpus: int, folder: str) -> Iterator[None]:
-    """Run Ray on this machine with that many CPUs while the block runs."""
-    import ray
-
-    ray.init(address="local", num_cpus=cpus, include_dashboard=False, _temp_dir=folder)
-    try:
-        yield
-    finally:
-        ray.shutdown()
 
 
 def naive(workload: Any) -> dict[str, float]:

@@ -13,7 +13,7 @@ import train
 from _food import Settings
 from _storage import Storage
 from ray import tune
-from ray.train.torch import TorchTrainer
+from ray.train.torch import TorchConfig, TorchTrainer
 from ray.tune.integration.ray_train import TuneReportCallback
 
 METRIC = "val_accuracy"
@@ -94,17 +94,27 @@ class EpochsToTune(TuneReportCallback):
             super().after_report(run_context, metrics, checkpoint)
 
 
-def run_trial(chosen: Mapping[str, Any], search: Search, storage: Storage) -> None:
+def run_trial(chosen: Mapping[str, Any], search: Search, storage: Storage, device: str) -> None:
     """Train with a choice of Tune's, from where an earlier start of this trial came to."""
     for name, value in (DRIVER_SETTINGS | train.RAY_TRAIN_SETTINGS).items():
         os.environ.setdefault(name, value)
     settings = replace(search.settings, **chosen)
     runs = Storage(storage.url, storage.filesystem, storage.below(f"{search.name}/runs"))
+    result = None
+    while result is None or not result.return_value:  # none: saved, because a node had to go
+        _vanished.wait_for_the_truth()
+        result = _trainer(settings, search, runs, device).fit()
+    # Where all epochs were done before, none has been told to this search.
+    tune.report(dict(result.metrics or {}))
+
+
+def _trainer(settings: Settings, search: Search, runs: Storage, device: str) -> TorchTrainer:
     name = tune.get_context().get_trial_id()
     resume = _checkpoints.prepare(runs, name, settings.model())
-    result = TorchTrainer(
+    return TorchTrainer(
         train.train_on_worker,
         train_loop_config={"settings": settings, "resume": resume, "every": None, "trace": None},
+        torch_config=TorchConfig(backend="gloo" if device == train.CPU else None),
         scaling_config=ray.train.ScalingConfig(
             num_workers=search.workers, use_gpu=search.gpus > 0, resources_per_worker=search.needs
         ),
@@ -116,6 +126,4 @@ def run_trial(chosen: Mapping[str, Any], search: Search, storage: Storage) -> No
             failure_config=ray.train.FailureConfig(max_failures=train.MAX_FAILURES),
             callbacks=[_vanished.WaitForTheTruth(), EpochsToTune()],
         ),
-    ).fit()
-    # Where all epochs were done before, none has been told to this search.
-    tune.report(dict(result.metrics or {}))
+    )

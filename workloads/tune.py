@@ -64,11 +64,13 @@ class Follower(tune.Callback):
         say(f"trial {trial.trial_id}: {epoch}, validation accuracy {result.get(METRIC, 0):.3f}")
 
 
-def tuner(search: Search, storage: Storage, concurrent: int, *, resume: bool) -> tune.Tuner:
+def tuner(
+    search: Search, storage: Storage, device: str, concurrent: int, *, resume: bool
+) -> tune.Tuner:
     """Return the search as Ray Tune takes it, new or as it was left."""
 
     def trial(config: dict[str, Any]) -> None:
-        run_trial(config, search, storage)
+        run_trial(config, search, storage, device)
 
     trainable = tune.with_resources(trial, tune.PlacementGroupFactory([ON_THE_HEAD]))
     if resume:
@@ -273,7 +275,9 @@ def begun(search: Search, storage: Storage, *, resume: bool) -> tuple[Search, bo
     return search, False
 
 
-def run(search: Search, storage: Storage, concurrent: int | None, *, resume: bool) -> list[Trial]:
+def run(
+    search: Search, storage: Storage, device: str, concurrent: int | None, *, resume: bool
+) -> list[Trial]:
     """Run the search to its end and return its trials, the best first."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     fit = at_once(nodes, ray.available_resources(), search.needs, search.workers)
@@ -282,7 +286,8 @@ def run(search: Search, storage: Storage, concurrent: int | None, *, resume: boo
         f"{'Going on with' if resume else 'Searching'} {search.name!r}: "
         f"{count(search.samples, 'trial')}, {concurrent} at once; everything goes to {storage.url}"
     )
-    results = tuner(search, storage, concurrent, resume=resume).fit()
+    with _vanished.no_endless_start():
+        results = tuner(search, storage, device, concurrent, resume=resume).fit()
     return trials_of(results, search.settings.epochs)
 
 
@@ -309,7 +314,7 @@ def main(argv: list[str] | None = None) -> None:
     _common.connect(tell_workers=True)
     device = train.check(search.settings, storage, search.needs)
     began = time.perf_counter()
-    trials = run(search, storage, args.concurrent, resume=resume)
+    trials = run(search, storage, device, args.concurrent, resume=resume)
     seconds = time.perf_counter() - began
     say(table(trials))
     if args.picture:

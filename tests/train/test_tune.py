@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 import psutil
-from harness import SMALL, Sunspot, wait_for
+from harness import SMALL, Sunspot, wait_for  # pyright: ignore[reportMissingImports]
 from training import CLUSTER, DEADLINE_S, FROM_HERE, Training
 from workload import check_refusals, evaluate
 
