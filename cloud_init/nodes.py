@@ -45,8 +45,10 @@ def node_values(plan: AzurePlan, pool: Pool | None, known: Mapping[str, Any]) ->
 
 def _prices(plan: AzurePlan) -> dict[str, float]:
     """USD an hour by node type, the catalogue's; without those that are not known."""
-    types: list[tuple[str, Machine, Market]] = [(HEAD, plan.head, "on-demand")]
-    types += [(pool.node_type, pool.machine, pool.market) for pool in plan.pools]
+    types: list[tuple[str, Machine, Market]] = [
+        (HEAD, plan.head, "on-demand"),
+        *((pool.node_type, pool.machine, pool.market) for pool in plan.pools),
+    ]
     return {
         name: price
         for name, machine, market in types

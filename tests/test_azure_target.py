@@ -328,7 +328,7 @@ def test_a_failed_up_leaves_a_record_that_down_finds(place):
 
 
 def test_what_the_program_would_refuse_is_refused_before_pulumi(place):
-    write(place.project, "x", key=f"{sshd.key}.pub")
+    write(place.project, "x")
     with pytest.raises(UsageError, match="no SSH key"):
         up(place)
     with pytest.raises(UsageError, match="--port"):
@@ -386,7 +386,7 @@ def test_a_local_stack_needs_no_pulumi(place, monkeypatch):
     with pytest.raises(SunspotError, match="'x' is not up"):
         targets.find("x")
     assert run("down", "x").exit_code == 0
-    write(place.project, "x", key=f"{sshd.key}.pub")
+    write(place.project, "x")
     with pytest.raises(SunspotError, match="no login"):
         targets.find("x")
 

@@ -45,7 +45,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
 def served() -> dict[str, float]:
     """The samples that a scrape of the endpoint gets."""
     port = free_port(set())
-    server = metrics.serve(Journal("h:1"), port)
+    server = metrics.serve([metrics.Collector(Journal("h:1"))], port)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
             text = answer.read().decode()

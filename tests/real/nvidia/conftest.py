@@ -1,7 +1,6 @@
 """Machines with a real apt and archives of stand-in packages."""
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import apt_machine
 import pytest
 
 NEEDED = "SUNSPOT_TESTS_NEED_NETNS"
-TESTS = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="session")
@@ -26,11 +24,8 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apt_machine.A
 @pytest.fixture
 def boot(tmp_path: Path, archives: apt_machine.Archives) -> apt_machine.Boot:
     """Makes a machine from the user data of a GPU node: it runs the kernel, and has one card."""
-    sys.path.append(str(TESTS / "cloud_init"))
-    import node_values  # pyright: ignore[reportMissingImports]
-    import vm  # pyright: ignore[reportMissingImports]
-
     from cloud_init import render
+    from tests.cloud_init import node_values, vm
 
     def make(kernel: str) -> apt_machine.AptMachine:
         files = vm.landed(render(node_values.T4_WORKER))
