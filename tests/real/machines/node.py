@@ -158,7 +158,7 @@ def node(network: Network, number: int, values: NodeValues, root: Path) -> Itera
         for pid in pids:
             _remove_cgroups(f"sunspot-{pid}")
         shutil.rmtree(root)
-        log.unlink()
+        log.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
