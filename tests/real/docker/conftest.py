@@ -1,6 +1,7 @@
 """A cluster of nodes in namespaces, and a node that is none of its."""
 
 import contextlib
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -50,8 +51,10 @@ def lan(base: base_image.BaseImage, request: pytest.FixtureRequest) -> Iterator[
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("nodes")
+def folder() -> Iterator[Path]:
+    """For nodes: not pytest's own, which another run of pytest may take away."""
+    with tempfile.TemporaryDirectory(prefix="nodes-") as made:
+        yield Path(made)
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ import psutil
 from cloud_init import NodeValues, render
 from machines.docker import Docker
 from machines.network import SUBNET, Network, network_of
-from machines.processes import DEADLINE_S, StepError, checked, environment, wait_for
+from machines.processes import DEADLINE_S, STOP_S, StepError, checked, environment, wait_for
 from tests.cloud_init import fake_azure
 from tests.cloud_init.vm import landed
 
@@ -140,8 +140,10 @@ def node(network: Network, number: int, values: NodeValues, root: Path) -> Itera
     log = root.with_suffix(".log")
     with log.open("wb") as output:
         holder = subprocess.Popen(command, env=environment(), stdout=output, stderr=output)
+    pids: list[int] = []
     try:
         pid = wait_for(f"the node {name}, see {log}", lambda: _first_process(holder))
+        pids.append(pid)
         address = network.join(pid, number)
         with network_of(pid):
             checked(["ip", "addr", "add", f"{IMDS_ADDRESS}/32", "dev", "lo"])
@@ -152,8 +154,11 @@ def node(network: Network, number: int, values: NodeValues, root: Path) -> Itera
             yield Node(name, address, pid, root, served)
     finally:
         _end(holder)
+        # Named after the first process, whose pid the engine's flags have.
+        for pid in pids:
+            _remove_cgroups(f"sunspot-{pid}")
         shutil.rmtree(root)
-        log.unlink()
+        log.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -176,8 +181,9 @@ def engine_of(node: Node) -> Iterator[Docker]:
     finally:
         # nsenter hands no signal on.
         node.run("sh", "-c", "kill $(cat /run/docker.pid)")
-        process.wait()
-        _remove_cgroups(f"sunspot-{node.pid}")
+        # An engine that hangs goes with the node.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_S)
 
 
 def _may_open(files: int) -> bool:
