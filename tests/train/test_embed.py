@@ -51,6 +51,9 @@ def test_ray_data_and_plain_actors_give_what_a_torch_loop_gives(training: Traini
     plain = numpy.load(file)
     paths, vectors = plain["paths"].tolist(), plain["vectors"]
     assert len(paths) == 132
+    # Vectors of a network that has learned nothing are tiny: what is near depends on their size.
+    tolerance = 1e-4 * abs(vectors).max()
+    assert numpy.ptp(vectors, axis=0).max() > 100 * tolerance
     for way in ([], ["--core"]):
         out = training.folder / "out.json"
         store = ["--storage", str(training.storage), "--name", "vectors"]
@@ -63,7 +66,7 @@ def test_ray_data_and_plain_actors_give_what_a_torch_loop_gives(training: Traini
         found = read(training.storage / "vectors")
         assert sorted(found) == sorted(paths)
         ours = numpy.array([found[path] for path in paths])
-        numpy.testing.assert_allclose(ours, vectors, rtol=1e-3, atol=1e-5)
+        numpy.testing.assert_allclose(ours, vectors, rtol=0, atol=tolerance)
         result = json.loads(out.read_text())
         assert result["way"] == ("core" if way else "data")
         assert (result["pictures"], result["tasks"]) == (132, 6)
