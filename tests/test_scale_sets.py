@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import fake_arm
@@ -235,9 +236,12 @@ def test_a_deletion_that_is_refused_is_told(machines, arm, monkeypatch):
 
 def test_a_busy_arm_is_left_alone_for_as_long_as_it_says(arm):
     waits = []
-    asked = Arm(
-        Imds(arm.url), arm.url, sleep=lambda s: waits.append(s) or threading.Event().wait(s)
-    )
+
+    def sleep(seconds):
+        waits.append(seconds)
+        time.sleep(seconds)
+
+    asked = Arm(Imds(arm.url), arm.url, sleep=sleep)
     arm.failures = [Reply(429, None, {"Retry-After": "1"})]
     assert asked.get(f"{fake_arm.PROVIDERS}/virtualMachines", "x").body["value"]
     assert 0.5 < sum(waits) <= 1.5
@@ -280,8 +284,8 @@ def test_no_token_goes_to_another_host(arm):
 
 def test_an_arm_that_is_away_is_an_error_of_arm():
     class Tokens:
-        def token(self, _):
-            return "t"
+        def token(self, resource):
+            return resource
 
     with pytest.raises(ArmError, match="GET /x"):
         Arm(Tokens(), "http://127.0.0.1:9", patience_s=0.0).get("/x", "x")
