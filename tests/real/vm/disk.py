@@ -50,7 +50,11 @@ rm -rf /var/lib/apt/lists/* /usr/sbin/policy-rc.d
 systemctl --quiet enable systemd-networkd.service systemd-networkd-wait-online.service
 printf 'datasource_list: [NoCloud]\napt: {preserve_sources_list: true}\n' \
     >/etc/cloud/cloud.cfg.d/99-test.cfg
+echo LANG=C.UTF-8 >/etc/default/locale
 echo /dev/vda / ext4 errors=remount-ro 0 1 >/etc/fstab
+# As Azure's VM utilities name a data disk: by its logical unit number, here its serial number.
+echo 'SUBSYSTEM=="block", ENV{ID_SERIAL}=="lun0", SYMLINK+="disk/azure/data/by-lun/0"' \
+    >/etc/udev/rules.d/80-azure-data.rules
 # Each machine makes its own.
 rm -f /etc/ssh/ssh_host_* /var/lib/dbus/machine-id
 : >/etc/machine-id

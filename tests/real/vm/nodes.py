@@ -79,6 +79,7 @@ def seed(
         public_key=public_key,
         authority=authority,
         hosts={VAULT: gateway, REGISTRY: gateway},
+        data_disk=is_head,
     )
 
 
