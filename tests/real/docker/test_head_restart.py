@@ -24,10 +24,13 @@ class Counter:
         return self.count
 
 ids = {node["NodeName"]: node["NodeID"] for node in ray.nodes() if node["Alive"]}
+on = {
+    "spot-3": {"scheduling_strategy": On(ids["spot-3"], soft=False)},
+    "head-2": {"resources": {"node:__internal_head__": 0.001}},  # also of the head that comes back
+}
 counts = {}
 for name in ("spot-3", "head-2"):
-    on = On(ids[name], soft=name == "head-2")
-    actor = Counter.options(name=NAME + name, lifetime="detached", scheduling_strategy=on).remote()
+    actor = Counter.options(name=NAME + name, lifetime="detached", **on[name]).remote()
     counts[name] = ray.get([actor.add.remote() for _ in range(3)])[-1]
 job = JobSubmissionClient().submit_job(entrypoint="true", submission_id=NAME + "job")
 print("ANSWER", json.dumps({"ids": ids, "counts": counts}))

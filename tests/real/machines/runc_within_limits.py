@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 """runc for machines whose root may not raise limits: asks for no more than there is.
 
-Stands in for runc in an engine of the tests where the limit of open files that our units ask for
-(`--ulimit`) is above this machine's and root has no CAP_SYS_RESOURCE. Everything else is runc's.
+Stands in for runc in an engine of the tests where root has no CAP_SYS_RESOURCE and our units ask for
+what takes it: more open files (`--ulimit`) than this machine's limit, a better place with the
+out-of-memory killer (`--oom-score-adj`). Everything else is runc's.
 """
 
 import json
@@ -17,6 +18,9 @@ LIMITS = {"RLIMIT_NOFILE": resource.RLIMIT_NOFILE}
 
 def lower(process: dict[str, Any]) -> None:
     """Lowers the limits of a container's process to this process's own."""
+    own = int(Path("/proc/self/oom_score_adj").read_text())
+    if process.get("oomScoreAdj", own) < own:
+        process["oomScoreAdj"] = own
     for limit in process.get("rlimits") or []:
         if limit["type"] in LIMITS:
             _, most = resource.getrlimit(LIMITS[limit["type"]])
