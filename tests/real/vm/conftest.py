@@ -2,18 +2,18 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import dev_nodes
 import disk
 import image
-import nodes
 import project
 import pytest
+from cluster import Cluster
 from fake_imds import FakeAzure
-from machine import Machine, Seed, booted
+from machine import Seed, booted
 from machines.needs import ENGINE_PROGRAMS, need
 from machines.registry import registry
-from network import Network, network
+from network import network
 from stand_ins import Certificate, Platform, serving
 
 from sunspot.preview.user_data import STAND_INS
@@ -31,22 +31,6 @@ TOKEN = "0123456789abcdef" * 4
 CLIENT_ID = "11111111-2222-3333-4444-555555555555"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cluster:
-    """The stack's machines, its user, and Azure as they see it."""
-
-    project: project.Project
-    network: Network
-    head: Machine
-    worker: Machine
-    platform: Platform
-    token: str
-
-    def sunspot(self, *arguments: str) -> str:
-        """What `sunspot ARGUMENTS` prints to its user; fails unless it ends with 0."""
-        return self.project.sunspot(self.network, *arguments)
-
-
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Both machines start; nothing of them is awaited yet."""
@@ -56,12 +40,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     storage, reference = image.published()
     user = project.Project.create(folder / "user")
     plan = user.plan()
-    certificate = Certificate.create(folder, [nodes.VAULT, nodes.REGISTRY])
+    certificate = Certificate.create(folder, [dev_nodes.VAULT, dev_nodes.REGISTRY])
     seeds = [
-        nodes.seed(
+        dev_nodes.seed(
             plan,
             role,
-            image=f"{nodes.REGISTRY}/{reference}",
+            image=f"{dev_nodes.REGISTRY}/{reference}",
             client_id=CLIENT_ID,
             public_key=user.public_key.read_text().strip(),
             authority=certificate.file.read_text(),
@@ -69,7 +53,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         for role in ("head", "worker")
     ]
     with contextlib.ExitStack() as stack:
-        inside = stack.enter_context(network(nodes.Subnets.of(plan).gateways))
+        inside = stack.enter_context(network(dev_nodes.Subnets.of(plan).gateways))
         with inside.entered():
             server = stack.enter_context(registry(storage))
         azure = {str(seed.address.ip): _surroundings(seed) for seed in seeds}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from conftest import Cluster
+from cluster import Cluster
 from machine import Machine
 
 pytestmark = pytest.mark.timeout(3600)
