@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """runc for machines whose root may not raise limits: asks for no more than there is.
 
-Stands in for runc in an engine of the tests where root has no CAP_SYS_RESOURCE and our units ask for
-what takes it: more open files (`--ulimit`) than this machine's limit, a better place with the
+Stands in for runc in an engine of the tests where root has no CAP_SYS_RESOURCE and our units ask
+for what takes it: more open files (`--ulimit`) than this machine's limit, a better place with the
 out-of-memory killer (`--oom-score-adj`). Everything else is runc's.
 """
 
