@@ -7,8 +7,8 @@ import pytest
 import yaml
 from azure_cloud import PUBLIC_ADDRESS, part
 from azure_inputs import opened
-from conftest import STACK, settings
 from pulumi_project import PUBLIC_KEY, ROOT, Project
+from stack_settings import STACK, settings
 
 from sunspot import stack as stacks
 

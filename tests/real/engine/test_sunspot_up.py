@@ -21,10 +21,10 @@ import psutil
 import pytest
 from azure_cloud import PUBLIC_ADDRESS
 from azure_provider import IGNORES_CANCEL
-from conftest import STACK, settings
 from job_api import TOKEN, serving
 from pulumi_project import DEADLINE_S, Project
 from ssh_server import needs_sshd, prepared, running
+from stack_settings import STACK, settings
 
 # Each runs the CLI several times: a minute on an idle machine.
 pytestmark = [needs_sshd, pytest.mark.timeout(900)]
