@@ -56,6 +56,8 @@ def test_ports_of_a_worker_are_those_of_every_node():
         "autoscaler-metrics",
         "dashboard-metrics",
         "eviction-metrics",
+        "prometheus",
+        "grafana",
     }
 
 
