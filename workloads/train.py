@@ -19,6 +19,7 @@ import _checkpoints
 import _common
 import _food
 import _storage
+import _strategy
 import _vanished
 import images
 import lightning
@@ -26,14 +27,15 @@ import ray
 import ray.train
 from _common import count, parser, positive, program, say
 from _food import EpochTimes, FoodClassifier, Position, RestSampler, Settings, loader, with_weights
+from _strategy import DdpStrategy
 from ray import cloudpickle
 from ray.exceptions import RayTaskError, TaskUnschedulableError
-from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
+from ray.train.lightning import RayLightningEnvironment, prepare_trainer
 from ray.train.torch import TorchConfig, TorchTrainer
 from torch.utils.data import DistributedSampler
 
 # A worker on another machine cannot import what lies beside this file.
-for module in (_checkpoints, _common, _food, _storage, _vanished, images):
+for module in (_checkpoints, _common, _food, _storage, _strategy, _vanished, images):
     cloudpickle.register_pickle_by_value(module)
 
 CPU = "CPU"
@@ -113,7 +115,7 @@ def train_on_worker(config: dict[str, Any]) -> dict[str, Any] | None:
             max_epochs=settings.epochs,
             accelerator="auto",
             devices="auto",
-            strategy=RayDDPStrategy(find_unused_parameters=settings.freeze_epochs > 0),
+            strategy=DdpStrategy(find_unused_parameters=settings.freeze_epochs > 0),
             plugins=[RayLightningEnvironment()],
             callbacks=[keeper, times],
             logger=False,
