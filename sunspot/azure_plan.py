@@ -41,6 +41,9 @@ TRUSTED_LAUNCH_GIB = 1
 # A disk that also holds container images: those with CUDA unpack to tens of GB.
 DISK_GIB = 64
 GPU_DISK_GIB = 128
+# The head's second one, a P4: its cluster's state takes megabytes, its metrics at most 4 GB (the
+# limit in cloud_init's prometheus.sh).
+STATE_DISK_GIB = 32
 
 # What Ray's own images are built with and Sunspot's are too.
 IMAGE_PYTHON = "py311"

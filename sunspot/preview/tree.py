@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sunspot.azure_plan import AzurePlan, Machine, Pool
+from sunspot.azure_plan import STATE_DISK_GIB, AzurePlan, Machine, Pool
 
 COMPONENT = "sunspot:azure:"
 NATIVE = "azure-native:"
@@ -61,7 +61,7 @@ def tree(plan: AzurePlan) -> Resource:
         _component(
             "Head",
             f"{name}-head",
-            [_native("compute:VirtualMachine", f"{name}-head-vm", _shape(plan.head, "on-demand"))],
+            [_native("compute:VirtualMachine", f"{name}-head-vm", _head_shape(plan))],
         ),
         *(_pool(name, pool) for pool in plan.pools),
         *_rights_to_scale(name, plan),
@@ -197,6 +197,10 @@ def workers(pool: Pool) -> str:
 def short(size: str) -> str:
     """A size without the word that all sizes start with."""
     return size.removeprefix("Standard_")
+
+
+def _head_shape(plan: AzurePlan) -> str:
+    return f"{_shape(plan.head, 'on-demand')}, {STATE_DISK_GIB} GiB for state"
 
 
 def _shape(machine: Machine, market: str) -> str:
