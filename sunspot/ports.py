@@ -92,7 +92,7 @@ PORTS: tuple[Port, ...] = (
     ),
     Port(
         name="eviction-metrics",
-        number=44237,
+        number=8081,
         setting=None,
         where="head",
         reach="nobody",
