@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,7 +25,7 @@ import images
 import lightning
 import ray
 import ray.train
-from _common import count, parser, positive, program, say
+from _common import count, folder_name, parser, positive, program, say, share, span
 from _food import EpochTimes, FoodClassifier, Position, RestSampler, Settings, loader, with_weights
 from _strategy import DdpStrategy
 from ray import cloudpickle
@@ -206,48 +206,16 @@ def _refuse(message: str) -> NoReturn:
 # The command
 
 
-@dataclass(frozen=True)
-class Workers:
-    """How many: a number, or from a least to a most, as the cluster has room."""
-
-    least: int
-    most: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Workers":
-        """Return what "2" or "1:4" means, for argparse."""
-        least, _, most = text.partition(":")
-        found = cls(positive(least), positive(most or least))
-        if found.most < found.least:
-            raise argparse.ArgumentTypeError(f"{text!r}: the most is below the least")
-        return found
-
-    def scaling(self) -> int | tuple[int, int]:
-        """Return it as ScalingConfig takes it."""
-        return self.least if self.least == self.most else (self.least, self.most)
-
-
-def _share(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
-    # Ray hands out parts of one device, or whole ones.
-    if number < 0 or (number > 1 and number != int(number)):
-        raise argparse.ArgumentTypeError(f"{text} is neither below 1 nor a whole number")
-    return number
-
-
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     made = parser(__doc__, "python workloads/train.py --workers 1:2 --name food --storage s3://ray")
     default = Settings()
-    made.add_argument("--name", default=DEFAULT_NAME, help="of the run: the same name goes on")
-    made.add_argument("--storage", metavar="URL", help="a folder, s3:// or abfs:// (see the docs)")
     made.add_argument(
-        "--workers", type=Workers.parse, default="1", metavar="N|MIN:MAX", help="default: 1"
+        "--name", type=folder_name, default=DEFAULT_NAME, help="of the run: the same name goes on"
     )
-    made.add_argument("--cpus-per-worker", type=_share, default=1.0, metavar="N")
-    made.add_argument("--gpus-per-worker", type=_share, default=0.0, metavar="N", help="or 0.5")
+    made.add_argument("--storage", metavar="URL", help="a folder, s3:// or abfs:// (see the docs)")
+    made.add_argument("--workers", type=span, default="1", metavar="N|MIN:MAX", help="default: 1")
+    made.add_argument("--cpus-per-worker", type=share, default=1.0, metavar="N")
+    made.add_argument("--gpus-per-worker", type=share, default=0.0, metavar="N", help="or 0.5")
     made.add_argument(
         "--data", help=f"Food-11, on every node (default: {images.REAL_DATA} or made)"
     )
@@ -264,10 +232,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     made.add_argument("--max-failures", type=int, default=MAX_FAILURES, help="-1: no limit")
     made.add_argument("--max-evictions", type=int, default=-1, help="default: no limit")
     made.add_argument("--trace", metavar="FILE", help="a line for each batch, on rank 0's machine")
-    args = made.parse_args(argv)
-    if not args.name or "/" in args.name or args.name.startswith("."):
-        made.error(f"--name {args.name!r} cannot be the name of a folder")
-    return args
+    return made.parse_args(argv)
 
 
 def _settings(args: argparse.Namespace) -> Settings:
@@ -318,6 +283,7 @@ def trainer(
     if resume:
         done = resume.position
         say(f"Going on with {args.name!r} after {done.epoch} epochs and {done.pictures} pictures")
+    least, most = args.workers
     return TorchTrainer(
         train_on_worker,
         train_loop_config={
@@ -329,7 +295,7 @@ def trainer(
         # Ray would take NCCL wherever GPUs are asked for; those of a local cluster are numbers.
         torch_config=TorchConfig(backend="gloo" if device == CPU else None),
         scaling_config=ray.train.ScalingConfig(
-            num_workers=args.workers.scaling(),
+            num_workers=least if least == most else (least, most),
             use_gpu=args.gpus_per_worker > 0,
             resources_per_worker=needs,
             elastic_resize_monitor_interval_s=30,

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from sunspot.errors import SunspotError
+from sunspot.node.census import GROUP_LABEL, MARKET_LABEL
 from sunspot.spec import HEAD, ScalingGroup, size_for
 from sunspot.stack import Stack
 from sunspot.targets import ClusterHandle, NodeStatus
 
 GIB = 2**30
 
-GROUP_LABEL, MARKET_LABEL = "ray.io/node-group", "ray.io/market-type"
 # How Ray words the end of a node that was let go: drained, idle, or told to stop.
 _LET_GO = ("expected termination", "drain", "idle")
 
