@@ -1,24 +1,92 @@
-"""A cluster of virtual machines, as its tests see it."""
+"""What the machines of a stack stand in: their user, their network, and Azure as they see it."""
 
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from machine import Machine
-from network import Network
-from project import Project
-from stand_ins import Platform
+import dev_nodes
+import disk
+import image
+from disk import RootDisk
+from fake_imds import FakeAzure
+from machine import Machine, Seed, booted
+from machines.registry import registry
+from network import Network, network
+from project import ROOT, Project
+from stand_ins import Certificate, Platform, serving
+
+from sunspot.preview.user_data import STAND_INS
+
+CACHE = ROOT / ".cache" / "vm"
+TOKEN = "0123456789abcdef" * 4
+CLIENT_ID = "11111111-2222-3333-4444-555555555555"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cluster:
-    """The stack's machines, its user, and Azure as they see it."""
+class Site:
+    """Where the stack's machines are booted. `seeds` are what they are told, by their role."""
 
+    folder: Path
     project: Project
     network: Network
-    head: Machine
-    worker: Machine
     platform: Platform
+    disk: RootDisk
+    seeds: Mapping[str, Seed]
     token: str
+
+    def boot(self, role: str) -> contextlib.AbstractContextManager[Machine]:
+        """The head or the worker, from its first boot to the end of the block."""
+        return self.boot_as(self.seeds[role])
+
+    def boot_as(self, seed: Seed) -> contextlib.AbstractContextManager[Machine]:
+        """A machine that is told this, from its first boot to the end of the block."""
+        folder = self.folder / seed.hostname
+        return booted(seed, self.disk, self.network, folder=folder, key=self.project.key)
 
     def sunspot(self, *arguments: str) -> str:
         """What `sunspot ARGUMENTS` prints to its user; fails unless it ends with 0."""
         return self.project.sunspot(self.network, *arguments)
+
+
+@contextlib.contextmanager
+def site(folder: Path) -> Iterator[Site]:
+    """A site of the stack `dev` without machines; gone, but for `folder`, when the block ends."""
+    root = disk.root_disk(CACHE)
+    storage, reference = image.published()
+    user = Project.create(folder / "user")
+    plan = user.plan()
+    certificate = Certificate.create(folder, [dev_nodes.VAULT, dev_nodes.REGISTRY])
+    seeds = {
+        role: dev_nodes.seed(
+            plan,
+            role,
+            image=f"{dev_nodes.REGISTRY}/{reference}",
+            client_id=CLIENT_ID,
+            public_key=user.public_key.read_text().strip(),
+            authority=certificate.file.read_text(),
+        )
+        for role in ("head", "worker")
+    }
+    with contextlib.ExitStack() as stack:
+        inside = stack.enter_context(network(dev_nodes.Subnets.of(plan).gateways))
+        with inside.entered():
+            server = stack.enter_context(registry(storage))
+        azure = {str(seed.address.ip): _surroundings(seed) for seed in seeds.values()}
+        platform = Platform(machines=azure, registry=server.address)
+        stack.enter_context(serving(platform, inside, certificate))
+        stack.callback(user.close_tunnel)
+        yield Site(
+            folder=folder,
+            project=user,
+            network=inside,
+            platform=platform,
+            disk=root,
+            seeds=seeds,
+            token=TOKEN,
+        )
+
+
+def _surroundings(seed: Seed) -> FakeAzure:
+    secrets = {STAND_INS["token_secret"]: TOKEN}
+    return FakeAzure(name=seed.name, zone="", scale_set="", secrets=secrets)

@@ -19,7 +19,9 @@ REGISTRY = "sunspotdev.azurecr.io"
 # Limits, most of them Ray's, in seconds or ms, for machines that are ten times slower than Azure's.
 PATIENCE = {
     "SUNSPOT_JOIN_SECONDS": "1500",
-    "RAY_raylet_start_wait_time_s": "600",
+    # Not much: a raylet whose agents took longer than 15 s is dead by then, and the unit starts
+    # Ray anew, from a disk that is in memory now.
+    "RAY_raylet_start_wait_time_s": "120",
     "RAY_worker_register_timeout_seconds": "600",
     "RAY_agent_register_timeout_ms": "600000",
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "600",

@@ -25,8 +25,8 @@ FIRST = (
 )
 # netplan.io because Ubuntu's images configure networks by it; the host's own name has no DNS here.
 THEN = ("cloud-init", "libnss-myhostname", "linux-image-cloud-amd64", "netplan.io")
-# What docker.sh installs.
-LATER = ("apparmor", "docker.io", "pigz")
+# What docker.sh installs, and what benchmarks/boot.py's peer does.
+LATER = ("apparmor", "docker.io", "pigz", "python3-venv")
 
 # In the chroot. No service starts; cloud-init asks one source alone, as Azure's image does.
 _PREPARE = r"""
@@ -55,6 +55,8 @@ echo /dev/vda / ext4 errors=remount-ro 0 1 >/etc/fstab
 # As Azure's VM utilities name a data disk: by its logical unit number, here its serial number.
 echo 'SUBSYSTEM=="block", ENV{ID_SERIAL}=="lun0", SYMLINK+="disk/azure/data/by-lun/0"' \
     >/etc/udev/rules.d/80-azure-data.rules
+# The public authorities vouch for nobody here, and to sort them anew takes a machine half a minute.
+: >/etc/ca-certificates.conf
 # Each machine makes its own.
 rm -f /etc/ssh/ssh_host_* /var/lib/dbus/machine-id
 : >/etc/machine-id

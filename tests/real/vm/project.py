@@ -25,9 +25,9 @@ ROOT = Path(__file__).resolve().parents[3]
 STACK = "dev"
 GROUP_ID = "/subscriptions/66666666-7777-8888-9999-000000000000/resourceGroups/sunspot-dev"
 ENGINE = """#!/bin/sh
-case "$1 $2" in
-"version ") echo v3.250.0 ;;
-"stack export") cat {state} ;;
+case " $* " in
+*" version "*) echo v3.250.0 ;;
+*" stack export "*) cat {state} ;;
 *) echo "not here: pulumi $*" >&2; exit 1 ;;
 esac
 """

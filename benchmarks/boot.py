@@ -1,0 +1,158 @@
+"""How long a head takes to boot: Sunspot's user data beside an installation at boot.
+
+Two emulated virtual machines of tests/real/vm, one after the other, from the same disk: the head of
+the stack `dev` as Azure would boot it (Docker from packages, the image from a registry), and one
+that does what the project's seed did by hand: Python from packages, `pip install "ray[default]"`,
+`ray start --head`. Both take packages, image and wheels from this machine, so nothing waits for a
+network; and both are emulated, so what computes is some ten times slower than on Azure.
+
+The seconds are those from the kernel's start to a raylet that says it is healthy.
+
+    python benchmarks/boot.py --pairs 1       # as root; some 15 minutes a pair
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import gzip
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from _pairs import compare
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/real"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/real/vm"))
+import cluster  # pyright: ignore[reportMissingImports]
+import dev_nodes  # pyright: ignore[reportMissingImports]
+from machine import Machine  # pyright: ignore[reportMissingImports]
+
+ROOT = Path(__file__).resolve().parents[1]
+PAIRS = 3
+AIM = 1 / 3
+PATIENCE_S = 3600.0
+WHEELS = ROOT / ".cache" / "vm" / "wheels"
+REQUIREMENTS = ROOT / "docker" / "requirements" / "ray.txt"
+WHEELS_PORT = 8000
+HEALTHY = "http://127.0.0.1:52365/api/local_raylet_healthz"
+
+# Each step's end goes to the file, in seconds since the kernel's start.
+INSTALLER = """#!/bin/sh
+set -eux
+done_with() {{ echo "$1 $(cut -d ' ' -f 1 /proc/uptime)" >>/var/log/peer; }}
+done_with cloud-init
+export DEBIAN_FRONTEND=noninteractive
+apt-get update
+apt-get install --yes --no-install-recommends python3-venv
+done_with packages
+python3 -m venv /opt/ray
+/opt/ray/bin/pip install --quiet --no-index --find-links {wheels} -U 'ray[default]'
+done_with pip
+systemd-run --unit=peer --property=Restart=always --property=RestartSec=10 {settings} \\
+    /opt/ray/bin/ray start --head --block --disable-usage-stats
+until curl --fail --silent --max-time 5 --output /dev/null {healthy}; do sleep 2; done
+done_with ray
+"""
+
+
+def ours(site: cluster.Site) -> float:
+    """Boot the head of the stack."""
+    with site.boot("head") as head:
+        head.wait("Ray runs", head.runs_ray, timeout_s=PATIENCE_S)
+        phases = json.loads(head.ssh("cat /var/log/sunspot/boot.json"))
+    for phase in phases:
+        print(f"    {phase['phase']:<12}{phase['start']:>8.1f} s {phase['seconds']:>8.1f} s")
+    return max(phase["start"] + phase["seconds"] for phase in phases)
+
+
+def peer(site: cluster.Site) -> float:
+    """Boot a machine that installs Ray by pip."""
+    seed = site.seeds["head"]
+    told = replace(seed, hostname="peer", user_data=_installing(seed.gateway))
+    with site.boot_as(told) as machine, _wheels(site):
+        machine.wait("Ray runs", lambda: "\nray " in _marks(machine), timeout_s=PATIENCE_S)
+        marks = _marks(machine)
+    print("    " + ", ".join(marks.split("\n")))
+    return float(marks.split()[-1])
+
+
+def _marks(machine: Machine) -> str:
+    return machine.ssh("cat /var/log/peer").strip()
+
+
+def _installing(gateway: str) -> bytes:
+    settings = " ".join(f"--setenv={name}={value}" for name, value in dev_nodes.PATIENCE.items())
+    script = INSTALLER.format(
+        wheels=f"http://{gateway}:{WHEELS_PORT}/", settings=settings, healthy=HEALTHY
+    )
+    document = {
+        "write_files": [{"path": "/root/install", "permissions": "0755", "content": script}],
+        "runcmd": [["sh", "-c", "/root/install >/var/log/peer.log 2>&1"]],
+    }
+    return gzip.compress(f"#cloud-config\n{json.dumps(document)}".encode())
+
+
+@contextlib.contextmanager
+def _wheels(site: cluster.Site) -> Iterator[None]:
+    """Serves the wheels in the machines' network."""
+    handler = functools.partial(_Quiet, directory=str(WHEELS))
+    with site.network.entered():
+        server = ThreadingHTTPServer(("", WHEELS_PORT), handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
+        pass
+
+
+def _download() -> None:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    wanted = ["--only-binary=:all:", "--require-hashes", "--requirement", str(REQUIREMENTS)]
+    subprocess.run([*command, *wanted, "--dest", str(WHEELS)], check=True)
+
+
+def main() -> None:
+    """Run the pairs."""
+    made = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    made.add_argument("--pairs", type=int, default=PAIRS)
+    pairs = made.parse_args().pairs
+    _download()
+    runs = iter(range(2 * pairs))
+
+    def apart(side: Callable[[cluster.Site], float]) -> float:
+        """One machine at a time, each in a site of its own."""
+        folder = Path(name) / str(next(runs))
+        folder.mkdir()
+        with cluster.site(folder) as site:
+            return side(site)
+
+    with tempfile.TemporaryDirectory(prefix="sunspot-bench-") as name:
+        compare(
+            "boot",
+            lambda: apart(ours),
+            lambda: apart(peer),
+            pairs,
+            peer_name="pip at boot",
+            aim=round(AIM, 2),
+        )
+
+
+if __name__ == "__main__":
+    main()
