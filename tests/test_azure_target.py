@@ -27,9 +27,10 @@ from sunspot.jobs import JobClient
 from sunspot.spec import RayClusterConfig, RayNodeConfig
 from sunspot.targets import azure
 from sunspot.targets.azure import AzureTarget
+from sunspot.targets.azure_ask import Endpoints
 from sunspot.targets.azure_engine import EngineMissingError
 from sunspot.targets.azure_errors import explain, problem
-from sunspot.targets.azure_left import Endpoints, remaining
+from sunspot.targets.azure_left import remaining
 from sunspot.targets.azure_records import Records
 from sunspot.targets.azure_stack import AzureStack, Watcher, parse_state
 from sunspot.targets.local import LocalTarget
