@@ -25,7 +25,7 @@ from sunspot.cluster import RayCluster
 from sunspot.errors import SunspotError, UsageError
 from sunspot.jobs import JobClient
 from sunspot.spec import RayClusterConfig, RayNodeConfig
-from sunspot.targets import azure
+from sunspot.targets import azure, azure_wait
 from sunspot.targets.azure import AzureTarget
 from sunspot.targets.azure_ask import Endpoints
 from sunspot.targets.azure_engine import EngineMissingError
@@ -171,7 +171,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setenv(azure.STATE_DIRECTORY_VARIABLE, str(tmp_path / "state"))
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(azure, "POLL_S", 0.02)
+    monkeypatch.setattr(azure_wait, "POLL_S", 0.02)
     return folder
 
 
@@ -304,7 +304,7 @@ def test_the_tunnel_leads_to_grafana_and_prometheus(place):
 
 def test_a_head_that_nobody_reaches_is_told_with_the_way_in(place, monkeypatch):
     place.fake.outputs["ssh_command"] = "ssh -p 1 nobody@127.0.0.1"
-    monkeypatch.setattr(azure, "SSH_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(azure_wait, "SSH_TIMEOUT_S", 0.0)
     with pytest.raises(SunspotError, match=r"203.0.113.7/32.*curl") as caught:
         up(place)
     assert "What was made stays" in str(caught.value)

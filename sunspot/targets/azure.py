@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import os
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,9 +27,10 @@ from sunspot.targets import (
     azure_left,
     azure_members,
     azure_project,
+    azure_wait,
 )
 from sunspot.targets.azure_records import Record, Records, broken, not_up
-from sunspot.tunnel import RemoteCommandError, Ssh, UnreachableError
+from sunspot.tunnel import RemoteCommandError, Ssh
 
 if TYPE_CHECKING:
     from sunspot.targets.azure_stack import AzureStack, StackState
@@ -39,11 +40,8 @@ STATE_DIRECTORY_VARIABLE = "SUNSPOT_STATE_DIR"
 # Where cloud_init/files puts it; only root and the container's user may read it.
 TOKEN_ON_HEAD = "/run/sunspot/token"  # noqa: S105 - its place, not the token
 
-# A machine of Azure's takes SSH within a minute or two of its creation.
-SSH_TIMEOUT_S = 300.0
 # What the head serves on its loopback address beside Ray's dashboard; names of sunspot.ports.
 MONITORING = ("grafana", "prometheus")
-POLL_S = 3.0
 
 Engine = Callable[[str, Path, Progress | None], "AzureStack"]
 """The stack of a name in a project's folder; with a progress, a missing `pulumi` is installed."""
@@ -99,7 +97,8 @@ class AzureTarget:
             try:
                 state = engine.up(progress)
                 self._remember(stack.name, project, stack, state)
-                return self._wait(stack, progress, timeout_s, dashboard_port)
+                connect = functools.partial(self._connect, stack.name, dashboard_port)
+                return azure_wait.until_joined(stack, connect, progress, timeout_s)
             except SunspotError as error:
                 raise SunspotError(f"{error}\n{_stays(stack.name)}") from error
 
@@ -304,36 +303,6 @@ class AzureTarget:
             monitoring=_monitoring(tunnel.also()),
         )
 
-    def _wait(
-        self, stack: Stack, progress: Progress, timeout_s: float, port: int | None
-    ) -> ClusterHandle:
-        """Waits until the head takes SSH, has its token, and counts every minimum worker."""
-        started = time.monotonic()
-        reached, told = False, ""
-        while True:
-            try:
-                handle = self._connect(stack.name, port)
-                reached = True
-                missing = azure_members.missing(stack, handle)
-                if not missing:
-                    progress("every node is a member")
-                    return handle
-            except UnreachableError as error:
-                missing = str(error)
-                if not reached and time.monotonic() - started > min(SSH_TIMEOUT_S, timeout_s):
-                    raise SunspotError(f"{error}. {_way_in(stack)}") from error
-            except RemoteCommandError:
-                reached, missing = True, "the head is still booting: it has no token yet"
-            if time.monotonic() - started > timeout_s:
-                raise SunspotError(
-                    f"the machines exist, but after {timeout_s:g} s: {missing}. See how they boot: "
-                    f"sunspot ssh {stack.name} -- \"journalctl -u 'sunspot-*' -n 50\""
-                )
-            if missing != told:
-                progress(f"waiting: {missing}")
-                told = missing
-            time.sleep(POLL_S)
-
 
 def _monitoring(forwarded: Mapping[int, int]) -> dict[str, str]:
     """Name -> URL of what the tunnel leads to besides the job API."""
@@ -351,22 +320,6 @@ def _fetch_token(ssh: Ssh) -> str:
     if not token:
         raise RemoteCommandError(f"{TOKEN_ON_HEAD} on the head is empty")
     return token
-
-
-def _way_in(stack: Stack) -> str:
-    access = stack.access
-    if access.bastion:
-        return "It is reached by Azure Bastion, through `az`; are you logged in (az login)?"
-    if access.public_ip:
-        return (
-            "Only sunspot:access > ssh_cidrs may come in: "
-            f"{', '.join(access.ssh_cidrs) or 'nobody'}; is your address among them "
-            "(curl -4 https://ifconfig.me)?"
-        )
-    return (
-        "It has a private address alone, which only a VPN reaches; or give sunspot:access "
-        "public_ip: true and ssh_cidrs with your address, or bastion: true"
-    )
 
 
 def _stays(name: str) -> str:
