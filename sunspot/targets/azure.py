@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import urlsplit
 
 import platformdirs
@@ -24,13 +24,15 @@ from sunspot.targets import (
     ClusterHandle,
     NodeStatus,
     Progress,
+    azure_ask,
     azure_left,
     azure_members,
+    azure_node_log,
     azure_project,
     azure_wait,
 )
 from sunspot.targets.azure_records import Record, Records, broken, not_up
-from sunspot.tunnel import RemoteCommandError, Ssh
+from sunspot.tunnel import RemoteCommandError, Ssh, UnreachableError
 
 if TYPE_CHECKING:
     from sunspot.targets.azure_stack import AzureStack, StackState
@@ -73,6 +75,7 @@ class AzureTarget:
     records: Records
     engine: Engine = _pulumi
     remaining: Callable[[str], list[str]] = azure_left.remaining
+    cards: Callable[[str], dict[str, str]] = azure_ask.addresses
 
     def up(
         self,
@@ -194,13 +197,60 @@ class AzureTarget:
         return self.records.known(name).outputs
 
     def ssh(self, name: str) -> Ssh:
+        return self._ssh(name, self._current(name))
+
+    def node_log(
+        self, name: str, node: str, out: TextIO, tell: Progress, *, follow: bool = False
+    ) -> int:
+        """Boot phases and journal; `node` may be a private address as well, or any VM's name."""
+        record = self._current(name, tell)
+        addresses = (record.outputs.get(key) for key in ("head_address", "head_private_ip"))
+        machines = azure_node_log.Machines(
+            head=self._ssh(name, record),
+            head_name=record.head,
+            head_addresses=frozenset(str(one) for one in addresses if one),
+            group=str(record.outputs.get("resource_group") or record.group_id.rpartition("/")[2]),
+            members=functools.partial(self._members, name),
+            cards=functools.partial(self._cards, name),
+        )
+        return azure_node_log.show(machines, node, out, tell, follow=follow)
+
+    # Which nodes there are
+
+    def _members(self, name: str) -> dict[str, str]:
+        """The private addresses of Ray's nodes, by their names; none where Ray does not answer."""
+        from sunspot.jobs import JobClient
+
+        # An `up` that waits for a node, maybe the very one that is asked for, holds the lock.
+        connect = self.handle
+        if self.records.tunnel(name).port() is not None:
+            if not (self.records.folder(name) / "token").exists():
+                return {}
+            connect = self._connect
+        try:
+            return azure_members.addresses(JobClient(connect(name)).state("nodes"))
+        except UnreachableError:
+            raise
+        except SunspotError:
+            return {}
+
+    def _cards(self, name: str) -> dict[str, str]:
+        """The private addresses of all VMs, by their names, as Azure has them."""
         record = self.records.known(name)
-        if self.records.tunnel(name).port() is None:
+        if not record.group_id:
             with self.records.locked(name):
                 record = self._refresh(name)
-        return self._ssh(name, record)
+        return self.cards(record.group_id)
 
     # What is remembered
+
+    def _current(self, name: str, progress: Progress | None = None) -> Record:
+        """The record, which a live tunnel says is right; else as Pulumi's state has it now."""
+        record = self.records.known(name)
+        if self.records.tunnel(name).port() is None:
+            with self.records.locked(name, progress):
+                record = self._refresh(name)
+        return record
 
     def _remember(self, name: str, project: Path, stack: Stack, state: StackState) -> Record:
         """Writes down what Pulumi's state says; a head that is not the last one loses its key."""
@@ -215,6 +265,8 @@ class AzureTarget:
             stack=stack.model_dump(mode="json"),
             outputs=dict(state.outputs),
             machine=machine,
+            head="" if head is None else head.id.rpartition("/")[2],
+            group_id=state.group_id or "",
         )
         self.records.write(name, record)
         return record
