@@ -73,9 +73,12 @@ def show(
     """
     try:
         way = _way(machines, node, tell)
+    except UnreachableError as error:  # Ray's list is asked for through the head
+        raise _explained(machines, machines.head, error) from error
+    try:
         _show_phases(way, out, tell)
-    except UnreachableError as error:
-        raise _unreachable(machines, node, error) from error
+    except SunspotError as error:
+        raise _explained(machines, way, error) from error
     return _show_journal(way, out, tell, follow=follow)
 
 
@@ -83,7 +86,7 @@ def show(
 
 
 def _way(machines: Machines, node: str, tell: Progress) -> Ssh:
-    if _is_head(machines, node):
+    if node in {HEAD, machines.head_name, *machines.head_addresses}:
         return machines.head
     if _is_address(node):
         return jump.through(machines.head, node, node)
@@ -91,10 +94,6 @@ def _way(machines: Machines, node: str, tell: Progress) -> Ssh:
     if address in machines.head_addresses:
         return machines.head
     return jump.through(machines.head, address, name)
-
-
-def _is_head(machines: Machines, node: str) -> bool:
-    return node in {HEAD, machines.head_name, *machines.head_addresses}
 
 
 def _is_address(node: str) -> bool:
@@ -124,18 +123,16 @@ def _found(machines: Machines, node: str, tell: Progress) -> tuple[str, str]:
     raise UsageError(f"there is no node {node!r}; the VMs in {machines.group}: {known}")
 
 
-def _unreachable(machines: Machines, node: str, error: UnreachableError) -> SunspotError:
-    """The error for a machine without SSH: is it the machine itself, or the head on the way?"""
-    name = node
-    if _is_head(machines, node):
-        name = machines.head_name or HEAD
-    else:
+def _explained(machines: Machines, way: Ssh, error: SunspotError) -> SunspotError:
+    """The error for a machine that cannot be asked: is it its own, or the head's on the way?"""
+    name = way.alias or machines.head_name or HEAD
+    if way is not machines.head:
         try:
             machines.head.read("true", timeout_s=READ_TIMEOUT_S)
-        except UnreachableError as of_head:
-            error, name = of_head, machines.head_name or HEAD
         except SunspotError as of_head:
-            return of_head
+            error, name = of_head, machines.head_name or HEAD
+    if not isinstance(error, UnreachableError):
+        return error
     group, remark = machines.group, ""
     if _is_address(name):
         name, remark = "NAME", f" (NAME: az vm list-ip-addresses --resource-group {group} -o table)"
