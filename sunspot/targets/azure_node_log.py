@@ -229,6 +229,6 @@ def _stream(way: Ssh, remote: Sequence[str], out: TextIO, tell: Progress) -> int
         said = complaints.read()
     if code == 255:
         raise way.failure(said)
-    if said.strip():
+    if code and said.strip():  # `az` always has something to say
         tell(said.strip())
     return code
