@@ -94,7 +94,8 @@ def test_nodes_that_died_while_starting_or_later_and_a_dead_head(
         assert following.stdout is not None
         started = wait_for("the log", following.stdout.readline)
         kill_node(folder, late)
-        rest, _ = following.communicate(timeout=60)  # it ends by itself
+        rest = following.stdout.read()  # it ends by itself
+        following.wait(timeout=60)
     assert following.returncode == 0
     assert "Ray runtime started" in started + rest
     assert "Ray runtime started" in logs(sunspot, late)[0]
