@@ -38,27 +38,33 @@ _CHANGED_HOST = ("Host key verification failed", "IDENTIFICATION HAS CHANGED")
 
 
 class UnreachableError(SunspotError):
-    """Nobody answered at the head's SSH port. It may be booting, or no way leads there."""
+    """Nobody answered at a machine's SSH port. It may be booting, or no way leads there."""
 
 
 class RemoteCommandError(SunspotError):
-    """SSH works, but the command on the head ended with an error."""
+    """SSH works, but the command on the machine ended with an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ssh:
-    """How to run ssh to one head.
+    """How to run ssh to one machine, the head unless another is named (sunspot/jump.py).
 
     Attributes:
         command: what the stack's output `ssh_command` says, in words: `ssh ... USER@HOST`, or
             `az network bastion ssh ...`.
         key: the private key, or None for those that ssh finds by itself.
         known_hosts: the file that keeps the head's host key; the first one is taken as it is.
+        alias: the name that the host key is kept by, where that is not the address.
+        called: what messages call the machine.
+        connect_timeout_s: how long the way there may take.
     """
 
     command: tuple[str, ...]
     key: Path | None
     known_hosts: Path
+    alias: str | None = None
+    called: str = "the head"
+    connect_timeout_s: int = CONNECT_TIMEOUT_S
 
     @classmethod
     def parse(cls, command: str, *, key: Path | None, known_hosts: Path) -> Ssh:
@@ -77,7 +83,7 @@ class Ssh:
         return ["ssh", *ours, *self.command[1:], *remote]
 
     def read(self, *remote: str, timeout_s: float = OPEN_TIMEOUT_S) -> str:
-        """What a command on the head prints. Raises as `failure` does."""
+        """What a command on the machine prints. Raises as `failure` does."""
         try:
             done = subprocess.run(
                 self.arguments(remote=[shlex.join(remote)]),
@@ -88,14 +94,14 @@ class Ssh:
                 timeout=timeout_s,
             )
         except subprocess.TimeoutExpired:
-            raise UnreachableError(f"the head did not answer within {timeout_s:g} s") from None
+            raise UnreachableError(f"{self.called} did not answer within {timeout_s:g} s") from None
         except FileNotFoundError:
             raise _no_program(self.command[0]) from None
         if done.returncode == 255:
             raise self.failure(done.stderr)
         if done.returncode:
             raise RemoteCommandError(
-                f"`{shlex.join(remote)}` on the head ended with {done.returncode}: "
+                f"`{shlex.join(remote)}` on {self.called} ended with {done.returncode}: "
                 f"{_last_lines(done.stderr)}"
             )
         return done.stdout
@@ -142,24 +148,28 @@ class Ssh:
         if any(sign in stderr for sign in _REFUSED_KEY):
             which = f"the key {self.key}" if self.key else "every key that ssh has"
             return SunspotError(
-                f"the head refuses {which} ({said}). It takes the key that sunspot:access names in "
-                "the stack file; one with a passphrase must be in your agent: ssh-add"
+                f"{self.called} refuses {which} ({said}). It takes the key that sunspot:access "
+                "names in the stack file; one with a passphrase must be in your agent: ssh-add"
             )
         if any(sign in stderr for sign in _CHANGED_HOST):
+            file = shlex.quote(str(self.known_hosts))
+            forget = f"ssh-keygen -f {file} -R {self.alias}" if self.alias else f"rm {file}"
             return SunspotError(
-                f"another machine than before answers at the head's address ({said}). If you "
-                f"replaced the head yourself, forget the old one: rm {self.known_hosts}"
+                f"another machine than before answers at the address of {self.called} ({said}). If "
+                f"you replaced it yourself, forget the old one: {forget}"
             )
-        return UnreachableError(f"no SSH to the head: {said or 'ssh ended without a word'}")
+        return UnreachableError(f"no SSH to {self.called}: {said or 'ssh ended without a word'}")
 
     def _options(self, *, interactive: bool) -> list[str]:
         settings = {
             "StrictHostKeyChecking": "accept-new",
             "UserKnownHostsFile": f'"{self.known_hosts}"',
-            "ConnectTimeout": CONNECT_TIMEOUT_S,
+            "ConnectTimeout": self.connect_timeout_s,
             "ServerAliveInterval": ALIVE_INTERVAL_S,
             "ServerAliveCountMax": ALIVE_COUNT,
         }
+        if self.alias:
+            settings["HostKeyAlias"] = self.alias
         if not interactive:
             settings["BatchMode"] = "yes"
         options = [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
@@ -227,7 +237,7 @@ class Tunnel:
         record = self._read()
         if record is not None and record.process.is_running():
             with contextlib.suppress(psutil.Error):
-                _end(psutil.Process(record.process.pid))
+                end(psutil.Process(record.process.pid))
         self._record_file.unlink(missing_ok=True)
 
     @property
@@ -330,7 +340,7 @@ def _answers(port: int) -> bool:
     return False
 
 
-def _end(process: psutil.Process) -> None:
+def end(process: psutil.Process) -> None:
     """Ends a process and those that it started (`az` starts the ssh itself)."""
     family = [*process.children(recursive=True), process]
     for one in family:

@@ -26,7 +26,11 @@ needs_sshd = pytest.mark.skipif(
 
 @dataclass(frozen=True)
 class SshServer:
-    """A server that takes `key`, and hands out `token` to `sudo -n cat /run/sunspot/token`."""
+    """A server that takes `key`.
+
+    It hands out `token` to `sudo -n cat /run/sunspot/token`, and lets `sudo -n` run the
+    `journalctl` that a test makes a stub for.
+    """
 
     folder: Path
     port: int
@@ -43,6 +47,12 @@ class SshServer:
     def command(self) -> str:
         return f"ssh -p {self.port} {getpass.getuser()}@127.0.0.1"
 
+    def stub(self, name: str, script: str) -> None:
+        """Puts a program first on the PATH of whoever logs in."""
+        tool = self.folder / "bin" / name
+        tool.write_text(f"#!/bin/sh\n{script}\n")
+        tool.chmod(0o755)
+
     def new_host_key(self) -> None:
         (self.folder / "host").unlink(missing_ok=True)
         make_key(self.folder / "host")
@@ -54,25 +64,27 @@ def make_key(path: Path) -> Path:
     return path
 
 
-def prepared(folder: Path) -> SshServer:
-    """The server's files, before it runs; its port is free."""
+def prepared(folder: Path, *, takes: Path | None = None) -> SshServer:
+    """The server's files, before it runs; its port is free. `takes` is a key besides its own."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         server = SshServer(folder, probe.getsockname()[1])
     server.new_host_key()
     make_key(server.key)
     stubs = folder / "bin"
     stubs.mkdir()
-    sudo = stubs / "sudo"
-    sudo.write_text(
-        '#!/bin/sh\n[ "$*" = "-n cat /run/sunspot/token" ] || exit 9\n'
-        f"exec cat {shlex.quote(str(server.token))}\n"
+    server.stub(
+        "sudo",
+        'case "$*" in\n'
+        f'"-n cat /run/sunspot/token") exec /bin/cat {shlex.quote(str(server.token))} ;;\n'
+        '"-n journalctl "*) shift; exec "$@" ;;\n'
+        "esac\nexit 9",
     )
-    sudo.chmod(0o755)
+    keys = [f"{key}.pub" for key in (server.key, takes) if key]
     settings = {
         "Port": server.port,
         "ListenAddress": "127.0.0.1",
         "HostKey": folder / "host",
-        "AuthorizedKeysFile": f"{server.key}.pub",
+        "AuthorizedKeysFile": " ".join(keys),
         "PidFile": "none",
         "StrictModes": "no",
         "UsePAM": "no",

@@ -25,11 +25,12 @@ from sunspot.cluster import RayCluster
 from sunspot.errors import SunspotError, UsageError
 from sunspot.jobs import JobClient
 from sunspot.spec import RayClusterConfig, RayNodeConfig
-from sunspot.targets import azure
+from sunspot.targets import azure, azure_wait
 from sunspot.targets.azure import AzureTarget
+from sunspot.targets.azure_ask import Endpoints, addresses
 from sunspot.targets.azure_engine import EngineMissingError
 from sunspot.targets.azure_errors import explain, problem
-from sunspot.targets.azure_left import Endpoints, remaining
+from sunspot.targets.azure_left import remaining
 from sunspot.targets.azure_records import Records
 from sunspot.targets.azure_stack import AzureStack, Watcher, parse_state
 from sunspot.targets.local import LocalTarget
@@ -170,7 +171,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setenv(azure.STATE_DIRECTORY_VARIABLE, str(tmp_path / "state"))
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(azure, "POLL_S", 0.02)
+    monkeypatch.setattr(azure_wait, "POLL_S", 0.02)
     return folder
 
 
@@ -252,6 +253,7 @@ def test_up_waits_for_the_workers_and_says_which_are_missing(place, api):
     with pytest.raises(SunspotError, match="1 of 2 workers of fixed joined") as caught:
         up(place, timeout_s=0.2)
     assert "sunspot down x" in str(caught.value)
+    assert "sunspot logs --stack x --node head" in str(caught.value)
     api.known.nodes = members()
     assert up(place)[1][-1] == "every node is a member"
 
@@ -303,7 +305,7 @@ def test_the_tunnel_leads_to_grafana_and_prometheus(place):
 
 def test_a_head_that_nobody_reaches_is_told_with_the_way_in(place, monkeypatch):
     place.fake.outputs["ssh_command"] = "ssh -p 1 nobody@127.0.0.1"
-    monkeypatch.setattr(azure, "SSH_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(azure_wait, "SSH_TIMEOUT_S", 0.0)
     with pytest.raises(SunspotError, match=r"203.0.113.7/32.*curl") as caught:
         up(place)
     assert "What was made stays" in str(caught.value)
@@ -595,14 +597,14 @@ def principal(monkeypatch):
         monkeypatch.setenv(name, "x")
 
 
-def by_rest(pages):
+def by_rest(pages, ask=remaining):
     server = answering(pages)
     address = f"http://127.0.0.1:{server.server_port}"
     for _, body in pages.values():
         if "nextLink" in body:
             body["nextLink"] = address + body["nextLink"]
     try:
-        return remaining(GROUP, Endpoints(login=address, management=address))
+        return ask(GROUP, Endpoints(login=address, management=address))
     finally:
         server.shutdown()
         server.server_close()
@@ -633,6 +635,29 @@ def test_an_answer_that_says_nothing_is_an_error(principal, status):
         by_rest({f"{GROUP}/resources": (status, {"error": {"code": "SubscriptionNotFound"}})})
 
 
+def card(machine, *addresses, primary=0):
+    """A network interface as Azure's REST API lists it."""
+    configurations = [
+        {"properties": {"privateIPAddress": address, "primary": number == primary}}
+        for number, address in enumerate(addresses)
+    ]
+    vm = f"{GROUP.upper()}/providers/Microsoft.Compute/virtualMachines/{machine}"
+    attached = {"virtualMachine": {"id": vm}} if machine else {}
+    return {"id": "x", "properties": {**attached, "ipConfigurations": configurations}}
+
+
+def test_the_addresses_of_machines_by_rest(principal):
+    path = f"{GROUP}/providers/Microsoft.Network/networkInterfaces"
+    first = [card("vm_a", "10.0.0.5"), card(None, "10.0.0.6"), card("starting")]
+    pages = {
+        path: (200, {"value": first, "nextLink": "/more"}),
+        "/more": (200, {"value": [card("vm_b", "10.0.0.7", "10.0.0.8", primary=1)]}),
+    }
+    assert by_rest(pages, addresses) == {"vm_a": "10.0.0.5", "vm_b": "10.0.0.8"}
+    gone = {path: (404, {"error": {"code": "ResourceGroupNotFound"}})}
+    assert by_rest(gone, addresses) == {}
+
+
 @pytest.fixture
 def az(tmp_path, monkeypatch):
     """Puts an `az` on the PATH that is this script."""
@@ -660,6 +685,16 @@ def az(tmp_path, monkeypatch):
 def test_the_azure_cli_is_asked(az, script, left):
     az(script)
     assert remaining(GROUP) == left
+
+
+@pytest.mark.parametrize("key", ["privateIPAddress", "privateIpAddress"])
+def test_the_addresses_of_machines_by_the_azure_cli(az, key):
+    vm = f"{GROUP}/providers/Microsoft.Compute/virtualMachines/vm_a"
+    card = {"id": "x", "virtualMachine": {"id": vm}, "ipConfigurations": [{key: "10.0.0.5"}]}
+    free = {"id": "y", "virtualMachine": None, "ipConfigurations": [{key: "10.0.0.6"}]}
+    wanted = "network nic list --resource-group sunspot-x --subscription s --output json"
+    az(f"""[ "$*" = "{wanted}" ] && echo '{json.dumps([card, free])}' || exit 9""")
+    assert addresses(GROUP) == {"vm_a": "10.0.0.5"}
 
 
 def test_an_azure_cli_that_fails_or_is_missing(az, tmp_path, monkeypatch):

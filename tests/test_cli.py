@@ -159,7 +159,8 @@ def test_completion_knows_the_commands():
         (["up", "--nonsense"], "--nonsense"),
         (["up", "--port", "many"], "'--port'"),
         (["submit"], "Missing argument"),
-        (["logs"], "Missing argument"),
+        (["logs"], "sunspot logs primes-3f9a1c, or: sunspot logs --node head"),
+        (["logs", "x", "--node", "head"], "either a job's id or a node's name"),
         (["scale"], "Missing argument"),
     ],
 )
@@ -193,6 +194,7 @@ def test_resources_that_are_no_json_object_of_numbers_are_refused(text):
         ["jobs"],
         ["submit", "--", "true"],
         ["logs", "x"],
+        ["logs", "--node", "head"],
         ["stop", "x"],
         ["dashboard"],
         ["scale", "workers=1"],

@@ -99,18 +99,39 @@ def jobs(stack: StackOption = None, target: UpTarget = None, as_json: AsJson = F
         console.out.print(view.job_table(found) if found else "no jobs yet")
 
 
-@commands.command(epilog="Example: sunspot logs primes-3f9a1c -f")
+@commands.command(epilog="Example: sunspot logs primes-3f9a1c -f · sunspot logs --node head")
 def logs(
-    job_id: JobId,
+    job_id: Annotated[
+        str | None, typer.Argument(metavar="ID", help="The job's id, as `sunspot jobs` lists it.")
+    ] = None,
+    node: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Print this node's log instead: head, or a name that `sunspot status` shows; on "
+            "Azure also a VM that has not joined, or a private address.",
+        ),
+    ] = None,
     stack: StackOption = None,
     target: UpTarget = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the job ends.")
+        bool, typer.Option("--follow", "-f", help="Go on until the job, or the node, ends.")
     ] = False,
 ) -> None:
-    """Print a job's output. With -f, Ctrl-C ends the printing and not the job."""
+    """Print a job's output, or what a node tells of itself: its log, on Azure also how it booted.
+
+    With -f, Ctrl-C ends the printing, and neither the job nor the node.
+    """
     from sunspot import jobs as job_api
 
+    if (job_id is None) == (node is None):
+        raise UsageError(
+            "give either a job's id or a node's name, for instance: "
+            "sunspot logs primes-3f9a1c, or: sunspot logs --node head"
+        )
+    if node is not None:
+        place, name, _ = targets.find(stack, target)
+        sys.exit(place.node_log(name, node, sys.stdout, console.note, follow=follow))
     client = _job_client(stack, target)
     if not follow:
         sys.stdout.write(client.logs(job_id))

@@ -10,7 +10,15 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TextIO,
+    runtime_checkable,
+)
 
 from sunspot.errors import SunspotError, UsageError
 from sunspot.stack import Stack
@@ -130,6 +138,18 @@ class Target(Protocol):
 
     def scale(self, name: str, group: str, count: int, progress: Progress) -> None:
         """Starts nodes of a group, or drains and stops some, until it has `count`."""
+        ...
+
+    def node_log(
+        self, name: str, node: str, out: TextIO, tell: Progress, *, follow: bool = False
+    ) -> int:
+        """Prints the log of one node to `out`; what a person should know besides goes to `tell`.
+
+        It works for a node that has not joined, one that is lost, and where the head is dead. With
+        `follow` it goes on until the node ends, or until it is interrupted. Returns the exit code
+        of what read the log, 0 for success. Raises UsageError, with the nodes that there are, if
+        `node` is none of them.
+        """
         ...
 
 

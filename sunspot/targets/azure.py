@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import urlsplit
 
 import platformdirs
@@ -24,9 +24,12 @@ from sunspot.targets import (
     ClusterHandle,
     NodeStatus,
     Progress,
+    azure_ask,
     azure_left,
     azure_members,
+    azure_node_log,
     azure_project,
+    azure_wait,
 )
 from sunspot.targets.azure_records import Record, Records, broken, not_up
 from sunspot.tunnel import RemoteCommandError, Ssh, UnreachableError
@@ -39,11 +42,8 @@ STATE_DIRECTORY_VARIABLE = "SUNSPOT_STATE_DIR"
 # Where cloud_init/files puts it; only root and the container's user may read it.
 TOKEN_ON_HEAD = "/run/sunspot/token"  # noqa: S105 - its place, not the token
 
-# A machine of Azure's takes SSH within a minute or two of its creation.
-SSH_TIMEOUT_S = 300.0
 # What the head serves on its loopback address beside Ray's dashboard; names of sunspot.ports.
 MONITORING = ("grafana", "prometheus")
-POLL_S = 3.0
 
 Engine = Callable[[str, Path, Progress | None], "AzureStack"]
 """The stack of a name in a project's folder; with a progress, a missing `pulumi` is installed."""
@@ -75,6 +75,7 @@ class AzureTarget:
     records: Records
     engine: Engine = _pulumi
     remaining: Callable[[str], list[str]] = azure_left.remaining
+    cards: Callable[[str], dict[str, str]] = azure_ask.addresses
 
     def up(
         self,
@@ -99,7 +100,8 @@ class AzureTarget:
             try:
                 state = engine.up(progress)
                 self._remember(stack.name, project, stack, state)
-                return self._wait(stack, progress, timeout_s, dashboard_port)
+                connect = functools.partial(self._connect, stack.name, dashboard_port)
+                return azure_wait.until_joined(stack, connect, progress, timeout_s)
             except SunspotError as error:
                 raise SunspotError(f"{error}\n{_stays(stack.name)}") from error
 
@@ -195,13 +197,60 @@ class AzureTarget:
         return self.records.known(name).outputs
 
     def ssh(self, name: str) -> Ssh:
+        return self._ssh(name, self._current(name))
+
+    def node_log(
+        self, name: str, node: str, out: TextIO, tell: Progress, *, follow: bool = False
+    ) -> int:
+        """Boot phases and journal; `node` may be a private address as well, or any VM's name."""
+        record = self._current(name, tell)
+        addresses = (record.outputs.get(key) for key in ("head_address", "head_private_ip"))
+        machines = azure_node_log.Machines(
+            head=self._ssh(name, record),
+            head_name=record.head,
+            head_addresses=frozenset(str(one) for one in addresses if one),
+            group=str(record.outputs.get("resource_group") or record.group_id.rpartition("/")[2]),
+            members=functools.partial(self._members, name),
+            cards=functools.partial(self._cards, name),
+        )
+        return azure_node_log.show(machines, node, out, tell, follow=follow)
+
+    # Which nodes there are
+
+    def _members(self, name: str) -> dict[str, str]:
+        """The private addresses of Ray's nodes, by their names; none where Ray does not answer."""
+        from sunspot.jobs import JobClient
+
+        # An `up` that waits for a node, maybe the very one that is asked for, holds the lock.
+        connect = self.handle
+        if self.records.tunnel(name).port() is not None:
+            if not (self.records.folder(name) / "token").exists():
+                return {}
+            connect = self._connect
+        try:
+            return azure_members.addresses(JobClient(connect(name)).state("nodes"))
+        except UnreachableError:
+            raise
+        except SunspotError:
+            return {}
+
+    def _cards(self, name: str) -> dict[str, str]:
+        """The private addresses of all VMs, by their names, as Azure has them."""
         record = self.records.known(name)
-        if self.records.tunnel(name).port() is None:
+        if not record.group_id:
             with self.records.locked(name):
                 record = self._refresh(name)
-        return self._ssh(name, record)
+        return self.cards(record.group_id)
 
     # What is remembered
+
+    def _current(self, name: str, progress: Progress | None = None) -> Record:
+        """The record, which a live tunnel says is right; else as Pulumi's state has it now."""
+        record = self.records.known(name)
+        if self.records.tunnel(name).port() is None:
+            with self.records.locked(name, progress):
+                record = self._refresh(name)
+        return record
 
     def _remember(self, name: str, project: Path, stack: Stack, state: StackState) -> Record:
         """Writes down what Pulumi's state says; a head that is not the last one loses its key."""
@@ -216,6 +265,8 @@ class AzureTarget:
             stack=stack.model_dump(mode="json"),
             outputs=dict(state.outputs),
             machine=machine,
+            head="" if head is None else head.id.rpartition("/")[2],
+            group_id=state.group_id or "",
         )
         self.records.write(name, record)
         return record
@@ -304,36 +355,6 @@ class AzureTarget:
             monitoring=_monitoring(tunnel.also()),
         )
 
-    def _wait(
-        self, stack: Stack, progress: Progress, timeout_s: float, port: int | None
-    ) -> ClusterHandle:
-        """Waits until the head takes SSH, has its token, and counts every minimum worker."""
-        started = time.monotonic()
-        reached, told = False, ""
-        while True:
-            try:
-                handle = self._connect(stack.name, port)
-                reached = True
-                missing = azure_members.missing(stack, handle)
-                if not missing:
-                    progress("every node is a member")
-                    return handle
-            except UnreachableError as error:
-                missing = str(error)
-                if not reached and time.monotonic() - started > min(SSH_TIMEOUT_S, timeout_s):
-                    raise SunspotError(f"{error}. {_way_in(stack)}") from error
-            except RemoteCommandError:
-                reached, missing = True, "the head is still booting: it has no token yet"
-            if time.monotonic() - started > timeout_s:
-                raise SunspotError(
-                    f"the machines exist, but after {timeout_s:g} s: {missing}. See how they boot: "
-                    f"sunspot ssh {stack.name} -- \"journalctl -u 'sunspot-*' -n 50\""
-                )
-            if missing != told:
-                progress(f"waiting: {missing}")
-                told = missing
-            time.sleep(POLL_S)
-
 
 def _monitoring(forwarded: Mapping[int, int]) -> dict[str, str]:
     """Name -> URL of what the tunnel leads to besides the job API."""
@@ -351,22 +372,6 @@ def _fetch_token(ssh: Ssh) -> str:
     if not token:
         raise RemoteCommandError(f"{TOKEN_ON_HEAD} on the head is empty")
     return token
-
-
-def _way_in(stack: Stack) -> str:
-    access = stack.access
-    if access.bastion:
-        return "It is reached by Azure Bastion, through `az`; are you logged in (az login)?"
-    if access.public_ip:
-        return (
-            "Only sunspot:access > ssh_cidrs may come in: "
-            f"{', '.join(access.ssh_cidrs) or 'nobody'}; is your address among them "
-            "(curl -4 https://ifconfig.me)?"
-        )
-    return (
-        "It has a private address alone, which only a VPN reaches; or give sunspot:access "
-        "public_ip: true and ssh_cidrs with your address, or bastion: true"
-    )
 
 
 def _stays(name: str) -> str:

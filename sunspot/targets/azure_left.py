@@ -1,32 +1,12 @@
-"""What still exists in a resource group: asked of Azure itself, not of Pulumi.
-
-With a service principal in the environment (ARM_CLIENT_ID, ARM_CLIENT_SECRET, ARM_TENANT_ID), as
-Pulumi's provider takes it, over Azure's REST API; otherwise by the Azure CLI, whose login the
-provider uses as well. So whoever could make the cluster needs nothing more.
-"""
+"""What still exists of a stack that was destroyed, and what was kept on purpose."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from sunspot.errors import SunspotError
-
-API_VERSION = "2021-04-01"
-TIMEOUT_S = 60.0
-PRINCIPAL = ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID")
-_GONE = "ResourceGroupNotFound"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Endpoints:
-    """Where Azure's public cloud is asked."""
-
-    login: str = "https://login.microsoftonline.com"
-    management: str = "https://management.azure.com"
+from sunspot.targets import azure_ask
+from sunspot.targets.azure_ask import Endpoints
 
 
 def remaining(group_id: str, endpoints: Endpoints | None = None) -> list[str]:
@@ -34,78 +14,10 @@ def remaining(group_id: str, endpoints: Endpoints | None = None) -> list[str]:
 
     An empty list says that the group is gone. Raises SunspotError where Azure could not be asked.
     """
-    principal = {name: os.environ.get(name, "") for name in PRINCIPAL}
-    if all(principal.values()):
-        return _by_rest(group_id, principal, endpoints or Endpoints())
-    return _by_cli(group_id)
-
-
-def _by_rest(group_id: str, principal: Mapping[str, str], endpoints: Endpoints) -> list[str]:
-    import requests
-
-    try:
-        login = requests.post(
-            f"{endpoints.login}/{principal['ARM_TENANT_ID']}/oauth2/v2.0/token",
-            data={
-                "grant_type": "client_credentials",
-                "client_id": principal["ARM_CLIENT_ID"],
-                "client_secret": principal["ARM_CLIENT_SECRET"],
-                "scope": f"{Endpoints().management}/.default",
-            },
-            timeout=TIMEOUT_S,
-        )
-        login.raise_for_status()
-        headers = {"Authorization": f"Bearer {login.json()['access_token']}"}
-        url = f"{endpoints.management}{group_id}/resources?api-version={API_VERSION}"
-        found: list[str] = []
-        while url:
-            page = requests.get(url, headers=headers, timeout=TIMEOUT_S)
-            if page.status_code == 404 and _GONE in page.text:
-                return []
-            page.raise_for_status()
-            found += [one["id"] for one in page.json()["value"]]
-            url = page.json().get("nextLink")
-    except (requests.RequestException, KeyError, ValueError) as error:
-        raise SunspotError(f"Azure did not answer ({error})") from error
-    return found or [group_id]
-
-
-def _by_cli(group_id: str) -> list[str]:
-    _, _, subscription, _, group = group_id.split("/")[:5]
-    where = ["--subscription", subscription]
-    listed = _az("resource", "list", "--resource-group", group, *where, "--output", "json")
-    if listed.returncode:
-        if _GONE in listed.stderr:
-            return []
-        raise SunspotError(f"az says: {' '.join(listed.stderr.split())}")
-    try:
-        found = [one["id"] for one in json.loads(listed.stdout or "[]")]
-    except (ValueError, KeyError, TypeError) as error:
-        raise SunspotError(f"az answered with what is no list of resources ({error})") from error
-    if found:
-        return found
-    # Some versions answer for a group that does not exist as for an empty one.
-    exists = _az("group", "exists", "--name", group, *where)
-    is_gone = exists.returncode == 0 and exists.stdout.strip() == "false"
-    return [] if is_gone else [group_id]
-
-
-def _az(*arguments: str) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            ["az", *arguments],  # noqa: S607 - the user's own, wherever it is
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=TIMEOUT_S,
-        )
-    except FileNotFoundError:
-        raise SunspotError(
-            "there is neither the Azure CLI (`az`) here nor a service principal in the environment"
-        ) from None
-    except subprocess.TimeoutExpired:
-        raise SunspotError(f"az did not answer within {TIMEOUT_S:g} s") from None
+    found = azure_ask.items(group_id, azure_ask.RESOURCES, endpoints)
+    if found is None:
+        return []
+    return [one["id"] for one in found] or [group_id]
 
 
 def check_gone(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sunspot.errors import SunspotError
@@ -58,6 +58,11 @@ def node(member: Mapping[str, Any]) -> NodeStatus | None:
         memory_gb=round(has.get("memory", 0.0) / GIB, 1),
         log="" if is_up else message,
     )
+
+
+def addresses(members: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The private address of each living member, by its name."""
+    return {one["node_name"]: one["node_ip"] for one in members if one["state"] == "ALIVE"}
 
 
 def awaited(group: ScalingGroup, count: int) -> list[NodeStatus]:

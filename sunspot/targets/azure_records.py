@@ -4,7 +4,7 @@ It is only a memory: Pulumi's state says what there is.
 
     <folder>/stack.json     Record
     <folder>/token          the cluster's token, mode 0600
-    <folder>/known_hosts    the head's host key
+    <folder>/known_hosts    the head's host key, and those of workers that were asked for their log
     <folder>/tunnel.json    the tunnel's process and port
 """
 
@@ -28,12 +28,18 @@ from sunspot.tunnel import Tunnel
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What is remembered of a cluster. `machine` tells this head from one that replaced it."""
+    """What is remembered of a cluster.
+
+    `machine` tells this head from one that replaced it, `head` is its VM's name, `group_id` the ARM
+    id of the resource group; the two are "" where an older version wrote them down.
+    """
 
     folder: str
     stack: Mapping[str, Any]
     outputs: Mapping[str, Any]
     machine: str = ""
+    head: str = ""
+    group_id: str = ""
 
 
 @dataclass(frozen=True)

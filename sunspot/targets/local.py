@@ -7,7 +7,6 @@ of its spec. Records lie in the user's state directory, one folder a cluster.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import secrets
@@ -19,12 +18,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import TextIO
 
 import platformdirs
-from pydantic import ValidationError
 
-from sunspot.errors import SunspotError, UsageError
+from sunspot.errors import SunspotError
 from sunspot.node.local import (
     HEAD,
     BrokenRecordError,
@@ -46,26 +44,18 @@ from sunspot.targets import (
     NodeStatus,
     Progress,
     check_scale,
+    local_node_log,
 )
 from sunspot.targets import local_plan as plan
-
-STATE_DIRECTORY_VARIABLE = "SUNSPOT_STATE_DIR"
+from sunspot.targets.local_errors import (
+    STATE_DIRECTORY_VARIABLE,
+    readable_disk_errors,
+    readable_records,
+)
 
 GIB = 2**30
 
 DRAIN_TIMEOUT_S = 30.0
-
-# What says that a file cannot be written, beside all the other things an OSError can be.
-DISK_ERRORS = {
-    errno.EACCES,
-    errno.EDQUOT,
-    errno.EEXIST,
-    errno.ENAMETOOLONG,
-    errno.ENOSPC,
-    errno.ENOTDIR,
-    errno.EPERM,
-    errno.EROFS,
-}
 
 # `ray start` ends its children in order within about 3 s; while it starts it ignores SIGTERM.
 STOP_GRACE_S, INTERRUPTED_GRACE_S = 5.0, 0.5
@@ -94,7 +84,7 @@ class LocalTarget:
         dashboard_port: int | None = None,
     ) -> ClusterHandle:
         folder = self._folder(stack.name)
-        with self._locked(stack.name, progress), _readable_disk_errors(self.clusters):
+        with self._locked(stack.name, progress), readable_disk_errors(self.clusters):
             if folder.exists() and (handle := self._running(folder, progress)):
                 return handle
             try:
@@ -118,14 +108,14 @@ class LocalTarget:
         return sorted(path.name for path in self.clusters.glob("*/") if path.is_dir())
 
     def stack(self, name: str) -> Stack:
-        with _readable_records(name):
+        with readable_records(name):
             return Stack.model_validate(self._folder(name).cluster().stack)
 
     def handle(self, name: str) -> ClusterHandle:
         folder = self._folder(name)
         if not folder.exists():
             raise SunspotError(f"stack {name!r} is not up; start it with: sunspot up {name}")
-        with _readable_records(name):
+        with readable_records(name):
             cluster = folder.cluster()
             head_is_dead = folder.process(HEAD) is not None and not folder.is_running(HEAD)
         if head_is_dead:
@@ -149,10 +139,16 @@ class LocalTarget:
 
     def nodes(self, name: str) -> list[NodeStatus]:
         folder = self._folder(name)
-        with _readable_records(name):
+        with readable_records(name):
             status = [_status(folder, node) for node in folder.nodes()]
         wanted = [node for node in status if node is not None]
         return sorted(wanted, key=lambda node: node.state == "lost")
+
+    def node_log(
+        self, name: str, node: str, out: TextIO, tell: Progress, *, follow: bool = False
+    ) -> int:
+        with readable_records(name):
+            return local_node_log.show(self._folder(name), node, out, tell, follow=follow)
 
     def scale(self, name: str, group: str, count: int, progress: Progress) -> None:
         handle, folder = self.handle(name), self._folder(name)
@@ -181,7 +177,7 @@ class LocalTarget:
     @contextlib.contextmanager
     def _locked(self, name: str, progress: Progress) -> Iterator[None]:
         lock = self.clusters / f".{name}.lock"
-        with _readable_disk_errors(self.clusters), contextlib.ExitStack() as stack:
+        with readable_disk_errors(self.clusters), contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(locked(lock, wait=False))
             except BlockingIOError:
@@ -196,7 +192,7 @@ class LocalTarget:
 
     def _running(self, folder: ClusterFolder, progress: Progress) -> ClusterHandle | None:
         """The handle of a cluster that is up. What an interrupted `up` left is taken away."""
-        with _readable_records(folder.path.name):
+        with readable_records(folder.path.name):
             ready = folder.cluster().ready_at is not None
         if ready:
             return self.handle(folder.path.name)
@@ -370,31 +366,3 @@ def _make_temp_dir(path: Path) -> None:
         raise SunspotError(f"{path.parent} belongs to somebody else; remove it")
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(mode=0o700)
-
-
-@contextlib.contextmanager
-def _readable_disk_errors(clusters: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in DISK_ERRORS:
-            raise SunspotError(str(error)) from error
-        _explain(error, clusters)
-
-
-@contextlib.contextmanager
-def _readable_records(name: str) -> Iterator[None]:
-    try:
-        yield
-    except (BrokenRecordError, ValidationError) as error:
-        raise SunspotError(
-            f"the records of {name!r} are broken: {error}. Take the cluster away and start again: "
-            f"sunspot down {name} && sunspot up {name}"
-        ) from error
-
-
-def _explain(error: OSError, clusters: Path) -> NoReturn:
-    raise UsageError(
-        f"cannot write the cluster's state in {clusters}: {error.strerror or error}. Make room or "
-        f"set {STATE_DIRECTORY_VARIABLE} to a folder that you can write"
-    ) from error

@@ -1,0 +1,165 @@
+"""What is in a resource group: asked of Azure itself, neither of Pulumi nor of Ray.
+
+With a service principal in the environment (ARM_CLIENT_ID, ARM_CLIENT_SECRET, ARM_TENANT_ID), as
+Pulumi's provider takes it, over Azure's REST API; otherwise by the Azure CLI, whose login the
+provider uses as well. So whoever could make the cluster needs nothing more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sunspot.errors import SunspotError
+
+TIMEOUT_S = 60.0
+PRINCIPAL = ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID")
+_GONE = "ResourceGroupNotFound"
+
+Item = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoints:
+    """Where Azure's public cloud is asked."""
+
+    login: str = "https://login.microsoftonline.com"
+    management: str = "https://management.azure.com"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """One list that Azure has of every resource group, by REST and by the Azure CLI.
+
+    `path` follows the group's id in the URL; `command` follows `az`.
+    """
+
+    path: str
+    api_version: str
+    command: tuple[str, ...]
+
+
+# Azure's REST reference: Resources - List By Resource Group; Network Interfaces - List.
+RESOURCES = Listing(path="/resources", api_version="2021-04-01", command=("resource", "list"))
+NETWORK_CARDS = Listing(
+    path="/providers/Microsoft.Network/networkInterfaces",
+    api_version="2024-05-01",
+    command=("network", "nic", "list"),
+)
+
+
+def items(group_id: str, listing: Listing, endpoints: Endpoints | None = None) -> list[Item] | None:
+    """All that a resource group has on a list; None if the group is gone.
+
+    Raises SunspotError where Azure could not be asked.
+    """
+    principal = {name: os.environ.get(name, "") for name in PRINCIPAL}
+    if all(principal.values()):
+        return _by_rest(group_id, listing, principal, endpoints or Endpoints())
+    return _by_cli(group_id, listing)
+
+
+def addresses(group_id: str, endpoints: Endpoints | None = None) -> dict[str, str]:
+    """The private address of each VM of a resource group, by the VM's name.
+
+    Raises SunspotError where Azure could not be asked.
+    """
+    found: dict[str, str] = {}
+    for item in items(group_id, NETWORK_CARDS, endpoints) or []:
+        card = _flat(item)
+        machine = str((card.get("virtualMachine") or {}).get("id", "")).rpartition("/")[2]
+        configurations = [_flat(one) for one in card.get("ipConfigurations") or []]
+        first = next((one for one in configurations if one.get("primary")), None)
+        address = (first or next(iter(configurations), {})).get("privateIPAddress")
+        if machine and address:
+            found[machine] = address
+    return found
+
+
+def _flat(item: Item) -> dict[str, Any]:
+    """The item with its properties at the top, as the CLI prints it already."""
+    flat = {**item, **(item.get("properties") or {})}
+    if "privateIpAddress" in flat:  # as older versions of the CLI spell it
+        flat.setdefault("privateIPAddress", flat["privateIpAddress"])
+    return flat
+
+
+def _by_rest(
+    group_id: str, listing: Listing, principal: Mapping[str, str], endpoints: Endpoints
+) -> list[Item] | None:
+    import requests
+
+    try:
+        login = requests.post(
+            f"{endpoints.login}/{principal['ARM_TENANT_ID']}/oauth2/v2.0/token",
+            data={
+                "grant_type": "client_credentials",
+                "client_id": principal["ARM_CLIENT_ID"],
+                "client_secret": principal["ARM_CLIENT_SECRET"],
+                "scope": f"{Endpoints().management}/.default",
+            },
+            timeout=TIMEOUT_S,
+        )
+        login.raise_for_status()
+        headers = {"Authorization": f"Bearer {login.json()['access_token']}"}
+        url = f"{endpoints.management}{group_id}{listing.path}?api-version={listing.api_version}"
+        found: list[Item] = []
+        while url:
+            page = requests.get(url, headers=headers, timeout=TIMEOUT_S)
+            if page.status_code == 404 and _GONE in page.text:
+                return None
+            page.raise_for_status()
+            found += _checked(page.json()["value"])
+            url = page.json().get("nextLink")
+    except (requests.RequestException, KeyError, TypeError, ValueError) as error:
+        raise SunspotError(f"Azure did not answer ({error})") from error
+    return found
+
+
+def _by_cli(group_id: str, listing: Listing) -> list[Item] | None:
+    _, _, subscription, _, group = group_id.split("/")[:5]
+    where = ["--subscription", subscription]
+    listed = _az(*listing.command, "--resource-group", group, *where, "--output", "json")
+    if listed.returncode:
+        if _GONE in listed.stderr:
+            return None
+        raise SunspotError(f"az says: {' '.join(listed.stderr.split())}")
+    try:
+        found = _checked(json.loads(listed.stdout or "[]"))
+    except (ValueError, KeyError, TypeError) as error:
+        raise SunspotError(f"az answered with what is no list of resources ({error})") from error
+    if found:
+        return found
+    # Some versions answer for a group that does not exist as for an empty one.
+    exists = _az("group", "exists", "--name", group, *where)
+    is_gone = exists.returncode == 0 and exists.stdout.strip() == "false"
+    return None if is_gone else []
+
+
+def _checked(found: Any) -> list[Item]:
+    """The list, if it is one of resources. Raises TypeError or KeyError otherwise."""
+    for one in found:
+        one["id"]
+    return list(found)
+
+
+def _az(*arguments: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            ["az", *arguments],  # noqa: S607 - the user's own, wherever it is
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIMEOUT_S,
+        )
+    except FileNotFoundError:
+        raise SunspotError(
+            "there is neither the Azure CLI (`az`) here nor a service principal in the environment"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise SunspotError(f"az did not answer within {TIMEOUT_S:g} s") from None
