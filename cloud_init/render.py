@@ -56,6 +56,8 @@ OBJECT_STORE_SHARE = 0.3
 SHM_SHARE = 0.5
 GIB = 2**30
 
+RESERVED_PORTS = "/etc/sysctl.d/60-sunspot.conf"
+
 GZIP_MAGIC = b"\x1f\x8b"
 
 FILES = Path(__file__).parent / "files"
@@ -73,7 +75,6 @@ NODE_MODULES = (
     "scale_sets.py",
     # the eviction watcher, on every node; the head's answers Prometheus
     "census.py",
-    "drain.py",
     "eviction.py",
     "gcs.py",
     "leaving.py",
@@ -170,6 +171,8 @@ def render(values: NodeValues, *, compress: bool = True) -> bytes:
     head = {"package_update": False, "package_upgrade": False}
     # Units are in place from the second boot on. --no-block: cloud-init does not wait for Ray.
     commands = [
+        # At later boots systemd does it.
+        ["sysctl", "--quiet", f"--load={RESERVED_PORTS}"],
         ["systemctl", "daemon-reload"],
         ["systemctl", "enable", *units(values)],
         ["systemctl", "start", "--no-block", "sunspot-ray.service"],
@@ -202,6 +205,7 @@ def files(values: NodeValues) -> Iterator[File]:
     """Every file that the user data carries, in its order."""
     yield from _static_files()
     yield File(path=NODE_ENV, text=_env_text(environment(values)), mode=0o644)
+    yield File(path=RESERVED_PORTS, text=_reserved_ports(values), mode=0o644)
     if values.autoscaler_config is not None:
         yield File(path=AUTOSCALER_CONFIG, text=values.autoscaler_config, mode=0o644)
 
@@ -313,6 +317,14 @@ def _static_files() -> tuple[File, ...]:
         )
         for path, source in {**sources, **modules}.items()
     )
+
+
+def _reserved_ports(values: NodeValues) -> str:
+    """Keeps the kernel from giving a port of Ray's to a process that asked for any."""
+    any_port = ports.get("ephemeral")
+    ours = [port.number for port in ports.of(values.role) if port is not any_port]
+    reserved = [str(number) for number in ours if number >= any_port.number]
+    return f"net.ipv4.ip_local_reserved_ports = {','.join(reserved)}\n"
 
 
 def _env_text(env: dict[str, str]) -> str:

@@ -14,11 +14,19 @@ import vm
 import yaml
 
 from cloud_init import MAX_USER_DATA_BYTES, NodeValues, readable, render
-from cloud_init.render import FILES, NODE_MODULES, NODE_PYTHON, NODE_SOURCES, environment
+from cloud_init.render import (
+    AUTOSCALER_CONFIG,
+    FILES,
+    NODE_ENV,
+    NODE_MODULES,
+    NODE_PYTHON,
+    NODE_SOURCES,
+    RESERVED_PORTS,
+    environment,
+)
 from sunspot import ports
 
 EVERY_NODE = pytest.mark.parametrize("values", node_values.ALL.values(), ids=list(node_values.ALL))
-NODE_ENV = "/etc/sunspot/node.env"
 
 
 def node_env(values: NodeValues) -> str:
@@ -34,9 +42,9 @@ def test_files_land_exactly_as_they_are(values: NodeValues, compress: bool) -> N
     assert sources.keys() <= landed.keys()
     for path, source in sources.items():
         assert landed[path] == (source.read_bytes(), 0o755 if path.endswith(".sh") else 0o644), path
-    assert landed.keys() - sources.keys() == (
-        {NODE_ENV, "/etc/sunspot/autoscaler.yaml"} if values.autoscaler_config else {NODE_ENV}
-    )
+    made = {NODE_ENV, RESERVED_PORTS}
+    made |= {AUTOSCALER_CONFIG} if values.autoscaler_config else set()
+    assert landed.keys() - sources.keys() == made
 
 
 @EVERY_NODE
@@ -238,6 +246,17 @@ def test_ports_are_those_of_the_table(values: NodeValues) -> None:
     assert env["SUNSPOT_AGENT_PORT"] == "52365"
 
 
+@pytest.mark.parametrize(
+    ("values", "reserved"),
+    [(node_values.HEAD, "44217,44227,52365"), (node_values.T4_WORKER, "52365")],
+)
+def test_nobody_else_is_given_a_port_that_ray_will_listen_on(
+    values: NodeValues, reserved: str
+) -> None:
+    text = vm.landed(render(values))[RESERVED_PORTS][0].decode()
+    assert text == f"net.ipv4.ip_local_reserved_ports = {reserved}\n"
+
+
 def test_the_object_store_fits_into_shared_memory() -> None:
     env = environment(node_values.T4_WORKER)
     store, shm, memory = (
@@ -250,7 +269,8 @@ def test_the_object_store_fits_into_shared_memory() -> None:
 @pytest.mark.parametrize("driver", ["nvidia", "rocm", "none"])
 def test_the_driver_decides_which_unit_is_enabled(driver: Any) -> None:
     values = replace(node_values.T4_WORKER, driver=driver, gpus=0 if driver == "none" else 1)
-    reload, enable, start = yaml.safe_load(readable(render(values)))["runcmd"]
+    reserve, reload, enable, start = yaml.safe_load(readable(render(values)))["runcmd"]
+    assert reserve == ["sysctl", "--quiet", f"--load={RESERVED_PORTS}"]
     assert reload == ["systemctl", "daemon-reload"]
     assert start == ["systemctl", "start", "--no-block", "sunspot-ray.service"]
     drivers = [unit for unit in enable if "driver" in unit]

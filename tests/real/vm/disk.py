@@ -28,6 +28,31 @@ THEN = ("cloud-init", "libnss-myhostname", "linux-image-cloud-amd64", "netplan.i
 # What docker.sh installs, and what benchmarks/boot.py's peer does.
 LATER = ("apparmor", "docker.io", "pigz", "python3-venv")
 
+# Ray 2.60 does not tell the raylet the dashboard agent's port, though it knows it: the raylet waits
+# for 15 s and no longer until the agent has written it down (ray-project/ray#65983). No setting of
+# Ray's gives that more room, and an emulated agent takes twice as long, so it is written for it.
+_AGENT_PORT = """#!/bin/bash
+umask 0
+while sleep 1; do
+    for raylet in $(pgrep --exact raylet); do
+        mapfile -d '' -t words <"/proc/$raylet/cmdline"
+        for word in "${words[@]}"; do
+            case $word in
+            --node_id=*) node=${word#*=} ;;
+            --session_dir=*) session=/proc/$raylet/root${word#*=} ;;
+            esac
+        done
+        file=$session/dashboard_agent_listen_port_$node
+        [ -e "$file" ] || echo -n 52365 >"$file"
+    done
+done
+"""
+_AGENT_PORT_UNIT = """[Service]
+ExecStart=/usr/local/sbin/agent-port
+[Install]
+WantedBy=multi-user.target
+"""
+
 # In the chroot. No service starts; cloud-init asks one source alone, as Azure's image does.
 _PREPARE = r"""
 set -eu
@@ -47,7 +72,8 @@ apt-get purge -qq --autoremove dpkg-dev >/dev/null
 apt-get clean
 echo "deb [trusted=yes] file:$mirror ./" >/etc/apt/sources.list
 rm -rf /var/lib/apt/lists/* /usr/sbin/policy-rc.d
-systemctl --quiet enable systemd-networkd.service systemd-networkd-wait-online.service
+systemctl --quiet enable agent-port.service \
+    systemd-networkd.service systemd-networkd-wait-online.service
 printf 'datasource_list: [NoCloud]\napt: {preserve_sources_list: true}\n' \
     >/etc/cloud/cloud.cfg.d/99-test.cfg
 echo LANG=C.UTF-8 >/etc/default/locale
@@ -95,7 +121,9 @@ def root_disk(cache: Path) -> RootDisk:
 
 def _key() -> str:
     """Twelve digits that change with everything that goes into the disk."""
-    recipe = repr((SUITE, MIRROR, DISK_BYTES, FIRST, THEN, LATER, _PREPARE))
+    recipe = repr(
+        (SUITE, MIRROR, DISK_BYTES, FIRST, THEN, LATER, _AGENT_PORT, _AGENT_PORT_UNIT, _PREPARE)
+    )
     return hashlib.sha256(recipe.encode()).hexdigest()[:12]
 
 
@@ -104,6 +132,10 @@ def _make(folder: Path) -> None:
     root.mkdir(parents=True)
     bootstrap = ["debootstrap", "--variant=minbase", f"--include={FIRST}", SUITE, str(root)]
     _run([*bootstrap, MIRROR])
+    script = root / "usr/local/sbin/agent-port"
+    script.write_text(_AGENT_PORT)
+    script.chmod(0o755)
+    (root / "etc/systemd/system/agent-port.service").write_text(_AGENT_PORT_UNIT)
     _run(["chroot", str(root), "/bin/sh", "-c", _PREPARE, "sh", " ".join(THEN), " ".join(LATER)])
     for name in ("vmlinuz", "initrd.img"):
         shutil.copy((root / name).resolve(), folder / name)

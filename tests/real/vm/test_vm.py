@@ -17,6 +17,7 @@ pytestmark = pytest.mark.timeout(3600)
 PATIENCE_S = 1800.0
 # Azure's shortest is 30 s; the watcher and Ray are slow here.
 NOTICE_S = 120.0
+BOTH = {"head", "workers"}
 PHASES = {"disk", "docker", "image", "instance", "token", "gpus", "join"}
 
 
@@ -26,7 +27,8 @@ def test_the_head_boots_without_an_error(head: Machine):
 
 def test_the_head_comes_up(site: Site, head: Machine):
     head.wait("Ray runs", head.runs_ray, timeout_s=PATIENCE_S)
-    assert _nodes(site)["head"]["state"] == "up"
+    # The job API, and with it the first answer, comes after the raylet.
+    head.wait("it is a member", lambda: _up(site) == {"head"}, timeout_s=PATIENCE_S)
     _check_phases(head, PHASES | {"state"})
 
 
@@ -34,12 +36,23 @@ def test_the_worker_boots_without_an_error(worker: Machine):
     _check_first_boot(worker)
 
 
+def test_a_worker_that_has_not_joined_tells_what_it_does(site: Site, worker: Machine):
+    told = site.sunspot("logs", "--stack", "dev", "--node", worker.address)
+    assert "sunspot-docker" in told
+
+
 def test_the_worker_joins(site: Site, head: Machine, worker: Machine):
     worker.wait("Ray runs", worker.runs_ray, timeout_s=PATIENCE_S)
-    head.wait("both are members", lambda: _both_up(site), timeout_s=PATIENCE_S)
+    head.wait("both are members", lambda: _up(site) == BOTH, timeout_s=PATIENCE_S)
     member = _nodes(site)["workers"]
     assert (member["name"], member["market"]) == (worker.name, "spot")
     _check_phases(worker, PHASES)
+
+
+def test_a_member_tells_how_it_booted(site: Site, worker: Machine):
+    told = site.sunspot("logs", "--stack", "dev", "--node", worker.name)
+    assert [phase for phase in PHASES if phase not in told] == []
+    assert "Started sunspot-ray.service" in told
 
 
 def test_the_token_is_nowhere_to_be_seen(site: Site, head: Machine, worker: Machine):
@@ -63,7 +76,7 @@ def test_the_head_comes_back_after_a_reboot(site: Site, head: Machine, worker: M
     session = _session(head)
     _reboot(head)
     _check_phases(head, PHASES | {"state"})
-    head.wait("both are members", lambda: _both_up(site), timeout_s=PATIENCE_S)
+    head.wait("both are members", lambda: _up(site) == BOTH, timeout_s=PATIENCE_S)
     # The same cluster, from what its GCS kept on the data disk; so the worker never went.
     assert _session(head) == session
     assert worker.runs_ray()
@@ -72,7 +85,7 @@ def test_the_head_comes_back_after_a_reboot(site: Site, head: Machine, worker: M
 def test_the_worker_comes_back_after_a_reboot(site: Site, head: Machine, worker: Machine):
     _reboot(worker)
     _check_phases(worker, PHASES)
-    head.wait("both are members", lambda: _both_up(site), timeout_s=PATIENCE_S)
+    head.wait("both are members", lambda: _up(site) == BOTH, timeout_s=PATIENCE_S)
     _find_primes(site)
 
 
@@ -116,9 +129,10 @@ def _nodes(site: Site) -> Mapping[str, Any]:
     return {node["group"]: node for node in told["nodes"] if node["state"] != "lost"}
 
 
-def _both_up(site: Site) -> bool:
+def _up(site: Site) -> set[str]:
+    """The groups that have a node that is up."""
     nodes = _nodes(site)
-    return {group for group in nodes if nodes[group]["state"] == "up"} == {"head", "workers"}
+    return {group for group in nodes if nodes[group]["state"] == "up"}
 
 
 def _find_primes(site: Site) -> None:
