@@ -27,6 +27,7 @@ from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from _bars import Phase, picture
 from _pairs import compare
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -65,25 +66,27 @@ done_with ray
 """
 
 
-def ours(site: cluster.Site) -> float:
-    """Boot the head of the stack."""
+def ours(site: cluster.Site) -> list[Phase]:
+    """Boot the head of the stack; its phases."""
     with site.boot("head") as head:
         head.wait("Ray runs", head.runs_ray, timeout_s=PATIENCE_S)
-        phases = json.loads(head.ssh("cat /var/log/sunspot/boot.json"))
-    for phase in phases:
-        print(f"    {phase['phase']:<12}{phase['start']:>8.1f} s {phase['seconds']:>8.1f} s")
-    return max(phase["start"] + phase["seconds"] for phase in phases)
+        written = json.loads(head.ssh("cat /var/log/sunspot/boot.json"))
+    phases = [Phase(one["phase"], one["start"], one["seconds"]) for one in written]
+    return [Phase("cloud-init", 0, min(one.start for one in phases)), *phases]
 
 
-def peer(site: cluster.Site) -> float:
-    """Boot a machine that installs Ray by pip."""
+def peer(site: cluster.Site) -> list[Phase]:
+    """Boot a machine that installs Ray by pip; its phases."""
     seed = site.seeds["head"]
     told = replace(seed, hostname="peer", user_data=_installing(seed.gateway))
     with site.boot_as(told) as machine, _wheels(site):
         machine.wait("Ray runs", lambda: "\nray " in _marks(machine), timeout_s=PATIENCE_S)
         marks = _marks(machine)
-    print("    " + ", ".join(marks.split("\n")))
-    return float(marks.split()[-1])
+    ends = [(name, float(end)) for name, end in map(str.split, marks.splitlines())]
+    starts = [0.0, *(end for _, end in ends)]
+    return [
+        Phase(name, start, end - start) for (name, end), start in zip(ends, starts, strict=False)
+    ]
 
 
 def _marks(machine: Machine) -> str:
@@ -132,26 +135,33 @@ def main() -> None:
     """Run the pairs."""
     made = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     made.add_argument("--pairs", type=int, default=PAIRS)
-    pairs = made.parse_args().pairs
+    made.add_argument("--picture", type=Path, metavar="FILE", help="draw the last pair, as SVG")
+    args = made.parse_args()
     _download()
-    runs = iter(range(2 * pairs))
+    drawn: dict[str, list[Phase]] = {}
 
-    def apart(side: Callable[[cluster.Site], float]) -> float:
-        """One machine at a time, each in a site of its own."""
-        folder = Path(name) / str(next(runs))
-        folder.mkdir()
-        with cluster.site(folder) as site:
-            return side(site)
+    def apart(heading: str, side: Callable[[cluster.Site], list[Phase]]) -> float:
+        """One machine at a time, each in a site of its own; the seconds until its Ray runs."""
+        with (
+            tempfile.TemporaryDirectory(prefix="sunspot-bench-") as name,
+            cluster.site(Path(name)) as site,
+        ):
+            phases = drawn[heading] = side(site)
+        for phase in phases:
+            print(f"    {phase.name:<12}{phase.start:>8.1f} s {phase.seconds:>8.1f} s", flush=True)
+        return max(phase.start + phase.seconds for phase in phases)
 
-    with tempfile.TemporaryDirectory(prefix="sunspot-bench-") as name:
-        compare(
-            "boot",
-            lambda: apart(ours),
-            lambda: apart(peer),
-            pairs,
-            peer_name="pip at boot",
-            aim=round(AIM, 2),
-        )
+    compare(
+        "boot",
+        lambda: apart("Sunspot's head", ours),
+        lambda: apart("pip at boot", peer),
+        args.pairs,
+        peer_name="pip at boot",
+        aim=round(AIM, 2),
+    )
+    if args.picture:
+        title = "Seconds since the kernel's start, on an emulated machine"
+        args.picture.write_text(picture(title, drawn))
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def test_the_token_is_nowhere_to_be_seen(site: Site, head: Machine, worker: Mach
         assert machine.ssh("sudo cat /run/sunspot/token") == site.token
         seen = machine.ssh(
             "sudo docker inspect sunspot-ray; ps -A -o args=; "
-            "sudo cat /etc/sunspot/node.env /var/lib/cloud/instance/user-data.txt; "
+            "sudo cat /etc/sunspot/node.env; sudo zcat -f /var/lib/cloud/instance/user-data.txt; "
             "sudo journalctl --boot --no-pager"
         )
         assert "sunspot-ray" in seen
