@@ -16,7 +16,7 @@ from statistics import median
 from _pairs import compare
 
 ROOT = Path(__file__).resolve().parent.parent
-EPOCHS = 5
+EPOCHS = 8
 PAIRS = 3
 AIM = 1.05
 
