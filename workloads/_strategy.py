@@ -12,8 +12,8 @@ class DdpStrategy(RayDDPStrategy):
 
     def configure_ddp(self) -> None:
         """Wrap the model in torch's DistributedDataParallel if there is more than one worker."""
-        # It broadcasts BatchNorm's statistics before each batch and walks the graph after it, some
-        # 8 % of a batch of MobileNetV2 on a CPU, also where there is nobody to send them to.
+        # It broadcasts BatchNorm's statistics before each batch and walks the graph after it, also
+        # where there is nobody to send them to.
         if self.world_size > 1:
             super().configure_ddp()
 
