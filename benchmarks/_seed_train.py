@@ -33,8 +33,8 @@ for module in (_food, images):
 class Trace(lightning.Callback):
     """Writes a line for each batch, as --trace of train.py does."""
 
-    def __init__(self, file: str) -> None:
-        self._file = file
+    def __init__(self, file: str, batch_size: int) -> None:
+        self._file, self._batch_size = file, batch_size
 
     def on_train_batch_end(
         self,
@@ -47,7 +47,7 @@ class Trace(lightning.Callback):
         """Write it."""
         world = trainer.world_size
         if trainer.global_rank == 0:
-            first = batch_idx * len(batch[1]) * world
+            first = batch_idx * self._batch_size * world  # an epoch's last batch may be smaller
             line = f"{time.time()} {trainer.current_epoch} {first} {first + len(batch[1]) * world}"
             with Path(self._file).open("a") as file:
                 file.write(f"{line} {world}\n")
@@ -62,7 +62,7 @@ def train_func(config: dict[str, Any]) -> None:
         accelerator="auto",
         strategy=RayDDPStrategy(find_unused_parameters=True),
         plugins=[RayLightningEnvironment()],
-        callbacks=[RayTrainReportCallback(), Trace(config["trace"])],
+        callbacks=[RayTrainReportCallback(), Trace(config["trace"], settings.batch_size)],
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,

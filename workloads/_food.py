@@ -187,13 +187,24 @@ def pictures(settings: Settings, split: str) -> torchvision.datasets.ImageFolder
     return torchvision.datasets.ImageFolder(str(folder), transforms.Compose(steps))
 
 
-def loader(settings: Settings, split: str, sampler: Sampler[int] | None = None) -> DataLoader:
-    """Return a split in batches; the training one in a random order unless a sampler gives it."""
+def loader(settings: Settings, split: str) -> DataLoader:
+    """Return a split in batches; the training one in a random order."""
+    return in_batches(settings, pictures(settings, split), shuffle=split == "training")
+
+
+def in_batches(
+    settings: Settings,
+    found: torchvision.datasets.ImageFolder,
+    sampler: Sampler[int] | None = None,
+    *,
+    shuffle: bool = False,
+) -> DataLoader:
+    """Return pictures in batches, in the order that a sampler gives, a random one, or theirs."""
     return DataLoader(
-        pictures(settings, split),
+        found,
         batch_size=settings.batch_size,
         sampler=sampler,
-        shuffle=split == "training" and sampler is None,
+        shuffle=shuffle,
         num_workers=settings.loaders,
         pin_memory=torch.cuda.is_available(),
     )

@@ -57,14 +57,22 @@ def _answers(node: dict[str, Any]) -> bool:
 
 
 @contextlib.contextmanager
-def no_endless_start() -> Iterator[None]:
+def no_endless_start(
+    sought_s: float = SOUGHT_S, look_every_s: float = LOOK_EVERY_S
+) -> Iterator[None]:
     """Take back, while the block runs, this driver's groups that lost a node and wait for another.
 
+    Those that have waited for longer than ``sought_s`` seconds; it looks every ``look_every_s``.
     Their workers then fail to start, which Ray Train answers by starting a group of a size that
     the cluster has room for. In the driver, because the controller is what waits.
     """
     stop = threading.Event()
-    thread = threading.Thread(target=_watch, args=(stop,), name="no-endless-start", daemon=True)
+    thread = threading.Thread(
+        target=_watch,
+        args=(stop, sought_s, look_every_s),
+        name="no-endless-start",
+        daemon=True,
+    )
     thread.start()
     try:
         yield
@@ -73,13 +81,13 @@ def no_endless_start() -> Iterator[None]:
         thread.join()
 
 
-def _watch(stop: threading.Event) -> None:
+def _watch(stop: threading.Event, sought_s: float, look_every_s: float) -> None:
     since: dict[Any, float] = {}
-    while not stop.wait(LOOK_EVERY_S):
+    while not stop.wait(look_every_s):
         with contextlib.suppress(Exception):  # a GCS that does not answer now does so later
             sought = _sought_groups()
             since = {group: since.get(group, time.monotonic()) for group in sought}
-            for group in [g for g, t in since.items() if time.monotonic() - t > SOUGHT_S]:
+            for group in [g for g, t in since.items() if time.monotonic() - t > sought_s]:
                 remove_placement_group(PlacementGroup(group))
                 del since[group]
 

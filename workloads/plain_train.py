@@ -36,7 +36,7 @@ def _settings(argv: list[str] | None) -> tuple[Settings, argparse.Namespace]:
     made.add_argument("--width", type=float, default=default.width, help="of MobileNetV2")
     made.add_argument("--weights", metavar="FILE", help="published weights to start from")
     made.add_argument(
-        "--checkpoints", metavar="FOLDER", default="checkpoints", help="of the best epoch"
+        "--checkpoints", metavar="FOLDER", default="checkpoints", help="of the last epoch"
     )
     made.add_argument("--seed", type=int, default=default.seed)
     made.add_argument("--out", type=Path, metavar="FILE", help="write the result as JSON")
@@ -64,7 +64,7 @@ def main(argv: list[str] | None = None) -> None:
         accelerator="auto",
         devices=1,
         logger=False,
-        callbacks=[times, ModelCheckpoint(args.checkpoints, monitor="val_loss")],
+        callbacks=[times, ModelCheckpoint(args.checkpoints)],
         enable_progress_bar=False,
         enable_model_summary=False,
     )

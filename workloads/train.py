@@ -26,13 +26,13 @@ import lightning
 import ray
 import ray.train
 from _common import count, folder_name, parser, positive, program, say, share, span
-from _food import EpochTimes, FoodClassifier, Position, RestSampler, Settings, loader, with_weights
+from _food import EpochTimes, FoodClassifier, Position, RestSampler, Settings, with_weights
 from _strategy import DdpStrategy
 from ray import cloudpickle
 from ray.exceptions import RayTaskError, TaskUnschedulableError
 from ray.train.lightning import RayLightningEnvironment, prepare_trainer
 from ray.train.torch import TorchConfig, TorchTrainer
-from torch.utils.data import DistributedSampler
+from torch.utils.data import DistributedSampler, Sampler
 
 # A worker on another machine cannot import what lies beside this file.
 for module in (_checkpoints, _common, _food, _storage, _strategy, _vanished, images):
@@ -45,6 +45,9 @@ MAX_FAILURES = 3  # crashes of the training's own; evictions are not counted amo
 RAY_TRAIN_SETTINGS = {
     # An eviction is announced some 30 s before; Ray looks every 5 s by default.
     "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "1",
+    # Each time that it asks (2 s by default), the controller takes one report from a worker, whose
+    # next one waits for that: training would stand still after each epoch shorter than this.
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
     # A group that cannot start asks again for what is there by then (60 s by default).
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "30",
     # Ray shows what workers print anyway; with this on it shows it twice.
@@ -62,7 +65,9 @@ class RestOfTheData(lightning.LightningDataModule):
         super().__init__()
         context = ray.train.get_context()
         self._rank, self._world = context.get_world_rank(), context.get_world_size()
-        self._settings, self._total = settings, len(_food.pictures(settings, "training"))
+        # Found once: each epoch makes new loaders, and a folder of photos takes long to list.
+        self._pictures = {split: _food.pictures(settings, split) for split in images.SPLITS}
+        self._settings, self._total = settings, len(self._pictures["training"])
         # Fewer workers may have left less than one picture for each of more.
         few = self._total - position.pictures < self._world
         self.begin = Position(position.epoch + 1, 0, position.steps) if few else position
@@ -77,7 +82,7 @@ class RestOfTheData(lightning.LightningDataModule):
             rank=self._rank,
             world=self._world,
         )
-        return loader(self._settings, "training", sampler)
+        return self._loader("training", sampler)
 
     def val_dataloader(self) -> Any:
         """Return this worker's share of the validation split."""
@@ -88,9 +93,12 @@ class RestOfTheData(lightning.LightningDataModule):
         return self._share("evaluation")
 
     def _share(self, split: str) -> Any:
-        pictures = _food.pictures(self._settings, split)
+        pictures = self._pictures[split]
         sampler = DistributedSampler(pictures, self._world, self._rank, shuffle=False)
-        return loader(self._settings, split, sampler)
+        return self._loader(split, sampler)
+
+    def _loader(self, split: str, sampler: Sampler[int]) -> Any:
+        return _food.in_batches(self._settings, self._pictures[split], sampler)
 
 
 def train_on_worker(config: dict[str, Any]) -> dict[str, Any] | None:

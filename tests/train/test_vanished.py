@@ -1,0 +1,49 @@
+"""A placement group whose node has gone for good is taken back, and only such a one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from training import CLUSTER, DEADLINE_S, ROOT, Training
+
+OURS, THEIRS = "ours", "theirs"
+
+
+@contextlib.contextmanager
+def driver(training: Training, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A driver of the cluster whose placement group is placed; it ends with the block."""
+    handle = training.sunspot.target.handle(CLUSTER)
+    process = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("group_driver.py")), *arguments],
+        env=training.sunspot.environment()
+        | handle.environment()
+        | {"PYTHONPATH": str(ROOT / "workloads")},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            assert process.stdout
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_group_whose_node_has_gone_is_taken_back(training: Training):
+    nodes = training.sunspot.folder(CLUSTER).nodes()
+    node = next(record.name for record in nodes if not record.is_head)
+    with driver(training, THEIRS, node), driver(training, OURS, node, THEIRS) as ours:
+        training.kill(node)
+        printed, _ = ours.communicate(timeout=DEADLINE_S)
+    found = json.loads(printed.splitlines()[-1])
+    lost, waits = "RESCHEDULING", "PENDING"
+    before = {OURS: lost, THEIRS: lost, f"{OURS}-waits": waits, f"{THEIRS}-waits": waits}
+    assert found["before"] == before
+    assert found["after"] == before | {OURS: "REMOVED"}
