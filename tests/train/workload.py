@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from ray import cloudpickle
 from training import DEADLINE_S, ROOT
 
 from sunspot.cluster import _reload_authentication
@@ -28,14 +29,10 @@ def module(name: str) -> Any:
     return importlib.import_module(name)
 
 
-@contextlib.contextmanager
-def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """These variables and none of the caller's that steer a workload, for the block."""
-    with mock.patch.dict(os.environ):
-        for name in [name for name in os.environ if name.startswith(STEERING)]:
-            del os.environ[name]
-        os.environ.update(variables)
-        yield
+def environment(variables: Mapping[str, str] | None) -> dict[str, str]:
+    """These variables, and of the caller's those that do not steer a workload."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(STEERING)}
+    return kept | dict(variables or {})
 
 
 @contextlib.contextmanager
@@ -61,12 +58,15 @@ class Answer:
 
 def call(name: str, *arguments: str, env: Mapping[str, str] | None = None) -> Answer:
     """Run a workload's main function."""
-    main = module(name).main
+    workload = module(name)
     out, err, code = io.StringIO(), io.StringIO(), 0
     captured = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
-    with environment(env or {}), ray_anew(), captured[0], captured[1]:
+    patched = mock.patch.dict(os.environ, environment(env), clear=True)
+    with patched, ray_anew(), captured[0], captured[1]:
+        # As the main program it would be sent to Ray's workers by itself; they cannot import it.
+        cloudpickle.register_pickle_by_value(workload)
         try:
-            main(list(arguments))
+            workload.main(list(arguments))
         except SystemExit as end:
             code = end.code
     return Answer(code, out.getvalue(), err.getvalue())
@@ -74,15 +74,15 @@ def call(name: str, *arguments: str, env: Mapping[str, str] | None = None) -> An
 
 def run(name: str, *arguments: str, env: Mapping[str, str] | None = None) -> Answer:
     """Run a workload as a program: what its real exit code is."""
-    with environment(env or {}):
-        done = subprocess.run(
-            [sys.executable, f"workloads/{name}.py", *arguments],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=DEADLINE_S,
-        )
+    done = subprocess.run(
+        [sys.executable, f"workloads/{name}.py", *arguments],
+        cwd=ROOT,
+        env=environment(env),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
+    )
     return Answer(done.returncode, done.stdout, done.stderr)
 
 
