@@ -281,7 +281,7 @@ def run(
     """Run the search to its end and return its trials, the best first."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     fit = at_once(nodes, ray.available_resources(), search.needs, search.workers)
-    concurrent = concurrent or fit
+    concurrent = min(concurrent or fit, search.samples)
     say(
         f"{'Going on with' if resume else 'Searching'} {search.name!r}: "
         f"{count(search.samples, 'trial')}, {concurrent} at once; everything goes to {storage.url}"

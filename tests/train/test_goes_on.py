@@ -57,7 +57,7 @@ def die_and_go_on(training: Training, kind: str) -> None:
             assert training.wait_for_end("killed") == "FAILED"
         again = training.submit(*command, env=env)
     assert again.returncode == 0, again.stdout + again.stderr
-    assert "Going on with 'food' after 1 epochs" in again.stdout
+    assert "Going on with 'food' after 1 epoch and 0 pictures" in again.stdout
     attempts = training.result()["attempts"]
     assert [attempt["from"]["epoch"] for attempt in attempts] == [0, 1]
     [(before, after)] = restarts(training.batches())
