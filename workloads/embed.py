@@ -65,7 +65,7 @@ def picture(reports: Sequence[tuple[float, Place, int]]) -> Chart:
     began = ordered[0][0]
     lines: dict[str, list[Point]] = {"all": []}
     for at, (node, pid), pictures in ordered:
-        for name in ("all", f"{node[:8]} {pid}"):
+        for name in ("all", f"actor {pid} on {node[:8]}"):
             line = lines.setdefault(name, [])
             line.append((at - began, pictures + (line[-1][1] if line else 0)))
     return Chart(

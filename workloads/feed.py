@@ -163,6 +163,9 @@ def picture(rates: Sequence[Rates], model: float, found: Crossing, name: str) ->
         Line(label=f"model: {name[:16]}", points=[(0, model), (right, model)], dashed=True),
         Line(label="together", points=[(one.cpus, one.together) for one in rates]),
     ]
+    if not found.measured:
+        beyond = [(rates[-1].cpus, rates[-1].loader), (found.cpus, model)]
+        lines.append(Line(label="loaders, not measured", points=beyond, faint=True, dashed=True))
     return Chart(
         title="What is slow: the model, or the CPUs that feed it?",
         x_label="CPUs that load",

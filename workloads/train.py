@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -107,7 +108,11 @@ def train_on_worker(config: dict[str, Any]) -> dict[str, Any] | None:
     None if it was saved and ended because a node of the group is to go.
     """
     settings: Settings = config["settings"]
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    # Ray Train prints each checkpoint twice; a line an epoch says enough.
+    for name in ("lightning.pytorch", "ray.train"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    # Lightning's own call of torch, which its user can do nothing about.
+    warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")
     lightning.seed_everything(settings.seed, verbose=False)
     with _checkpoints.newest(config["resume"]) as found:
         data = RestOfTheData(settings, found.position if found else Position())
@@ -289,8 +294,9 @@ def trainer(
     except _checkpoints.CheckpointError as error:
         _refuse(str(error))
     if resume:
-        done = resume.position
-        say(f"Going on with {args.name!r} after {done.epoch} epochs and {done.pictures} pictures")
+        epochs, pictures = resume.position.epoch, resume.position.pictures
+        done = f"{count(epochs, 'epoch')} and {count(pictures, 'picture')}"
+        say(f"Going on with {args.name!r} after {done}")
     least, most = args.workers
     return TorchTrainer(
         train_on_worker,
@@ -333,7 +339,8 @@ def main(argv: list[str] | None = None) -> None:
         storage = _storage.open_storage(url)
     except _storage.StorageError as error:
         _refuse(str(error))
-    _common.connect()
+    # Ray Train's watcher of a dead driver's groups asks the state API.
+    _common.connect(tell_workers=True)
     needs = {"CPU": args.cpus_per_worker}
     if args.gpus_per_worker:
         needs["GPU"] = args.gpus_per_worker

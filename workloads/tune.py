@@ -40,8 +40,8 @@ for module in (_checkpoints, _common, _food, _storage, _tuning, _vanished, image
     cloudpickle.register_pickle_by_value(module)
 
 REDUCTION = 2  # of those that reach a rung, one in so many goes on
-GRACE = 1  # epochs that no trial is stopped before
-SAMPLES, EPOCHS = 4, 3
+GRACE = 2  # epochs that no trial is stopped before: after one, all are near a guess
+SAMPLES, EPOCHS = 4, 6
 ABOUT = "search.json"
 
 
@@ -219,6 +219,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     made.add_argument("--data", help="Food-11, on every node (default: FOOD11_DATA_DIR or made)")
     made.add_argument("--size", type=positive, default=images.SIZE, help="pixels a side")
+    made.add_argument("--width", type=float, default=Settings().width, help="of MobileNetV2")
     made.add_argument("--weights", metavar="FILE", help="published weights, on every node")
     made.add_argument("--seed", type=int, default=Settings().seed, metavar="N")
     made.add_argument("--picture", type=writable, metavar="FILE", help="draw the trials as SVG")
@@ -228,9 +229,8 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 def _search(args: argparse.Namespace) -> Search:
     # Everything learns from the first epoch on: after one in which only the head did, all trials
     # are as good as a guess, and ASHA would choose by chance.
-    settings = replace(
-        Settings(), size=args.size, epochs=args.epochs, seed=args.seed, freeze_epochs=0
-    )
+    chosen = {name: getattr(args, name) for name in ("size", "epochs", "seed", "width")}
+    settings = replace(Settings(), **chosen, freeze_epochs=0)
     if args.weights:
         settings = with_weights(settings, str(Path(args.weights).absolute()))
     data = str(Path(args.data).absolute()) if args.data else os.environ.get(images.REAL_DATA)
@@ -281,7 +281,7 @@ def run(
     """Run the search to its end and return its trials, the best first."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     fit = at_once(nodes, ray.available_resources(), search.needs, search.workers)
-    concurrent = concurrent or fit
+    concurrent = min(concurrent or fit, search.samples)
     say(
         f"{'Going on with' if resume else 'Searching'} {search.name!r}: "
         f"{count(search.samples, 'trial')}, {concurrent} at once; everything goes to {storage.url}"

@@ -15,13 +15,12 @@ NOISE = 0.2
 def test_both_scripts_learn_and_learn_the_same(training: Training):
     plain = training.folder / "plain.json"
     command = ["python", "workloads/plain_train.py", "--epochs", str(EPOCHS), "--out", str(plain)]
-    done = training.submit(*command, flags=("--num-gpus", "1"))
+    with training.started(*command, flags=("--num-gpus", "1"), name="plain"):
+        done = training.submit(*training.arguments("--epochs", str(EPOCHS)))
+        assert training.wait_for_end("plain") == "SUCCEEDED", training.log("plain")
     assert done.returncode == 0, done.stdout + done.stderr
     alone = json.loads(plain.read_text())
     assert alone["accuracy"] > 3 * CHANCE
-
-    done = training.submit(*training.arguments("--epochs", str(EPOCHS)))
-    assert done.returncode == 0, done.stdout + done.stderr
     assert "Evaluation accuracy" in done.stdout
     under_train = training.result()
     assert under_train["accuracy"] > 3 * CHANCE

@@ -3,43 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from training import CLUSTER, ROOT, Training
+from training import CLUSTER, Training
+from workload import call, check_refusals, check_refused, run
 
-
-def run(script: str, *arguments: str, env: dict[str, str] | None = None):
-    return subprocess.run(
-        [sys.executable, f"workloads/{script}.py", *arguments],
-        cwd=ROOT,
-        env={k: v for k, v in os.environ.items() if k != "FOOD11_DATA_DIR"} | (env or {}),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-
-
-def refused(done: subprocess.CompletedProcess[str], *told: str) -> None:
-    assert done.returncode == 2, done.stdout + done.stderr
-    [line] = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    for words in told:
-        assert words in line
-    assert "Traceback" not in done.stderr
-    assert "epoch 1" not in done.stdout
+SMALL = ("--training", "2", "--validation", "1", "--evaluation", "1")
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small data set."""
     folder = tmp_path_factory.mktemp("data") / "food"
-    small = ("--training", "2", "--validation", "1", "--evaluation", "1")
-    assert run("images", str(folder), *small).returncode == 0
+    assert call("images", str(folder), *SMALL).code == 0
     return folder
 
 
@@ -54,15 +33,14 @@ def with_an_empty_class(made: Path, tmp_path: Path) -> Path:
 
 def on_cluster(training: Training, *arguments: str, env: dict[str, str] | None = None):
     handle = training.sunspot.target.handle(CLUSTER)
-    return run("train", *arguments, env=handle.environment() | (env or {}))
+    return call("train", *arguments, env=handle.environment() | (env or {}))
 
 
 # images.py and plain_train.py need no cluster
 
 
 def test_the_same_arguments_give_the_same_bytes(made: Path, tmp_path: Path):
-    small = ("--training", "2", "--validation", "1", "--evaluation", "1")
-    assert run("images", str(tmp_path / "again"), *small).returncode == 0
+    assert run("images", str(tmp_path / "again"), *SMALL).code == 0
     files = sorted(path.relative_to(made) for path in made.rglob("*.jpg"))
     assert len(files) == 11 * 4
     for file in files:
@@ -70,25 +48,25 @@ def test_the_same_arguments_give_the_same_bytes(made: Path, tmp_path: Path):
 
 
 def test_the_real_data_set_is_used_where_there_is_one(made: Path):
-    done = run("images", env={"FOOD11_DATA_DIR": str(made)})
-    assert done.stdout.startswith(f"{made}: 22 training, 11 validation, 11 evaluation")
+    done = call("images", env={"FOOD11_DATA_DIR": str(made)})
+    assert done.out.startswith(f"{made}: 22 training, 11 validation, 11 evaluation")
 
 
 @pytest.mark.parametrize("script", ["images", "plain_train"])
 def test_a_missing_data_folder(script: str):
-    done = run(script, env={"FOOD11_DATA_DIR": "/no/such/folder"})
-    refused(done, "/no/such/folder does not exist", "FOOD11_DATA_DIR")
+    done = call(script, env={"FOOD11_DATA_DIR": "/no/such/folder"})
+    check_refused(done, "/no/such/folder does not exist", "FOOD11_DATA_DIR")
 
 
 @pytest.mark.parametrize("script", ["images", "plain_train"])
 def test_an_empty_class_folder(script: str, with_an_empty_class: Path):
-    done = run(script, env={"FOOD11_DATA_DIR": str(with_an_empty_class)})
-    refused(done, str(with_an_empty_class / "validation" / "class_07"), "no picture")
+    done = call(script, env={"FOOD11_DATA_DIR": str(with_an_empty_class)})
+    check_refused(done, str(with_an_empty_class / "validation" / "class_07"), "no picture")
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path):
     (tmp_path / "precious").write_text("x")
-    refused(run("images", str(tmp_path)), "holds something else")
+    check_refused(call("images", str(tmp_path)), "holds something else")
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
 
 
@@ -100,7 +78,7 @@ def test_train_finds_what_is_wrong_with_the_data_on_a_node(
 ):
     data = ("--data", str(with_an_empty_class))
     done = on_cluster(training, "--storage", str(training.storage), *data)
-    refused(done, "class_07", "no picture")
+    check_refused(done, "class_07", "no picture")
 
 
 @pytest.mark.parametrize(
@@ -110,12 +88,12 @@ def test_train_finds_what_is_wrong_with_the_data_on_a_node(
 def test_a_storage_that_cannot_be_written(training: Training, url: str, told: str):
     nobody = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ACCESS_KEY_ID": "x"}
     done = on_cluster(training, "--storage", url, env=nobody | {"AWS_SECRET_ACCESS_KEY": "x"})
-    refused(done, told, "--storage")
+    check_refused(done, told, "--storage")
 
 
 def test_more_gpus_a_worker_than_a_node_has(training: Training):
     gpus = ("--gpus-per-worker", "2", "--storage", str(training.storage))
-    refused(on_cluster(training, *gpus), "GPU: asked 2, the largest node has 1")
+    check_refused(on_cluster(training, *gpus), "GPU: asked 2, the largest node has 1")
 
 
 def test_a_checkpoint_of_another_model(training: Training):
@@ -130,21 +108,34 @@ def test_a_checkpoint_of_another_model(training: Training):
     }
     (folder / "about.json").write_text(json.dumps(about))
     done = on_cluster(training, "--storage", str(training.storage))
-    refused(done, "resnet18", "another --name")
+    check_refused(done, "resnet18", "another --name")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--workers", "2:1"], "the most is below the least"),
-        (["--workers", "two"], "not a whole number"),
-        (["--gpus-per-worker", "1.5"], "neither below 1 nor a whole number"),
-        (["--name", "a/b"], "cannot be the name of a folder"),
-        (["--storage", "gs://bucket"], "gs:// is not a storage"),
-    ],
-)
-def test_arguments_that_make_no_sense(arguments: list[str], told: str):
-    done = run("train", *arguments)
-    assert done.returncode == 2
-    assert told in done.stderr
-    assert done.stdout == ""
+BAD = [
+    (["--workers", "2:1"], "the most is below the least"),
+    (["--workers", "two"], "not a whole number"),
+    (["--gpus-per-worker", "1.5"], "neither below 1 nor a whole number"),
+    (["--name", "a/b"], "cannot be the name of a folder"),
+    (["--storage", "gs://bucket"], "gs:// is not a storage"),
+]
+
+
+def test_bad_input_is_refused_before_ray_is_asked():
+    check_refusals("train", BAD)
+
+
+def test_a_refusal_is_the_exit_code_of_each_program():
+    """Two at a time: a program that refuses has imported torch before."""
+    data = ("--data", "/no/such/folder")
+    bad = {
+        "images": (("/no/such/folder", "--check"), "does not exist"),
+        "plain_train": (data, "does not exist"),
+        "train": (("--storage", "gs://bucket"), "gs:// is not a storage"),
+        "tune": (("--storage", "gs://bucket"), "gs:// is not a storage"),
+        "embed": (data, "does not exist"),
+        "feed": (data, "does not exist"),
+    }
+    with ThreadPoolExecutor(max_workers=2) as threads:
+        answers = threads.map(lambda name: run(name, *bad[name][0]), bad)
+    for answer, (_, told) in zip(answers, bad.values(), strict=True):
+        check_refused(answer, told)

@@ -9,9 +9,9 @@ import signal
 from pathlib import Path
 
 import psutil
-from harness import SMALL, Sunspot, wait_for  # pyright: ignore[reportMissingImports]
-from training import CLUSTER, DEADLINE_S, FROM_HERE, Training
-from workload import check_refusals, evaluate
+from harness import SMALL, wait_for  # pyright: ignore[reportMissingImports]
+from training import CLUSTER, DEADLINE_S, Training
+from workload import call, check_refusals, check_refused, module
 
 NAME = "search"
 LINE = re.compile(r"trial (\w+): epoch (\d+) of (\d+)")
@@ -36,24 +36,25 @@ FIT = [
 
 
 def test_as_many_trials_as_fit():
-    asked = [case[:4] for case in FIT]
-    found = evaluate(f"[_tuning.at_once(*args) for args in {asked!r}]", "_tuning")
+    found = [module("_tuning").at_once(*case[:4]) for case in FIT]
     assert found == [case[4] for case in FIT]
 
 
-def test_three_trials_on_one_cpu_do_not_wait_for_each_other(sunspot: Sunspot, tmp_path: Path):
+def test_two_trials_on_one_cpu_do_not_wait_for_each_other(training: Training):
     """Each has a driver, a controller and a worker; more at once than the cluster can hold."""
+    sunspot, out = training.sunspot, training.folder / "out.json"
     sunspot.write_stack("one-cpu", {"head_node": SMALL})
     assert sunspot("up", "one-cpu", timeout=DEADLINE_S).returncode == 0
     try:
-        done = sunspot(
-            "submit", "--stack", "one-cpu", *FROM_HERE, "--", "python", "workloads/tune.py",
-            "--samples", "3", "--epochs", "1", "--concurrent", "3", "--storage", str(tmp_path),
-            "--out", str(tmp_path / "out.json"), timeout=DEADLINE_S,
-        )  # fmt: skip
+        done = training.submit(
+            *("python", "workloads/tune.py", "--storage", str(training.storage), "--out", str(out)),
+            *("--samples", "2", "--epochs", "1", "--concurrent", "2", *training.small_trials()),
+            flags=("--stack", "one-cpu"),
+        )
         assert done.returncode == 0, done.stdout + done.stderr
-        trials = json.loads((tmp_path / "out.json").read_text())["trials"]
-        assert [trial["end"] for trial in trials] == ["all epochs"] * 3
+        assert "2 trials, 2 at once" in done.stdout
+        trials = json.loads(out.read_text())["trials"]
+        assert [trial["end"] for trial in trials] == ["all epochs"] * 2
     finally:
         sunspot("down", "one-cpu", timeout=DEADLINE_S)
 
@@ -94,28 +95,27 @@ def checkpoints(training: Training, trial: str) -> dict[str, int]:
 
 
 def test_a_search_goes_on_after_the_death_of_its_driver(training: Training):
-    options = ("--samples", "4", "--epochs", "2", "--concurrent", "2", "--batch-sizes", "32,66")
-    with training.started(*command(training, *options)):
+    options = ("--samples", "3", "--epochs", "2", "--concurrent", "2", "--batch-sizes", "32,66")
+    with training.started(*command(training, *options, *training.small_trials())):
         done = wait_for("a trial's last epoch", lambda: finished(training.log()), DEADLINE_S)
         kill_driver(training)
         assert training.wait_for_end() == "FAILED"
     before = {trial: checkpoints(training, trial) for trial in done}
     assert all(before.values())
 
-    again = training.submit(*command(training))
-    assert again.returncode == 2
-    assert "go on with --resume" in again.stdout + again.stderr
+    _, _, *arguments = command(training)
+    check_refused(call("tune", *arguments), "go on with --resume")
 
     # What is searched is known by the name: no option has to be said again.
     resumed = training.submit(*command(training, "--resume"))
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
-    assert "Going on with 'search': 4 trials" in resumed.stdout
+    assert "Going on with 'search': 3 trials" in resumed.stdout
     for trial in done:
         assert checkpoints(training, trial) == before[trial], "a finished trial was trained again"
 
     result = training.result()
     trials = {trial["name"]: trial for trial in result["trials"]}
-    assert len(trials) == 4
+    assert len(trials) == 3
     assert done <= trials.keys()
     for trial in trials.values():
         assert trial["end"] in {"all epochs", "stopped early"}
@@ -123,11 +123,11 @@ def test_a_search_goes_on_after_the_death_of_its_driver(training: Training):
         assert 0.1 <= trial["dropout"] <= 0.8
         assert len(trial["accuracy"]) == trial["epochs"] > 0
         assert trial["name"] in resumed.stdout
-    assert len({trial["dropout"] for trial in trials.values()}) == 4
+    assert len({trial["dropout"] for trial in trials.values()}) == 3
     whole = [trial for trial in trials.values() if trial["end"] == "all epochs"]
     assert result["best"]["accuracy"][-1] == max(trial["accuracy"][-1] for trial in whole)
     drawn = (training.folder / "tune.svg").read_text()
-    assert drawn.count("<polyline") == 4
+    assert drawn.count("<polyline") == 3
 
     # And once more: all is there, nothing is trained.
     ended = training.submit(*command(training, "--resume"))

@@ -23,7 +23,8 @@ FROM_HERE = ("--working-dir", str(ROOT))
 # The machine may be busy: starting a worker means importing torch.
 DEADLINE_S = 600.0
 # Small enough for seconds an epoch, with enough batches to be caught in the middle of one.
-TINY = ("--width", "0.25", "--batch-size", "8")
+NARROW = ("--width", "0.25")
+TINY = (*NARROW, "--batch-size", "8")
 TINY_DATA = ("--training", "24", "--validation", "2", "--evaluation", "2")
 EPOCH_PICTURES = 11 * 24
 ONE_A_NODE = ("--cpus-per-worker", "2")
@@ -77,11 +78,19 @@ class Training:
 
     def tiny(self, *extra: str, storage: str | None = None) -> list[str]:
         """The command with a small network on few pictures."""
-        data = self.folder / "data"
-        if not data.exists():
-            command = [sys.executable, "workloads/images.py", str(data), *TINY_DATA]
+        return self.arguments("--data", str(self.data()), *TINY, *extra, storage=storage)
+
+    def small_trials(self) -> list[str]:
+        """What makes the trials of tune.py small."""
+        return ["--data", str(self.data()), *NARROW]
+
+    def data(self) -> Path:
+        """A folder with few pictures."""
+        folder = self.folder / "data"
+        if not folder.exists():
+            command = [sys.executable, "workloads/images.py", str(folder), *TINY_DATA]
             subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-        return self.arguments("--data", str(data), *TINY, *extra, storage=storage)
+        return folder
 
     def submit(
         self, *command: str, env: Mapping[str, str] | None = None, flags: Sequence[str] = ()
