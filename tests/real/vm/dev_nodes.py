@@ -27,6 +27,9 @@ PATIENCE = {
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "600",
     "RAY_gcs_server_request_timeout_seconds": "300",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
+    # What Ray does all the time takes an emulated head a whole CPU.
+    "RAY_metrics_report_interval_ms": "60000",
+    "RAY_raylet_report_resources_period_milliseconds": "1000",
     "RAY_health_check_initial_delay_ms": "120000",
     "RAY_health_check_timeout_ms": "60000",
     "RAY_health_check_failure_threshold": "10",
