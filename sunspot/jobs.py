@@ -201,7 +201,8 @@ class JobClient:
         """Uploads a local `working_dir` of the environment and puts its URI in its place.
 
         Raises:
-            UsageError: the folder is missing, too large, or holds what cannot be read.
+            UsageError: the folder is missing, too large, or holds what cannot be read or what
+                goes away meanwhile.
         """
         place = str(env["working_dir"])
         if "://" in place:
@@ -216,6 +217,11 @@ class JobClient:
         except PermissionError as error:
             raise UsageError(
                 f"cannot read {error.filename}; make it readable or name it in .rayignore"
+            ) from error
+        except FileNotFoundError as error:
+            raise UsageError(
+                f"{error.filename} went away while the folder was packed; try again, or name what "
+                "changes all the time in .rayignore"
             ) from error
 
     def follow(self, job_id: str, out: TextIO, tell: Callable[[str], None]) -> Job:

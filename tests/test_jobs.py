@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 import zipfile
+from pathlib import Path
 
 import pytest
 from job_api import DEADLINE_S, TOKEN, handle_at, refusal, serving
@@ -317,6 +318,16 @@ def test_an_empty_working_directory_is_left_out(api, client, tmp_path, tell):
     client.send_working_dir(env, tell)
     assert env == {"env_vars": {"A": "1"}}
     assert not api.seen
+
+
+def test_a_file_that_goes_away_while_it_is_packed_is_told(api, client, tmp_path, monkeypatch):
+    (tmp_path / "main.py").write_text("")
+    gone = packaging.File(path=Path("gone.py"), size=1)
+    monkeypatch.setattr(packaging, "collect", lambda *_: [gone])
+    message = refusal(client.send_working_dir, {"working_dir": str(tmp_path)}, Told())
+    assert "gone.py went away" in message
+    assert ".rayignore" in message
+    assert not api.packages
 
 
 def test_a_missing_working_directory_is_refused_before_anything_is_sent(api, client, tmp_path):
