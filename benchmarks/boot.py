@@ -21,7 +21,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -37,6 +36,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/real/vm"))
 import cluster  # pyright: ignore[reportMissingImports]
 import dev_nodes  # pyright: ignore[reportMissingImports]
 from machine import Machine  # pyright: ignore[reportMissingImports]
+from stand_ins import running  # pyright: ignore[reportMissingImports]
+
+from sunspot import ports
 
 ROOT = Path(__file__).resolve().parents[1]
 PAIRS = 3
@@ -45,7 +47,7 @@ PATIENCE_S = 3600.0
 WHEELS = ROOT / ".cache" / "vm" / "wheels"
 REQUIREMENTS = ROOT / "docker" / "requirements" / "ray.txt"
 WHEELS_PORT = 8000
-HEALTHY = "http://127.0.0.1:52365/api/local_raylet_healthz"
+HEALTHY = f"http://127.0.0.1:{ports.get('dashboard-agent').number}/api/local_raylet_healthz"
 
 # Each step's end goes to the file, in seconds since the kernel's start.
 INSTALLER = """#!/bin/sh
@@ -111,13 +113,8 @@ def _wheels(site: cluster.Site) -> Iterator[None]:
     handler = functools.partial(_Quiet, directory=str(WHEELS))
     with site.network.entered():
         server = ThreadingHTTPServer(("", WHEELS_PORT), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with running(server):
         yield
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 class _Quiet(SimpleHTTPRequestHandler):

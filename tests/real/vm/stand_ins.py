@@ -77,12 +77,13 @@ def serving(platform: Platform, network: Network, certificate: Certificate) -> I
         server_side=True,
         do_handshake_on_connect=False,
     )
-    with _running(plain), _running(secure):
+    with running(plain), running(secure):
         yield
 
 
 @contextlib.contextmanager
-def _running(server: ThreadingHTTPServer) -> Iterator[None]:
+def running(server: ThreadingHTTPServer) -> Iterator[None]:
+    """The server answers in a thread of its own, and is closed when the block ends."""
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
