@@ -20,6 +20,7 @@ from typing import Any
 import lightning
 import ray
 import ray.train
+from _common import count
 from _food import Position
 from _storage import Storage
 from pyarrow import fs
@@ -222,7 +223,7 @@ class Keeper(lightning.Callback):
             figures = trainer.callback_metrics
             print(
                 f"epoch {trainer.current_epoch + 1} of {trainer.max_epochs}: validation accuracy "
-                f"{float(figures.get('val_accuracy', 0)):.3f}, {self._world} workers",
+                f"{float(figures.get('val_accuracy', 0)):.3f}, {count(self._world, 'worker')}",
                 flush=True,
             )
 
@@ -252,8 +253,8 @@ class Keeper(lightning.Callback):
     def _leave(self, trainer: lightning.Trainer, notice: ray.train.PreemptionInfo) -> None:
         """Save, and end this group of workers so that the next starts where they were.
 
-        Ray Train would leave the group where it is until the deadline, and forget what it does
-        meanwhile. Ended now, its workers leave the node, and the node leaves the cluster.
+        Ray Train would leave the group where it is until the deadline. Ended now, its workers
+        leave the node at once, and so the node leaves the cluster before it is taken away.
         """
         self._save(trainer)
         # report() returns when the files are there; Ray's list of them follows.

@@ -21,6 +21,8 @@ from sunspot.preview.user_data import STAND_INS
 CACHE = ROOT / ".cache" / "vm"
 TOKEN = "0123456789abcdef" * 4
 CLIENT_ID = "11111111-2222-3333-4444-555555555555"
+# Emulated machines on a busy host.
+PATIENCE_S = 1800.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import cluster
 import pytest
-from cluster import Site
+from cluster import PATIENCE_S, Site
 from machine import Machine
 from machines.needs import ENGINE_PROGRAMS, need
 
@@ -16,7 +16,6 @@ PROGRAMS = ENGINE_PROGRAMS | {
     "qemu-system-x86_64": "qemu-system-x86",
     "ssh": "openssh-client",
 }
-PATIENCE_S = 1800.0
 
 
 @pytest.fixture(scope="session")

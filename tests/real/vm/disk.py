@@ -14,6 +14,8 @@ from pathlib import Path
 
 from machines.docker import unmounted
 
+from sunspot import ports
+
 SUITE = "bookworm"
 MIRROR = "http://deb.debian.org/debian"
 DISK_BYTES = 8 * 2**30
@@ -43,10 +45,10 @@ while sleep 1; do
             esac
         done
         file=$session/dashboard_agent_listen_port_$node
-        [ -e "$file" ] || echo -n 52365 >"$file"
+        [ -e "$file" ] || echo -n PORT >"$file"
     done
 done
-"""
+""".replace("PORT", str(ports.get("dashboard-agent").number))
 _AGENT_PORT_UNIT = """[Service]
 ExecStart=/usr/local/sbin/agent-port
 [Install]
