@@ -53,13 +53,15 @@ HEALTHY = f"http://127.0.0.1:{ports.get('dashboard-agent').number}/api/local_ray
 INSTALLER = """#!/bin/sh
 set -eux
 done_with() {{ echo "$1 $(cut -d ' ' -f 1 /proc/uptime)" >>/var/log/peer; }}
+trap '[ $? = 0 ] || done_with failed' EXIT
 done_with cloud-init
 export DEBIAN_FRONTEND=noninteractive
 apt-get update
 apt-get install --yes --no-install-recommends python3-venv
 done_with packages
 python3 -m venv /opt/ray
-/opt/ray/bin/pip install --quiet --no-index --find-links {wheels} -U 'ray[default]'
+/opt/ray/bin/pip install --quiet --no-index --trusted-host {host} \\
+    --find-links http://{host}:{port}/ -U 'ray[default]'
 done_with pip
 systemd-run --unit=peer --property=Restart=always --property=RestartSec=10 {settings} \\
     /opt/ray/bin/ray start --head --block --disable-usage-stats
@@ -82,8 +84,9 @@ def peer(site: cluster.Site) -> list[Phase]:
     seed = site.seeds["head"]
     told = replace(seed, hostname="peer", user_data=_installing(seed.gateway))
     with site.boot_as(told) as machine, _wheels(site):
-        machine.wait("Ray runs", lambda: "\nray " in _marks(machine), timeout_s=PATIENCE_S)
-        marks = _marks(machine)
+        marks = machine.wait("Ray runs", lambda: _ended(machine), timeout_s=PATIENCE_S)
+        if "failed" in marks:
+            sys.exit(machine.ssh("sudo tail --lines=30 /var/log/peer.log"))
     ends = [(name, float(end)) for name, end in map(str.split, marks.splitlines())]
     starts = [0.0, *(end for _, end in ends)]
     return [
@@ -91,15 +94,15 @@ def peer(site: cluster.Site) -> list[Phase]:
     ]
 
 
-def _marks(machine: Machine) -> str:
-    return machine.ssh("cat /var/log/peer").strip()
+def _ended(machine: Machine) -> str:
+    """What the installation wrote down, once it is over; "" before."""
+    marks = machine.ssh("cat /var/log/peer").strip()
+    return marks if marks.splitlines()[-1].startswith(("ray ", "failed ")) else ""
 
 
 def _installing(gateway: str) -> bytes:
     settings = " ".join(f"--setenv={name}={value}" for name, value in dev_nodes.PATIENCE.items())
-    script = INSTALLER.format(
-        wheels=f"http://{gateway}:{WHEELS_PORT}/", settings=settings, healthy=HEALTHY
-    )
+    script = INSTALLER.format(host=gateway, port=WHEELS_PORT, settings=settings, healthy=HEALTHY)
     document = {
         "write_files": [{"path": "/root/install", "permissions": "0755", "content": script}],
         "runcmd": [["sh", "-c", "/root/install >/var/log/peer.log 2>&1"]],
