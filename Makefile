@@ -45,7 +45,8 @@ demo: $(STAMP)
 	@$(BIN)/sunspot demo
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest --ignore tests/real
+	@$(BIN)/python -m pytest --ignore tests/real -m "not integration" --numprocesses auto
+	@$(BIN)/python -m pytest --ignore tests/real -m integration
 
 #   make engine  builds Pulumi's engine from source (needs Go), for the tests in tests/real
 engine:

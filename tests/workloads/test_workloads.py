@@ -21,6 +21,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKLOADS = ROOT / "workloads"
+# A cluster of its own, and a core each for what is timed.
+pytestmark = pytest.mark.integration
+
 NAMES = ["primes", "pi", "object_store", "where"]
 COMMON_KEYS = {
     "workload",
