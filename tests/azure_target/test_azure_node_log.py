@@ -1,6 +1,6 @@
 """`sunspot logs --node` on Azure: two real sshd are head and worker, ssh and job API are real.
 
-Pulumi and Azure's answers are fakes, as in test_azure_target.py; journalctl and systemctl on the
+Pulumi and Azure's answers are fakes, as in conftest.py; journalctl and systemctl on the
 machines are stubs.
 """
 
@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from azure_stacks import FakeStack, member, write
 from job_api import TOKEN, serving
 from ssh_server import SshServer, make_key, needs_sshd, prepared, running
-from test_azure_target import FakeStack, member, write
 from typer.testing import CliRunner
 
 from sunspot import jump
@@ -77,14 +77,8 @@ def machines(tmp_path_factory):
 
 
 @pytest.fixture
-def site(tmp_path, machines, monkeypatch):
+def site(project, tmp_path, machines, monkeypatch):
     head, worker = machines
-    project = tmp_path / "project"
-    project.mkdir()
-    (project / "Pulumi.yaml").write_text("name: sunspot\nruntime: python\n")
-    monkeypatch.chdir(project)
-    monkeypatch.setenv(azure.STATE_DIRECTORY_VARIABLE, str(tmp_path / "state"))
-    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(jump, "SSH_PORT", worker.port)
     write(project, "x", key=f"{head.key}.pub")
     with serving() as (api, port):

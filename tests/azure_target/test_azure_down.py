@@ -1,0 +1,80 @@
+"""`sunspot down` on Azure: what goes, what stays, and what is told."""
+
+from dataclasses import replace
+
+import pytest
+from azure_stacks import ACCOUNT, GROUP, account, group, machine, run, up
+from ssh_server import needs_sshd
+
+from sunspot.errors import SunspotError
+
+
+@needs_sshd
+def test_down_keeps_protected_results_and_says_so(place):
+    up(place)
+    tunnel = place.target.records.tunnel("x")
+    assert tunnel.port()
+    place.left[:] = [ACCOUNT.upper(), f"{ACCOUNT}/blobServices/default"]
+    result = run("down", "x")
+    assert result.exit_code == 0, result.output
+    assert "nothing else of it is left" in result.stdout
+    assert "sunspot down x --delete-storage" in result.stdout
+    assert tunnel.port() is None
+    assert place.target.names() == []
+    assert not tunnel.folder.exists()
+
+
+@needs_sshd
+def test_down_deletes_the_results_when_told_also_later(place):
+    up(place)
+    run("down", "x")
+    result = run("down", "x", "--delete-storage")
+    assert result.exit_code == 0, result.output
+    assert "nothing of it is left" in result.stdout
+    assert place.fake.calls.count("destroy True") == 1
+    assert "nothing to do" in run("down", "x").stdout
+
+
+def test_down_of_a_stack_that_plain_pulumi_made(place):
+    place.fake.now = (group(), machine())
+    result = run("down", "x")
+    assert result.exit_code == 0, result.output
+    assert "destroy False" in place.fake.calls
+
+
+def test_down_lists_what_still_exists_and_fails(place):
+    place.fake.now = (group(), machine(), account())
+    place.left[:] = [ACCOUNT, f"{GROUP}/providers/Microsoft.Compute/disks/forgotten"]
+    result = run("down", "x")
+    assert result.exit_code == 1
+    assert "disks/forgotten" in result.stderr
+    assert ACCOUNT not in result.stderr
+    assert "az group delete --name sunspot-x" in result.stderr
+
+
+def test_down_that_cannot_be_checked_fails_and_says_how_to(place):
+    def refuse(_):
+        raise SunspotError("no az here")
+
+    place.fake.now = (group(), machine())
+    with pytest.raises(SunspotError, match=r"no az here.*az resource list"):
+        replace(place.target, remaining=refuse).take_down("x", print)
+
+
+def test_down_of_a_failed_up_that_made_nothing(place):
+    place.fake.error = SunspotError("no")
+    with pytest.raises(SunspotError):
+        up(place)
+    place.fake.error = None
+    assert place.target.take_down("x", print) == []
+    assert place.target.names() == []
+    assert not place.target.down("x", print)
+
+
+def test_a_project_that_moved_is_told(place):
+    place.fake.error = SunspotError("no")
+    with pytest.raises(SunspotError):
+        up(place)
+    (place.project / "Pulumi.yaml").unlink()
+    with pytest.raises(SunspotError, match="no longer in"):
+        place.target.take_down("x", print)
