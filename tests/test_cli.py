@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import jsonschema
 import pytest
 from job_api import serving
-from test_machines import WORKERS, stack, write
+from local_stacks import WORKERS, stack, write
 from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner

@@ -9,7 +9,7 @@ import time
 
 import psutil
 import pytest
-from test_machines import WORKERS, stack, write
+from local_stacks import WORKERS, stack, write
 from typer.testing import CliRunner
 
 from sunspot.cli import app

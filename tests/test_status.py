@@ -7,8 +7,8 @@ import re
 
 import pytest
 from job_api import serving
+from local_stacks import WORKERS, stack, write
 from rich.console import Console
-from test_machines import WORKERS, stack, write
 
 from sunspot import status
 from sunspot.jobs import Job

@@ -17,9 +17,9 @@ from azure_stacks import (
     write,
 )
 from job_api import TOKEN
+from local_stacks import stack as local_stack
+from local_stacks import write as write_local
 from ssh_server import make_key, needs_sshd
-from test_machines import stack as local_stack
-from test_machines import write as write_local
 
 from sunspot import ports, targets
 from sunspot.cluster import RayCluster
