@@ -8,14 +8,11 @@ import fake_azure
 import node_values
 import pytest
 import vm
-from test_boot import DOCKER, INSTANCE, ready
+from booted import DOCKER, INSTANCE, Boot, ready
 
-from cloud_init import NodeValues
 from cloud_init.render import FILES, UNITS
 from sunspot import ports
 from sunspot.node import eviction
-
-Boot = Callable[[NodeValues], vm.Machine]
 
 MARKS = "/run/sunspot/eviction"
 SYSTEM = FILES / "etc/systemd/system"

@@ -2,19 +2,16 @@
 
 import json
 import re
-from collections.abc import Callable
 from configparser import ConfigParser
 
 import node_values
 import pytest
 import vm
 import yaml
+from booted import Boot
 
-from cloud_init import NodeValues
 from cloud_init.render import FILES, GRAFANA_IMAGE, HEAD_UNITS, PROMETHEUS_IMAGE, STATE_LUN, units
 from sunspot import ports
-
-Boot = Callable[[NodeValues], vm.Machine]
 
 STATE = "/var/lib/sunspot/state"
 MONITORING = FILES / "etc/sunspot"

@@ -1,0 +1,55 @@
+"""What tests of a boot share: what stubs of Docker answer, a machine before Ray, its report."""
+
+import json
+from collections.abc import Callable
+
+import vm
+
+from cloud_init import NodeValues
+
+Boot = Callable[[NodeValues], vm.Machine]
+
+INSTANCE = "hybrid-t4_1a2b3c4d"
+BOOT_REPORT = "/var/log/sunspot/boot.json"
+
+# An image's user, its GPUs, and a login that keeps what it was given.
+DOCKER = f"""
+case " $* " in
+*--entrypoint=id*) echo {vm.IMAGE_USER} ;;
+*' --format={{{{range'*) cat {vm.NOTES}/image-env 2>/dev/null || true ;;
+*--entrypoint=nvidia-smi*) echo 'GPU 0: Tesla T4 (UUID: GPU-1)' ;;
+*--entrypoint=rocminfo*) for _ in {{1..8}}; do echo '  Device Type:             GPU'; done ;;
+*' login '*) cat >{vm.NOTES}/login; echo "$DOCKER_CONFIG" >{vm.NOTES}/config ;;
+esac
+"""
+NVIDIA_TOOLS = ["nvidia-ctk", "nvidia-smi"]
+
+
+def report(machine: vm.Machine) -> dict[str, dict[str, object]]:
+    return {entry["phase"]: entry for entry in json.loads(machine.text(BOOT_REPORT))}
+
+
+def plug_in(machine: vm.Machine) -> None:
+    """Puts a card of NVIDIA's on the PCI bus."""
+    card = machine.path("/sys/bus/pci/devices/0001:00:00.0/vendor")
+    card.parent.mkdir(parents=True)
+    card.write_text("0x10de\n")
+
+
+def ready(boot: Boot, values: NodeValues) -> vm.Machine:
+    """A machine on which everything before Ray has run."""
+    machine = boot(values)
+    machine.stub("docker", DOCKER)
+    machine.path("/dev/kfd").touch()
+    machine.path("/dev/dri").mkdir()
+    machine.path("/dev/dri/renderD128").touch()
+    plug_in(machine)
+    for name in NVIDIA_TOOLS:
+        machine.stub(name)
+    units = ["disk", "docker", "image", "instance", "token"]
+    if values.driver != "none":
+        units.append(f"driver@{values.driver}")
+    for unit in units:
+        ran = machine.start(f"sunspot-{unit}.service")
+        assert ran.returncode == 0, ran.stderr
+    return machine

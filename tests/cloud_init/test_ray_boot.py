@@ -1,0 +1,234 @@
+"""gpus.sh, ray.sh and join.sh, run for real in a machine made of folders, with a stub of Docker."""
+
+import shlex
+import stat
+
+import fake_azure
+import node_values
+import pytest
+import vm
+from booted import DOCKER, INSTANCE, Boot, ready, report
+
+from cloud_init import NodeValues
+from cloud_init.render import NODE_MODULES, NODE_PYTHON
+from sunspot import ports
+
+
+def container(machine: vm.Machine) -> tuple[list[str], list[str]]:
+    """The flags of the last `docker run`, and the command line inside, `ray` first."""
+    call = shlex.split(machine.calls[-1])
+    assert call[:2] == ["docker", "run"]
+    index = call.index("--entrypoint=ray")
+    return call[2:index], ["ray", *call[index + 2 :]]
+
+
+def test_gpus_are_asked_from_inside_the_container(boot: Boot) -> None:
+    machine = ready(boot, node_values.T4_WORKER)
+    ran = machine.script("gpus.sh")
+    assert ran.returncode == 0, ran.stderr
+    assert machine.calls[-1] == (
+        "docker run --rm --network=none --device=nvidia.com/gpu=all --entrypoint=nvidia-smi "
+        f"{node_values.T4_WORKER.image} --list-gpus"
+    )
+
+
+@pytest.mark.parametrize("values", [node_values.T4_WORKER, node_values.MI300X_WORKER])
+def test_a_node_whose_gpus_are_not_all_there_does_not_join(boot: Boot, values: NodeValues) -> None:
+    machine = ready(boot, values)
+    assert machine.script("gpus.sh").returncode == 0
+    machine.overrides["SUNSPOT_GPUS"] = "9"
+    ran = machine.script("gpus.sh")
+    assert ran.returncode == 1
+    assert f"{values.gpus} of 9 GPUs ({values.accelerator}) answer" in ran.stderr
+
+
+def test_no_gpu_in_the_container_is_none_of_one(boot: Boot) -> None:
+    machine = ready(boot, node_values.T4_WORKER)
+    machine.stub("docker", "echo No devices were found")
+    ran = machine.script("gpus.sh")
+    assert ran.returncode == 1
+    assert "0 of 1 GPUs" in ran.stderr
+
+
+def test_a_node_without_gpus_asks_nothing(boot: Boot) -> None:
+    machine = ready(boot, node_values.CPU_WORKER)
+    machine.forget_calls()
+    assert machine.script("gpus.sh").returncode == 0
+    assert machine.calls == []
+
+
+def test_the_head(boot: Boot) -> None:
+    machine = ready(boot, node_values.HEAD)
+    ran = machine.start("sunspot-ray.service")
+    assert ran.returncode == 0, ran.stderr
+    docker, ray = container(machine)
+    assert ray[:3] == ["ray", "start", "--block"]
+    assert {"--head", "--dashboard-host=127.0.0.1", "--node-ip-address=10.20.0.4"} <= set(ray)
+    assert set(ports.start_flags("head")) <= set(ray)
+    assert "--labels=ray.io/node-group=head,ray.io/market-type=on-demand" in ray
+    assert f"--node-name={INSTANCE}" in ray
+    assert not [flag for flag in ray if flag.startswith(("--address", "--autoscaling"))]
+    memory = 16 * 2**30
+    assert f"--shm-size={memory // 2}" in docker
+    assert {
+        "--network=host",
+        "--init",
+        "--rm",
+        "--stop-timeout=45",
+        "--ulimit=nofile=65536:65536",
+        "--volume=/run/sunspot/token:/run/sunspot/token:ro",
+        "--volume=/var/lib/sunspot/ray:/tmp/ray",
+    } <= set(docker)
+
+
+def test_a_worker(boot: Boot) -> None:
+    machine = ready(boot, node_values.T4_WORKER)
+    ran = machine.start("sunspot-ray.service")
+    assert ran.returncode == 0, ran.stderr
+    docker, ray = container(machine)
+    assert {"--address=10.20.0.4:6379", "--num-gpus=1", "--num-cpus=4"} <= set(ray)
+    assert "--labels=ray.io/node-group=t4,ray.io/market-type=spot" in ray
+    assert set(ports.start_flags("worker")) <= set(ray)
+    assert "--device=nvidia.com/gpu=all" in docker
+    assert not [flag for flag in ray if flag.startswith(("--head", "--dashboard-host", "--port"))]
+
+
+def test_devices_of_rocm_reach_the_container_one_by_one(boot: Boot) -> None:
+    machine = ready(boot, node_values.MI300X_WORKER)
+    machine.start("sunspot-ray.service")
+    docker, _ = container(machine)
+    assert {"--device=/dev/kfd", "--device=/dev/dri"} <= set(docker)
+    assert [flag for flag in docker if flag.startswith("--group-add=")]
+
+
+def test_the_container_gets_names_of_variables_not_values(boot: Boot) -> None:
+    machine = ready(boot, node_values.AUTOSCALED_HEAD)
+    keep = f'case " $* " in *--entrypoint=ray*) env >{vm.NOTES}/env ;; esac'
+    machine.stub("docker", DOCKER + keep)
+    machine.start("sunspot-ray.service")
+    docker, ray = container(machine)
+    passed = {flag.removeprefix("--env=") for flag in docker if flag.startswith("--env=")}
+    given = dict(
+        line.split("=", 1) for line in machine.text(f"{vm.NOTES}/env").splitlines() if "=" in line
+    )
+    assert {name: given.get(name) for name in passed} == {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": "/run/sunspot/token",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_CLOUD_INSTANCE_ID": INSTANCE,
+        "RAY_NODE_TYPE_NAME": "head",
+        "RAY_NODE_MARKET_TYPE": "on-demand",
+        "RAY_NODE_REGION": "uksouth",
+        "RAY_NODE_ZONE": "2",
+        "RAY_enable_autoscaler_v2": "1",
+        "RAY_enable_infeasible_task_early_exit": "true",
+        "RAY_gcs_storage": "rocksdb",
+        "RAY_gcs_storage_path": "/var/lib/sunspot/state/gcs",
+        "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
+        "RAY_PROMETHEUS_HOST": "http://127.0.0.1:9090",
+        "RAY_GRAFANA_HOST": "http://127.0.0.1:3000",
+        "AUTOSCALER_MAX_LAUNCH_BATCH": "1000",
+        "AUTOSCALER_MAX_CONCURRENT_LAUNCHES": "40000",
+        "PYTHONPATH": "/usr/local/lib/sunspot/python",
+        **ports.environment("head"),
+        "AZURE_CLIENT_ID": node_values.HEAD.identity_client_id,
+        "SUNSPOT_CLUSTER": "sunspot-hybrid",
+        "SUNSPOT_STORAGE": node_values.HEAD.storage_url,
+        "SUNSPOT_SUBSCRIPTION_ID": node_values.HEAD.subscription_id,
+        "SUNSPOT_RESOURCE_GROUP": "sunspot-hybrid",
+        "SUNSPOT_SCALE_SET": "",
+    }
+    assert fake_azure.RAY_TOKEN not in machine.text(f"{vm.NOTES}/env") + " ".join(docker + ray)
+
+
+def test_the_container_has_the_nodes_modules_and_keeps_the_path_of_its_image(boot: Boot) -> None:
+    machine = ready(boot, node_values.AUTOSCALED_HEAD)
+    machine.path(f"{vm.NOTES}/image-env").write_text(
+        "PYTHONPATH=/opt/app:/opt/lib\nOTHER=PYTHONPATH=x\n"
+    )
+    keep = f'case " $* " in *--entrypoint=ray*) printenv PYTHONPATH >{vm.NOTES}/path ;; esac'
+    machine.stub("docker", DOCKER + keep)
+    ran = machine.start("sunspot-ray.service")
+    assert ran.returncode == 0, ran.stderr
+    docker, _ = container(machine)
+    assert f"--volume={NODE_PYTHON}:{NODE_PYTHON}:ro" in docker
+    assert machine.text(f"{vm.NOTES}/path") == f"{NODE_PYTHON}:/opt/app:/opt/lib\n"
+    folder = machine.path(f"{NODE_PYTHON}/sunspot")
+    assert sorted(p.name for p in (folder / "node").iterdir()) == sorted(NODE_MODULES)
+    assert [p.name for p in folder.iterdir()] == ["node"]  # a namespace: nothing else is needed
+
+
+def test_the_token_belongs_to_the_user_of_the_image(boot: Boot) -> None:
+    machine = ready(boot, node_values.HEAD)
+    machine.start("sunspot-ray.service")
+    token = machine.path("/run/sunspot/token").stat()
+    assert stat.S_IMODE(token.st_mode) == 0o600
+    if vm.IMAGE_USER:
+        assert token.st_uid == vm.IMAGE_USER
+        assert machine.path("/var/lib/sunspot/ray").stat().st_uid == vm.IMAGE_USER
+
+
+def test_the_autoscaler_gets_a_file_that_it_may_write(boot: Boot) -> None:
+    machine = ready(boot, node_values.AUTOSCALED_HEAD)
+    ran = machine.start("sunspot-ray.service")
+    assert ran.returncode == 0, ran.stderr
+    docker, ray = container(machine)
+    assert "--autoscaling-config=/run/sunspot/autoscaler/config.yaml" in ray
+    assert "--volume=/run/sunspot/autoscaler:/run/sunspot/autoscaler" in docker
+    config = machine.path("/run/sunspot/autoscaler/config.yaml")
+    assert config.read_text() == node_values.AUTOSCALED_HEAD.autoscaler_config
+    if vm.IMAGE_USER:
+        assert config.stat().st_uid == vm.IMAGE_USER
+
+
+@pytest.mark.parametrize("missing", ["token", "instance.env", "disk.env"])
+def test_ray_does_not_start_before_everything_is_there(boot: Boot, missing: str) -> None:
+    machine = ready(boot, node_values.HEAD)
+    machine.path(f"/run/sunspot/{missing}").unlink()
+    machine.forget_calls()
+    assert machine.start("sunspot-ray.service").returncode != 0
+    assert not [call for call in machine.calls if "--entrypoint=ray" in call]
+
+
+@pytest.mark.parametrize("values", node_values.ALL.values(), ids=list(node_values.ALL))
+def test_ray_knows_every_flag(boot: Boot, values: NodeValues) -> None:
+    from ray.scripts import scripts
+
+    machine = ready(boot, values)
+    machine.start("sunspot-ray.service")
+    _, ray = container(machine)
+    context = scripts.start.make_context("start", ray[2:])
+    assert context.params["block"] is True
+    assert context.params["object_store_memory"] == int(values.memory_gb * 2**30 * 0.3)
+
+
+def test_a_whole_boot_is_in_the_report_and_a_second_boot_changes_nothing(boot: Boot) -> None:
+    machine = ready(boot, node_values.T4_WORKER)
+    assert [entry["ok"] for entry in report(machine).values()] == [True] * 6
+    machine.start("sunspot-ray.service")
+    first = machine.calls[-1]
+    machine.restart()
+    machine.forget_calls()
+    for unit in ("disk", "docker", "image", "instance", "token", "driver@nvidia", "ray"):
+        assert machine.start(f"sunspot-{unit}.service").returncode == 0
+    assert machine.calls[-1] == first
+    assert not [call for call in machine.calls if call.startswith(("apt-get", "docker pull"))]
+
+
+def test_joining_waits_for_the_raylet(boot: Boot, azure: fake_azure.Azure) -> None:
+    machine = boot(node_values.HEAD)
+    machine.overrides["SUNSPOT_AGENT_PORT"] = azure.url.rsplit(":", 1)[1]
+    azure.failures = {"/api/local_raylet_healthz": [503]}
+    ran = machine.run(f"{vm.LIBRARY}/phase.sh", "join", f"{vm.LIBRARY}/join.sh")
+    assert ran.returncode == 0, ran.stderr
+    assert azure.paths() == ["/api/local_raylet_healthz"] * 2
+    assert report(machine)["join"]["ok"] is True
+
+
+def test_a_container_that_ends_is_not_waited_for(boot: Boot) -> None:
+    machine = boot(node_values.HEAD)
+    machine.overrides |= {"SUNSPOT_AGENT_PORT": "9", "MAINPID": "999999999"}
+    ran = machine.script("join.sh")
+    assert ran.returncode == 1
+    assert "container ended" in ran.stderr
+    assert "sleep" not in " ".join(machine.calls)
