@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import _food  # before Lightning, because it says what to install
 import lightning
 import ray
 import ray.train
 from _common import count
-from _food import Position
 from _storage import Storage
 from pyarrow import fs
 from ray.train import CheckpointConsistencyMode
@@ -53,7 +53,7 @@ class Found:
 
     filesystem: fs.FileSystem
     path: str
-    position: Position
+    position: _food.Position
     attempts: list[dict[str, Any]]
     file: str = ""
     """The checkpoint on this machine's disk, once it is here."""
@@ -63,7 +63,7 @@ def prepare(storage: Storage, name: str, model: dict[str, Any]) -> Found | None:
     """Return a run's newest whole checkpoint; None for a run that is new.
 
     Ray refuses to start over a broken list of checkpoints, as a full disk leaves it. Such a list
-    is put aside: the checkpoints themselves say whether they are whole.
+    is removed: the checkpoints themselves say whether they are whole.
 
     Raises:
         CheckpointError: it is one of another model.
@@ -71,11 +71,11 @@ def prepare(storage: Storage, name: str, model: dict[str, Any]) -> Found | None:
     folders = [f for f in storage.folders(name) if f.startswith("checkpoint_")]
     whole = [f for f in (_look(storage, f"{name}/{folder}", model) for folder in folders) if f]
     newest = max(whole, key=lambda found: _order(found.position), default=None)
-    _put_aside_a_broken_list(storage, name, {Path(found.path).name for found in whole})
+    _remove_a_broken_list(storage, name, {Path(found.path).name for found in whole})
     return newest
 
 
-def _order(position: Position) -> tuple[int, int]:
+def _order(position: _food.Position) -> tuple[int, int]:
     return position.epoch, position.pictures
 
 
@@ -92,11 +92,11 @@ def _look(storage: Storage, folder: str, model: dict[str, Any]) -> Found | None:
             f"{storage.url}/{folder} is a checkpoint of another model, {about['model']}, and this "
             f"is {model}. Give this run another --name"
         )
-    position = Position(**about["position"])
+    position = _food.Position(**about["position"])
     return Found(storage.filesystem, storage.below(folder), position, about["attempts"])
 
 
-def _put_aside_a_broken_list(storage: Storage, name: str, whole: set[str]) -> None:
+def _remove_a_broken_list(storage: Storage, name: str, whole: set[str]) -> None:
     listed = f"{name}/{RAYS_LIST}"
     try:
         results = json.loads(storage.read(listed))["checkpoint_results"]
@@ -128,7 +128,7 @@ def _of_ray(checkpoint: ray.train.Checkpoint) -> Found:
     filesystem: fs.FileSystem = checkpoint.filesystem
     with filesystem.open_input_stream(f"{checkpoint.path}/{ABOUT}") as file:
         about = json.loads(file.read())
-    position = Position(**about["position"])
+    position = _food.Position(**about["position"])
     return Found(filesystem, checkpoint.path, position, about["attempts"])
 
 
@@ -142,7 +142,7 @@ class Keeper(lightning.Callback):
         self,
         *,
         model: dict[str, Any],
-        begin: Position,
+        begin: _food.Position,
         attempts: list[dict[str, Any]],
         every: int | None = None,
         trace: str | None = None,
@@ -155,7 +155,8 @@ class Keeper(lightning.Callback):
         self._attempts = [*attempts, attempt]
         self._batches = 0  # of this attempt
         self._stride = 1  # batches between two looks for a notice
-        self._batch_began = self._batch_seconds = 0.0
+        self._batch_seconds = 0.0  # on average, in the last epoch: reading and saving as well
+        self._first_end, self._ends = 0.0, 0
 
     # Lightning's hooks
 
@@ -185,12 +186,7 @@ class Keeper(lightning.Callback):
         seconds = self._batch_seconds
         stride = max(1, int(LOOK_EVERY_S / seconds)) if seconds else 1
         self._stride = broadcast_from_rank_zero(stride)
-
-    def on_train_batch_start(
-        self, trainer: lightning.Trainer, pl_module: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Take the time."""
-        self._batch_began = time.perf_counter()
+        self._ends = 0
 
     def on_train_batch_end(
         self,
@@ -201,15 +197,15 @@ class Keeper(lightning.Callback):
         batch_idx: int,
     ) -> None:
         """Count the batch; save if it is time to, or if a node is about to go."""
-        self._batch_seconds = time.perf_counter() - self._batch_began
+        self._take_the_time()
         self._batches += 1
         epoch, seen = trainer.current_epoch, self._position.pictures
         if trainer.is_last_batch:
             # What is left is fewer than one picture a worker.
-            self._position = Position(epoch + 1, 0, trainer.global_step)
+            self._position = _food.Position(epoch + 1, 0, trainer.global_step)
         else:
             pictures = seen + len(batch[1]) * self._world
-            self._position = Position(epoch, pictures, trainer.global_step)
+            self._position = _food.Position(epoch, pictures, trainer.global_step)
         self._write_trace(epoch, seen, len(batch[1]) * self._world)
         if self._batches % self._stride == 0 and (notice := ray.train.get_preemption_info()):
             self._leave(trainer, notice)
@@ -218,7 +214,7 @@ class Keeper(lightning.Callback):
 
     def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: Any) -> None:
         """Save, and print a line."""
-        self._save(trainer)
+        self._save(trainer, validated=True)
         if self._rank == 0:
             figures = trainer.callback_metrics
             print(
@@ -229,12 +225,25 @@ class Keeper(lightning.Callback):
 
     # Its own
 
-    def _save(self, trainer: lightning.Trainer) -> None:
+    def _take_the_time(self) -> None:
+        now = time.perf_counter()
+        if self._ends:
+            self._batch_seconds = (now - self._first_end) / self._ends
+        else:
+            self._first_end = now
+        self._ends += 1
+
+    def _save(self, trainer: lightning.Trainer, *, validated: bool = False) -> None:
+        """Save and report; before an epoch is validated, Lightning's figures are the last one's."""
         folder = tempfile.mkdtemp(prefix="sunspot-checkpoint-")
         try:
             file = Path(folder) / FILE
             trainer.save_checkpoint(file)  # every rank; the first one writes
-            figures = {name: float(value) for name, value in trainer.callback_metrics.items()}
+            figures = {
+                name: float(value)
+                for name, value in trainer.callback_metrics.items()
+                if validated or not name.startswith("val_")
+            }
             position = self._position.as_dict()
             checkpoint = None
             if self._rank == 0:

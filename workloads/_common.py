@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import ray
 from ray import cloudpickle
@@ -62,6 +62,13 @@ def share(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
     if not 0 <= number < float("inf") or (number > 1 and number % 1):
         raise argparse.ArgumentTypeError(f"{text} is neither below 1 nor a whole number")
+    return number
+
+
+def share_above_none(text: str) -> float:
+    """Return a share that is not 0, for argparse."""
+    if not (number := share(text)):
+        raise argparse.ArgumentTypeError("0 is not above 0")
     return number
 
 
@@ -296,6 +303,12 @@ def by_node(places: Iterable[Place]) -> dict[str, dict[str, Any]]:
             "tasks": tasks,
         }
     return found
+
+
+def refuse(message: str) -> NoReturn:
+    """End the program for what is wrong with its input."""
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    sys.exit(2)
 
 
 def program(main: Callable[[list[str] | None], None]) -> Callable[..., None]:

@@ -188,15 +188,17 @@ def with_ray_data(work: Work, chosen: Plan, tally: Any, folder: str, filesystem:
 
 def with_core(work: Work, chosen: Plan, tally: Any, folder: str, filesystem: Any) -> None:
     """Do the same with tasks and actors: two batches an actor, in flight at any time."""
-    with filesystem.open_output_stream(f"{folder}/core.parquet") as file:
-        writer = None
-        try:
+    path, writer = f"{folder}/core.parquet", None
+    try:
+        with filesystem.open_output_stream(path) as file:
             for table in _through_actors(work, chosen, tally):
                 writer = writer or pq.ParquetWriter(file, table.schema)
                 writer.write_table(table)
-        finally:
             if writer:
                 writer.close()
+    except BaseException:  # a part must not look like the whole
+        filesystem.delete_file(path)
+        raise
 
 
 def _through_actors(work: Work, chosen: Plan, tally: Any) -> Iterator[pa.Table]:

@@ -4,7 +4,6 @@ First the head alone learns, then the whole network. Nothing of Ray is in here, 
 model also trains as a plain Lightning script.
 """
 
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -18,12 +17,7 @@ try:
     import torch
     import torchvision
 except ImportError as error:
-    print(
-        f"error: this needs torch and Lightning ({error}): pip install 'ray[train]' torch "
-        "torchvision lightning, or in Sunspot's folder: make setup-train",
-        file=sys.stderr,
-    )
-    sys.exit(2)
+    images.without(error)
 
 from torch import nn
 from torch.utils.data import DataLoader, Sampler

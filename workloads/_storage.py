@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from pyarrow import fs
 
-VARIABLES = ("SUNSPOT_STORAGE", "SUNSPOT_STORAGE_URL")
+VARIABLE = "SUNSPOT_STORAGE"
 """What a stack's nodes have in their environment, if the stack has a storage."""
 
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
@@ -56,8 +56,7 @@ class Storage:
 
 def default_url() -> str:
     """Return the stack's storage, or Ray's usual folder on this machine."""
-    named = [os.environ[name] for name in VARIABLES if os.environ.get(name)]
-    return named[0] if named else str(Path.home() / "ray_results")
+    return os.environ.get(VARIABLE) or str(Path.home() / "ray_results")
 
 
 def open_storage(url: str) -> Storage:

@@ -96,7 +96,7 @@ class EpochsToTune(TuneReportCallback):
 
 def run_trial(chosen: Mapping[str, Any], search: Search, storage: Storage, device: str) -> None:
     """Train with a choice of Tune's, from where an earlier start of this trial came to."""
-    for name, value in (DRIVER_SETTINGS | train.RAY_TRAIN_SETTINGS).items():
+    for name, value in (train.RAY_TRAIN_SETTINGS | DRIVER_SETTINGS).items():
         os.environ.setdefault(name, value)
     settings = replace(search.settings, **chosen)
     runs = Storage(storage.url, storage.filesystem, storage.below(f"{search.name}/runs"))

@@ -1,4 +1,4 @@
-"""Keeps Ray Train from waiting for a node that is not there any more.
+"""Keeps Ray Train from waiting for a node, or for a run, that is not there any more.
 
 A machine that is switched off stays a member of the cluster for some 20 s, until it has missed
 its health checks. Ray Train 2.60 begins its next group of workers meanwhile, and that group may
@@ -6,6 +6,9 @@ be promised a place on it. Then either the promise is not kept and the group giv
 time limit (RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S); or it was just kept, the node goes while the
 workers start, Ray takes the group's places back to find others, and the controller waits in a
 ray.get without a limit (WorkerGroup._create_workers) for workers that nobody can place.
+
+A run that was killed has places reserved for it until three minutes after its last word. An
+elastic run that starts meanwhile waits, or begins with fewer workers than there is room for.
 """
 
 # ruff: noqa: ARG002 - Ray says what its callbacks are given
@@ -18,8 +21,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 from ray.train import UserCallback
 from ray.util.placement_group import PlacementGroup, remove_placement_group
+from ray.util.state import list_actors
+from ray.util.state.exception import RayStateApiException
 
 CONNECT_TIMEOUT_S = 2.0
 # Five health checks of at most 10 s, 3 s apart, may be missed (ray_config_def.h).
@@ -27,6 +33,28 @@ NOTICED_WITHIN_S = 90.0
 # Train gives up a group of its own accord within seconds of a worker's death; one whose places
 # are sought anew for longer than this is one that it waits for.
 SOUGHT_S, LOOK_EVERY_S = 30.0, 5.0
+# Ray's actor that reserves places, for Train's runs by the name train-ID
+# (default_autoscaling_coordinator.py and scaling_policy.py, 2.60).
+COORDINATOR, CONTROLLER = "AutoscalingCoordinator", "TrainController"
+ANSWER_TIMEOUT_S = 10.0
+
+
+def forget_dead_runs() -> None:
+    """Give back what runs of Ray Train had reserved, if none of them is alive on the cluster.
+
+    While another one is, nobody can tell which reservations are its own; they stay.
+    """
+
+    def forget(actor: Any) -> None:  # runs in the actor, so it brings all that it needs along
+        for requester in [one for one in actor._ongoing_reqs if one.startswith("train-")]:
+            actor.cancel_request(requester)
+
+    # ValueError: nothing was ever reserved. Otherwise nobody answers, and Ray forgets by itself.
+    with contextlib.suppress(ValueError, ConnectionError, RayStateApiException, RayError):
+        coordinator: Any = ray.get_actor(COORDINATOR, namespace=COORDINATOR)
+        alive: Any = [("class_name", "=", CONTROLLER), ("state", "!=", "DEAD")]
+        if not list_actors(filters=alive):
+            ray.get(coordinator.__ray_call__.remote(forget), timeout=ANSWER_TIMEOUT_S)
 
 
 class WaitForTheTruth(UserCallback):

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 import _embed
-import _food
 import _storage
 import images
 import lightning
@@ -41,7 +40,7 @@ from _food import FoodClassifier, Settings
 from pyarrow import fs
 from ray import cloudpickle
 
-for module in (_embed, _food, _storage, images, train):  # another machine has no such files
+for module in (_embed, train):  # another machine has no such files; train.py sees to its own
     cloudpickle.register_pickle_by_value(module)
 
 SIZE, BATCH = 64, 32
@@ -128,7 +127,8 @@ def work_of(args: argparse.Namespace) -> Work:
     Raises:
         DataError: the data set is missing or not whole.
     """
-    settings = Settings(data=args.data, size=args.size, width=args.width, weights=args.weights)
+    data = images.asked_for(args.data)
+    settings = Settings(data=data, size=args.size, width=args.width, weights=args.weights)
     paths = pictures_of(settings.folder() / args.split)
     lightning.seed_everything(settings.seed, verbose=False)
     state = FoodClassifier(settings).state_dict()
@@ -138,7 +138,6 @@ def work_of(args: argparse.Namespace) -> Work:
 def _cleared(storage: _storage.Storage, name: str) -> str:
     """Return the folder of the run, without the Parquet files of an earlier one."""
     folder, files = storage.below(name), storage.filesystem
-    _storage.remove(storage, _storage.check_writable(storage))
     files.create_dir(folder)
     for entry in files.get_file_info(fs.FileSelector(folder)):
         if entry.path.endswith(".parquet"):
@@ -153,13 +152,14 @@ def main(argv: list[str] | None = None) -> None:
     try:
         work = work_of(args)
         storage = _storage.open_storage(args.storage or _storage.default_url())
-        folder = _cleared(storage, args.name)
+        _storage.remove(storage, _storage.check_writable(storage))
     except (OSError, ValueError, RuntimeError) as error:
         made.error(str(error))
     connect()
     work = replace(work, state=ray.put(work.state))
     chosen = plan(ray.available_resources(), args.workers, args.gpus_per_worker)
     train.check(work.settings, storage, {"CPU": chosen.worker_cpus, "GPU": chosen.worker_gpus})
+    folder = _cleared(storage, args.name)
     tally: Any = Tally.options(scheduling_strategy=on_this_node()).remote()
     way = with_core if args.core else with_ray_data
     began = time.perf_counter()

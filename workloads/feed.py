@@ -217,7 +217,8 @@ def _node(wanted: int | None) -> tuple[int, float]:
     best = max(nodes, key=lambda has: (has.get("GPU", 0) > 0, has.get("CPU", 0)))
     cpus = int(best.get("CPU", 0))
     if wanted is not None and wanted > cpus:
-        raise SystemExit(f"No node has {wanted} CPUs: the largest has {cpus}. Lower --cpus")
+        which = "node with a GPU" if best.get("GPU", 0) else "node"
+        raise SystemExit(f"The largest {which} has {cpus} CPUs, not {wanted}. Lower --cpus")
     return wanted or cpus, min(1.0, best.get("GPU", 0))
 
 
@@ -245,14 +246,14 @@ def main(argv: list[str] | None = None) -> None:
             made.error(f"this workload needs {name}: pip install {name}")
     try:
         chosen = sizes(args.sizes, args.catalog, args.market)
-        if args.data:
-            images.check_dataset(Path(args.data))
+        if data := images.asked_for(args.data):
+            images.check_dataset(Path(data))
     except (SizeError, images.DataError) as error:
         made.error(str(error))
     connect()
     cpus, gpus = _node(args.cpus)
     setup = Setup(
-        data=args.data and str(Path(args.data).absolute()),
+        data=data,
         batch=args.batch,
         crop=args.crop,
         seconds=args.seconds,

@@ -16,9 +16,24 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NoReturn
 
-import numpy as np
-from PIL import Image
+
+def without(error: ImportError) -> NoReturn:
+    """End the program with what to install."""
+    print(
+        f"error: this needs torch, Lightning and Pillow ({error}): pip install 'ray[train]' torch "
+        "torchvision lightning pillow, or in Sunspot's folder: make setup-train",
+        file=sys.stderr,
+    )
+    sys.exit(2)
+
+
+try:
+    import numpy as np
+    from PIL import Image
+except ImportError as error:
+    without(error)
 
 CLASSES = tuple(f"class_{number:02d}" for number in range(11))
 SPLITS = ("training", "validation", "evaluation")
@@ -56,16 +71,25 @@ class Shape:
 # Finding or making it
 
 
+def asked_for(chosen: str | None) -> str | None:
+    """Return the folder that the command line or FOOD11_DATA_DIR names; None: make one.
+
+    A driver asks, since a cluster's nodes do not have its environment, nor its working folder.
+    """
+    named = chosen or os.environ.get(REAL_DATA)
+    return str(Path(named).absolute()) if named else None
+
+
 def data_folder(chosen: str | Path | None = None, shape: Shape | None = None) -> Path:
     """Return a whole data set: ``chosen``, else FOOD11_DATA_DIR, else a generated one.
 
     Raises:
         DataError: the folder is missing, or a class of a split is missing or empty.
     """
-    named = chosen or os.environ.get(REAL_DATA)
+    named = asked_for(str(chosen) if chosen else None)
     if not named:
         return ensure_dataset(shape=shape)
-    folder = Path(named).absolute()
+    folder = Path(named)
     check_dataset(folder)
     return folder
 

@@ -41,11 +41,15 @@ def _settings(argv: list[str] | None) -> tuple[Settings, argparse.Namespace]:
     made.add_argument("--seed", type=int, default=default.seed)
     made.add_argument("--out", type=Path, metavar="FILE", help="write the result as JSON")
     args = made.parse_args(argv)
+    if args.epochs < 1:
+        made.error(f"--epochs {args.epochs}: there is at least one")
+    if args.weights and not Path(args.weights).is_file():
+        made.error(f"--weights {args.weights}: there is no such file")
     settings = replace(default, width=args.width)
     if args.weights:
         settings = with_weights(settings, args.weights)
     chosen = {name: getattr(args, name) for name in ("epochs", "batch_size", "size", "seed")}
-    return replace(settings, data=args.data, **chosen), args
+    return replace(settings, data=images.asked_for(args.data), **chosen), args
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -14,7 +14,7 @@ import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import _checkpoints
 import _common
@@ -26,7 +26,18 @@ import images
 import lightning
 import ray
 import ray.train
-from _common import count, folder_name, parser, positive, program, say, share, span
+from _common import (
+    count,
+    folder_name,
+    parser,
+    positive,
+    program,
+    refuse,
+    say,
+    share,
+    share_above_none,
+    span,
+)
 from _food import EpochTimes, FoodClassifier, Position, RestSampler, Settings, with_weights
 from _strategy import DdpStrategy
 from ray import cloudpickle
@@ -163,6 +174,8 @@ def _preflight(settings: Settings, storage: _storage.Storage, marker: str) -> st
     import torch
 
     settings.folder()
+    if settings.weights and not Path(settings.weights).is_file():
+        raise images.DataError(f"the weights {settings.weights} are not on the nodes; --weights")
     _storage.check_writable(storage, marker)
     return torch.cuda.get_device_name() if torch.cuda.is_available() else CPU
 
@@ -184,10 +197,10 @@ def check(settings: Settings, storage: _storage.Storage, needs: dict[str, float]
             _storage.remove(storage, marker)
     except RayTaskError as error:
         if isinstance(error.cause, (images.DataError, _storage.StorageError)):
-            _refuse(str(error.cause))
+            refuse(str(error.cause))
         raise
     except (TaskUnschedulableError, _storage.StorageError) as error:
-        _refuse(str(error))
+        refuse(str(error))
 
 
 def _refuse_too_large(needs: dict[str, float]) -> None:
@@ -202,18 +215,13 @@ def _refuse_too_large(needs: dict[str, float]) -> None:
         f"{name}: asked {amount:g}, the largest node has {max(n.get(name, 0) for n in nodes):g}"
         for name, amount in needs.items()
     )
-    _refuse(f"no node of this cluster can hold a worker ({largest}). Ask for less a worker")
+    refuse(f"no node of this cluster can hold a worker ({largest}). Ask for less a worker")
 
 
 def _has_node_types() -> bool:
     from ray._private.state import state
 
     return bool(state.get_max_resources_from_cluster_config())
-
-
-def _refuse(message: str) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr, flush=True)
-    sys.exit(2)
 
 
 # The command
@@ -227,7 +235,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     made.add_argument("--storage", metavar="URL", help="a folder, s3:// or abfs:// (see the docs)")
     made.add_argument("--workers", type=span, default="1", metavar="N|MIN:MAX", help="default: 1")
-    made.add_argument("--cpus-per-worker", type=share, default=1.0, metavar="N")
+    made.add_argument("--cpus-per-worker", type=share_above_none, default=1.0, metavar="N")
     made.add_argument("--gpus-per-worker", type=share, default=0.0, metavar="N", help="or 0.5")
     made.add_argument(
         "--data", help=f"Food-11, on every node (default: {images.REAL_DATA} or made)"
@@ -252,9 +260,8 @@ def _settings(args: argparse.Namespace) -> Settings:
     settings = replace(Settings(), width=args.width)
     if args.weights:
         settings = with_weights(settings, str(Path(args.weights).absolute()))
-    data = str(Path(args.data).absolute()) if args.data else os.environ.get(images.REAL_DATA)
     chosen = {name: getattr(args, name) for name in ("epochs", "batch_size", "size", "seed")}
-    return replace(settings, data=data, **chosen)
+    return replace(settings, data=images.asked_for(args.data), **chosen)
 
 
 def run(
@@ -270,6 +277,7 @@ def run(
         TrainingFailedError: it failed more often than it may.
     """
     evictions = 0
+    _vanished.forget_dead_runs()
     with _vanished.no_endless_start():
         while True:
             _vanished.wait_for_the_truth()
@@ -292,7 +300,7 @@ def trainer(
     try:
         resume = _checkpoints.prepare(storage, args.name, settings.model())
     except _checkpoints.CheckpointError as error:
-        _refuse(str(error))
+        refuse(str(error))
     if resume:
         epochs, pictures = resume.position.epoch, resume.position.pictures
         done = f"{count(epochs, 'epoch')} and {count(pictures, 'picture')}"
@@ -338,7 +346,7 @@ def main(argv: list[str] | None = None) -> None:
     try:
         storage = _storage.open_storage(url)
     except _storage.StorageError as error:
-        _refuse(str(error))
+        refuse(str(error))
     # Ray Train's watcher of a dead driver's groups asks the state API.
     _common.connect(tell_workers=True)
     needs = {"CPU": args.cpus_per_worker}

@@ -14,11 +14,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-import _checkpoints
 import _common
-import _food
 import _storage
 import _tuning
 import _vanished
@@ -27,7 +25,18 @@ import ray
 import ray.train
 import train
 from _chart import Chart, Line
-from _common import count, folder_name, parser, positive, program, say, share, writable
+from _common import (
+    count,
+    folder_name,
+    parser,
+    positive,
+    program,
+    refuse,
+    say,
+    share,
+    share_above_none,
+    writable,
+)
 from _food import Settings, with_weights
 from _storage import Storage
 from _tuning import DRIVER_SETTINGS, METRIC, ON_THE_HEAD, Search, at_once, run_trial
@@ -36,7 +45,7 @@ from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import BasicVariantGenerator
 
 # A worker on another machine cannot import what lies beside this file.
-for module in (_checkpoints, _common, _food, _storage, _tuning, _vanished, images, train):
+for module in (_tuning, train):  # train.py has seen to its own
     cloudpickle.register_pickle_by_value(module)
 
 REDUCTION = 2  # of those that reach a rung, one in so many goes on
@@ -212,7 +221,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     made.add_argument("--resume", action="store_true", help="go on with the search of that name")
     made.add_argument("--storage", metavar="URL", help="folder, s3:// or abfs:// (see the docs)")
     made.add_argument("--workers", type=positive, default=1, metavar="N", help="of each trial")
-    made.add_argument("--cpus-per-worker", type=share, default=1.0, metavar="X")
+    made.add_argument("--cpus-per-worker", type=share_above_none, default=1.0, metavar="X")
     made.add_argument("--gpus-per-worker", type=share, default=0.0, metavar="X")
     made.add_argument(
         "--concurrent", type=positive, metavar="N", help="trials at once (default: as many as fit)"
@@ -223,19 +232,21 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     made.add_argument("--weights", metavar="FILE", help="published weights, on every node")
     made.add_argument("--seed", type=int, default=Settings().seed, metavar="N")
     made.add_argument("--picture", type=writable, metavar="FILE", help="draw the trials as SVG")
-    return made.parse_args(argv)
+    args = made.parse_args(argv)
+    if args.resume and args.concurrent:
+        made.error("--concurrent is kept with the search: leave it out with --resume")
+    return args
 
 
 def _search(args: argparse.Namespace) -> Search:
-    # Everything learns from the first epoch on: after one in which only the head did, all trials
-    # are as good as a guess, and ASHA would choose by chance.
     chosen = {name: getattr(args, name) for name in ("size", "epochs", "seed", "width")}
-    settings = replace(Settings(), **chosen, freeze_epochs=0)
+    settings = replace(Settings(), **chosen)
     if args.weights:
         settings = with_weights(settings, str(Path(args.weights).absolute()))
-    data = str(Path(args.data).absolute()) if args.data else os.environ.get(images.REAL_DATA)
     return Search(
-        settings=replace(settings, data=data),
+        # Everything learns from the first epoch on: after one in which only the head did, all
+        # trials are as good as a guess, and ASHA would choose by chance.
+        settings=replace(settings, data=images.asked_for(args.data), freeze_epochs=0),
         name=args.name,
         samples=args.samples,
         batch_sizes=args.batch_sizes,
@@ -282,18 +293,15 @@ def run(
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     fit = at_once(nodes, ray.available_resources(), search.needs, search.workers)
     concurrent = min(concurrent or fit, search.samples)
-    say(
-        f"{'Going on with' if resume else 'Searching'} {search.name!r}: "
-        f"{count(search.samples, 'trial')}, {concurrent} at once; everything goes to {storage.url}"
-    )
+    trials = count(search.samples, "trial")
+    if resume:  # Tune has kept how many run at once
+        begins = f"Going on with {search.name!r}: {trials}"
+    else:
+        begins = f"Searching {search.name!r}: {trials}, {concurrent} at once"
+    say(f"{begins}; everything goes to {storage.url}")
     with _vanished.no_endless_start():
         results = tuner(search, storage, device, concurrent, resume=resume).fit()
     return trials_of(results, search.settings.epochs)
-
-
-def _refuse(message: str) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr, flush=True)
-    sys.exit(2)
 
 
 @program
@@ -308,7 +316,7 @@ def main(argv: list[str] | None = None) -> None:
         _storage.remove(storage, _storage.check_writable(storage))
         search, resume = begun(search, storage, resume=args.resume)
     except _storage.StorageError as error:
-        _refuse(str(error))
+        refuse(str(error))
     # Tune ends a trial by killing its driver. The places of its workers are then given back by a
     # watcher of Ray Train's, which asks the state API; without it the next trial would wait.
     _common.connect(tell_workers=True)

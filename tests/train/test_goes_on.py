@@ -12,7 +12,7 @@ import psutil
 import pytest
 import servers
 from harness import wait_for  # pyright: ignore[reportMissingImports]
-from training import CLUSTER, DEADLINE_S, Training, restarts
+from training import CLUSTER, DEADLINE_S, ONE_A_NODE, Training, restarts
 
 SHORT = ("--epochs", "2")
 # The first checkpoint has 1.3 MB, for the head's optimizer alone; the next ones have 3.3 MB.
@@ -74,6 +74,19 @@ def test_a_killed_driver_is_started_again_and_goes_on(training: Training):
         runs = {kind: threads.submit(die_and_go_on, run, kind) for kind, run in both.items()}
     for kind, run in runs.items():
         assert run.exception() is None, f"{kind}: {run.exception()}"
+
+
+def test_a_killed_run_leaves_its_places_to_the_next(training: Training):
+    """Ray keeps them reserved for three minutes; an elastic run would begin without them."""
+    elastic = training.tiny("--workers", "1:2", *ONE_A_NODE, "--epochs", "1")
+    with training.started(*elastic, name="killed"):
+        training.wait_for_batch(epoch=0, number=2)
+        kill_driver(training, str(training.storage))
+        assert training.wait_for_end("killed") == "FAILED"
+    again = training.submit(*elastic)
+    assert again.returncode == 0, again.stdout + again.stderr
+    [attempt] = training.result()["attempts"]
+    assert attempt["workers"] == 2
 
 
 @contextlib.contextmanager

@@ -96,6 +96,11 @@ def test_more_gpus_a_worker_than_a_node_has(training: Training):
     check_refused(on_cluster(training, *gpus), "GPU: asked 2, the largest node has 1")
 
 
+def test_weights_that_the_nodes_do_not_have(training: Training):
+    weights = ("--weights", "/no/such/file", "--storage", str(training.storage))
+    check_refused(on_cluster(training, *weights), "/no/such/file are not on the nodes")
+
+
 def test_a_checkpoint_of_another_model(training: Training):
     folder = training.storage / "food" / "checkpoint_2026-01-01_00-00-00.000000"
     folder.mkdir(parents=True)
@@ -114,6 +119,7 @@ def test_a_checkpoint_of_another_model(training: Training):
 BAD = [
     (["--workers", "2:1"], "the most is below the least"),
     (["--workers", "two"], "not a whole number"),
+    (["--cpus-per-worker", "0"], "0 is not above 0"),
     (["--gpus-per-worker", "1.5"], "neither below 1 nor a whole number"),
     (["--name", "a/b"], "cannot be the name of a folder"),
     (["--storage", "gs://bucket"], "gs:// is not a storage"),

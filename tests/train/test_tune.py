@@ -146,6 +146,8 @@ def test_bad_input_is_refused_before_ray_is_asked(tmp_path: Path):
         (["--storage", "ftp://here"], "ftp:// is not a storage"),
         (["--storage", "/proc/none"], "cannot be written"),
         (["--name", ".."], "cannot be the name of a folder"),
+        (["--resume", "--concurrent", "2"], "leave it out with --resume"),
+        (["--cpus-per-worker", "0"], "0 is not above 0"),
         ([*here, "--resume", "--name", "never-begun"], "holds no search 'never-begun'"),
     ]
     check_refusals("tune", bad)
