@@ -7,13 +7,13 @@ epoch is left out with it.
 
 import json
 import os
-import secrets
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from statistics import median
 
+from _local_ray import own_ray_settings
 from _pairs import compare
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,15 +25,7 @@ AIM = 1.05
 def epoch(script: str, folder: Path, *arguments: str) -> float:
     """Return the median seconds of a script's epochs, without its first one."""
     out = folder / f"{script}.json"
-    environment = os.environ | {
-        "OMP_NUM_THREADS": "1",  # what Ray gives a worker of one CPU
-        # Ray's workers let others go first (15 by default), and a plain process does not: what
-        # else a machine does would be counted as overhead of Ray's.
-        "RAY_worker_niceness": "0",
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
-        "RAY_USAGE_STATS_ENABLED": "0",
-    }
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}  # what Ray gives a worker of one CPU
     environment.pop("RAY_ADDRESS", None)
     command = [sys.executable, f"workloads/{script}.py", "--epochs", str(EPOCHS), "--out", str(out)]
     done = subprocess.run(
@@ -51,9 +43,8 @@ def epoch(script: str, folder: Path, *arguments: str) -> float:
 
 def main() -> None:
     """Run the pairs."""
-    with tempfile.TemporaryDirectory(prefix="sunspot-bench-") as name:
+    with own_ray_settings(), tempfile.TemporaryDirectory(prefix="sunspot-bench-") as name:
         folder = Path(name)
-        (folder / "token").write_text(secrets.token_hex(32))
         runs = iter(range(2 * PAIRS))
 
         def ours() -> float:
