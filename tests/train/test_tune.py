@@ -121,7 +121,9 @@ def test_a_search_goes_on_after_the_death_of_its_driver(training: Training):
         assert trial["end"] in {"all epochs", "stopped early"}
         assert trial["batch_size"] in {32, 66}
         assert 0.1 <= trial["dropout"] <= 0.8
-        assert len(trial["accuracy"]) == trial["epochs"] > 0
+        # What Tune was told in the last seconds before the kill it had not saved yet: that epoch
+        # is trained, and its figure is lost.
+        assert 0 < len(trial["accuracy"]) <= trial["epochs"] <= len(trial["accuracy"]) + 1
         assert trial["name"] in resumed.stdout
     assert len({trial["dropout"] for trial in trials.values()}) == 3
     whole = [trial for trial in trials.values() if trial["end"] == "all epochs"]
