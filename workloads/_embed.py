@@ -1,5 +1,6 @@
 """How embed.py embeds: the parts that run on the nodes, and the two ways to run them."""
 
+import contextlib
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -197,7 +198,8 @@ def with_core(work: Work, chosen: Plan, tally: Any, folder: str, filesystem: Any
             if writer:
                 writer.close()
     except BaseException:  # a part must not look like the whole
-        filesystem.delete_file(path)
+        with contextlib.suppress(OSError):
+            filesystem.delete_file(path)
         raise
 
 
