@@ -104,8 +104,10 @@ def _installing(gateway: str) -> bytes:
     settings = " ".join(f"--setenv={name}={value}" for name, value in dev_nodes.PATIENCE.items())
     script = INSTALLER.format(host=gateway, port=WHEELS_PORT, settings=settings, healthy=HEALTHY)
     document = {
-        "write_files": [{"path": "/root/install", "permissions": "0755", "content": script}],
-        "runcmd": [["sh", "-c", "/root/install >/var/log/peer.log 2>&1"]],
+        "write_files": [
+            {"path": "/usr/local/sbin/install-ray", "permissions": "0755", "content": script}
+        ],
+        "runcmd": [["sh", "-c", "/usr/local/sbin/install-ray >/var/log/peer.log 2>&1"]],
     }
     return gzip.compress(f"#cloud-config\n{json.dumps(document)}".encode())
 

@@ -71,7 +71,7 @@ class Shape:
 # Finding or making it
 
 
-def asked_for(chosen: str | None) -> str | None:
+def asked_for(chosen: str | Path | None) -> str | None:
     """Return the folder that the command line or FOOD11_DATA_DIR names; None: make one.
 
     A driver asks, since a cluster's nodes do not have its environment, nor its working folder.
@@ -86,7 +86,7 @@ def data_folder(chosen: str | Path | None = None, shape: Shape | None = None) ->
     Raises:
         DataError: the folder is missing, or a class of a split is missing or empty.
     """
-    named = asked_for(str(chosen) if chosen else None)
+    named = asked_for(chosen)
     if not named:
         return ensure_dataset(shape=shape)
     folder = Path(named)

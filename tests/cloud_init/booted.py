@@ -53,3 +53,11 @@ def ready(boot: Boot, values: NodeValues) -> vm.Machine:
         ran = machine.start(f"sunspot-{unit}.service")
         assert ran.returncode == 0, ran.stderr
     return machine
+
+
+def environment(machine: vm.Machine, flags: list[str]) -> dict[str, str | None]:
+    """Each variable that these flags of `docker run` pass on, as a stub that ran `env` had it."""
+    passed = {flag.removeprefix("--env=") for flag in flags if flag.startswith("--env=")}
+    lines = machine.text(f"{vm.NOTES}/env").splitlines()
+    given = dict(line.split("=", 1) for line in lines if "=" in line)
+    return {name: given.get(name) for name in passed}

@@ -8,7 +8,7 @@ import fake_azure
 import node_values
 import pytest
 import vm
-from booted import DOCKER, INSTANCE, Boot, ready
+from booted import DOCKER, INSTANCE, Boot, environment, ready
 
 from cloud_init.render import FILES, UNITS
 from sunspot import ports
@@ -64,11 +64,7 @@ def test_the_watcher_of_a_worker(boot: Boot, parse: Callable[[list[str]], None])
         "--volume=/run/sunspot/token:/run/sunspot/token:ro",
         f"--volume={MARKS}:{MARKS}",
     } <= set(docker)
-    passed = {flag.removeprefix("--env=") for flag in docker if flag.startswith("--env=")}
-    given = dict(
-        line.split("=", 1) for line in machine.text(f"{vm.NOTES}/env").splitlines() if "=" in line
-    )
-    assert {name: given.get(name) for name in passed} == {
+    assert environment(machine, docker) == {
         "RAY_ADDRESS": "10.20.0.4:6379",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": "/run/sunspot/token",

@@ -7,7 +7,7 @@ import fake_azure
 import node_values
 import pytest
 import vm
-from booted import DOCKER, INSTANCE, Boot, ready, report
+from booted import DOCKER, INSTANCE, Boot, environment, ready, report
 
 from cloud_init import NodeValues
 from cloud_init.render import NODE_MODULES, NODE_PYTHON
@@ -107,11 +107,7 @@ def test_the_container_gets_names_of_variables_not_values(boot: Boot) -> None:
     machine.stub("docker", DOCKER + keep)
     machine.start("sunspot-ray.service")
     docker, ray = container(machine)
-    passed = {flag.removeprefix("--env=") for flag in docker if flag.startswith("--env=")}
-    given = dict(
-        line.split("=", 1) for line in machine.text(f"{vm.NOTES}/env").splitlines() if "=" in line
-    )
-    assert {name: given.get(name) for name in passed} == {
+    assert environment(machine, docker) == {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": "/run/sunspot/token",
         "RAY_USAGE_STATS_ENABLED": "0",
