@@ -26,6 +26,9 @@ from sunspot.targets import ClusterHandle
 
 REQUEST_TIMEOUT_S = 30.0
 UPLOAD_TIMEOUT_S = 600.0
+# The head's agent connects to the cluster as a driver when its first job comes
+# (init_ray_and_catch_exceptions, 2.60), which takes a busy or small head long.
+SUBMIT_TIMEOUT_S = 300.0
 
 # A job's state is asked for this often: at first often, so that a short job ends at once.
 FIRST_POLL_S, LAST_POLL_S = 0.1, 0.5
@@ -136,7 +139,7 @@ class JobClient:
             "entrypoint_resources": amounts or None,
         }
         try:
-            return self._call("POST", "/api/jobs/", json=body)["submission_id"]
+            answer = self._call("POST", "/api/jobs/", timeout=SUBMIT_TIMEOUT_S, json=body)
         except _RefusedError as error:
             if "already exists" in str(error):
                 raise UsageError(
@@ -144,6 +147,7 @@ class JobClient:
                     f"sunspot logs {job_id}"
                 ) from None
             raise
+        return answer["submission_id"]
 
     def stop(self, job_id: str) -> Job:
         """Stops a job and returns it as it ended; one that has ended already is left as it is.

@@ -78,7 +78,8 @@ def submit(
     else:
         feasibility.check_feasible(request, [*types, *client.live_nodes()])
     client.send_working_dir(environment, console.note)
-    job_id = client.submit(entrypoint, request=request, runtime_env=environment, job_id=name)
+    with console.progress("handing over the job"):
+        job_id = client.submit(entrypoint, request=request, runtime_env=environment, job_id=name)
     if detach:
         console.out.print(job_id)
         console.note(f"follow it: sunspot logs {job_id} -f · stop it: sunspot stop {job_id}")
