@@ -13,12 +13,11 @@ from fake_imds import FakeAzure
 from machine import Machine, Seed, booted
 from machines.registry import registry
 from network import Network, network
-from project import ROOT, Project
+from project import Project
 from stand_ins import Certificate, Platform, serving
 
 from sunspot.preview.user_data import STAND_INS
 
-CACHE = ROOT / ".cache" / "vm"
 TOKEN = "0123456789abcdef" * 4
 CLIENT_ID = "11111111-2222-3333-4444-555555555555"
 # Emulated machines on a busy host.
@@ -54,7 +53,7 @@ class Site:
 @contextlib.contextmanager
 def site(folder: Path) -> Iterator[Site]:
     """A site of the stack `dev` without machines; gone, but for `folder`, when the block ends."""
-    root = disk.root_disk(CACHE)
+    root = disk.root_disk()
     storage, reference = image.published()
     user = Project.create(folder / "user")
     plan = user.plan()

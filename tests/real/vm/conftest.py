@@ -26,19 +26,23 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="session")
-def head(site: Site) -> Iterator[Machine]:
-    """The head from its first boot; nothing of it is awaited yet."""
-    with site.boot("head") as machine:
+def worker(site: Site) -> Iterator[Machine]:
+    """The worker from its first boot; it comes first, and waits for its head."""
+    with site.boot("worker") as machine:
         yield machine
 
 
 @pytest.fixture(scope="session")
-def worker(site: Site, head: Machine) -> Iterator[Machine]:
-    """The worker from its first boot.
+def head(site: Site, worker: Machine) -> Iterator[Machine]:
+    """The head from its first boot; nothing of it is awaited yet.
 
-    It starts when the head runs: a raylet dies if its agents take more than 15 s to start
-    (ray-project/ray#65983), and two emulated machines at once are too slow for that.
+    It starts when the worker has nothing more to do than to wait: two emulated machines that work
+    at once take four times as long, and Ray's head always works.
     """
-    head.wait("Ray runs", head.runs_ray, timeout_s=PATIENCE_S)
-    with site.boot("worker") as machine:
+    worker.wait("it has the image", lambda: _has_image(worker), timeout_s=PATIENCE_S)
+    with site.boot("head") as machine:
         yield machine
+
+
+def _has_image(machine: Machine) -> bool:
+    return any(entry["phase"] == "image" and entry["ok"] for entry in machine.phases())

@@ -3,6 +3,8 @@
 Docker is not on it, as it is not on Ubuntu's; its packages lie in a folder that apt takes for its
 only mirror. The disk is made once by debootstrap and kept in the project's `.cache/vm`, in a folder
 named by what went in. The machines write to overlays of their own.
+
+    PYTHONPATH=tests/real python tests/real/vm/disk.py      # makes it ahead of the tests, as root
 """
 
 import hashlib
@@ -16,6 +18,7 @@ from machines.docker import unmounted
 
 from sunspot import ports
 
+CACHE = Path(__file__).resolve().parents[3] / ".cache" / "vm"
 SUITE = "bookworm"
 MIRROR = "http://deb.debian.org/debian"
 DISK_BYTES = 8 * 2**30
@@ -35,13 +38,18 @@ LATER = ("apparmor", "docker.io", "pigz", "python3-venv")
 # Ray's gives that more room, and an emulated agent takes twice as long, so it is written for it.
 _AGENT_PORT = """#!/bin/bash
 umask 0
-while sleep 1; do
-    for raylet in $(pgrep --exact raylet); do
-        mapfile -d '' -t words <"/proc/$raylet/cmdline"
+# To start a program, even `sleep`, takes an emulated machine 30 ms.
+exec {never}<> <(:)
+while :; do
+    read -rt 3 -u "$never"
+    for folder in /proc/[0-9]*; do
+        name= && { read -r name <"$folder/comm"; } 2>/dev/null
+        [ "$name" = raylet ] || continue
+        mapfile -d '' -t words <"$folder/cmdline"
         for word in "${words[@]}"; do
             case $word in
             --node_id=*) node=${word#*=} ;;
-            --session_dir=*) session=/proc/$raylet/root${word#*=} ;;
+            --session_dir=*) session=$folder/root${word#*=} ;;
             esac
         done
         file=$session/dashboard_agent_listen_port_$node
@@ -68,6 +76,12 @@ mkdir -p $mirror
 apt-get clean
 apt-get install -qq --no-install-recommends --download-only $later >/dev/null
 mv /var/cache/apt/archives/*.deb $mirror
+# To unpack them takes an emulated machine half a minute, by zstd a few seconds.
+for package in $mirror/*.deb; do
+    dpkg-deb --raw-extract $package /var/tmp/package
+    dpkg-deb -Zzstd --build /var/tmp/package $package >/dev/null
+    rm -r /var/tmp/package
+done
 apt-get install -qq --no-install-recommends dpkg-dev >/dev/null
 (cd $mirror && dpkg-scanpackages --multiversion . >Packages 2>/dev/null)
 apt-get purge -qq --autoremove dpkg-dev >/dev/null
@@ -103,7 +117,7 @@ class RootDisk:
     initrd: Path
 
 
-def root_disk(cache: Path) -> RootDisk:
+def root_disk(cache: Path = CACHE) -> RootDisk:
     """The disk of this recipe, made if it is not in the cache; others there are removed."""
     folder = cache / f"disk-{_key()}"
     if not folder.exists():
@@ -154,3 +168,7 @@ def _run(command: list[str]) -> None:
     if done.returncode:
         tail = "\n".join(done.stdout.splitlines()[-30:])
         raise RuntimeError(f"{command[0]} ended with {done.returncode}:\n{tail}")
+
+
+if __name__ == "__main__":
+    print(root_disk().image)
