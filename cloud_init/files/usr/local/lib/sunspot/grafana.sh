@@ -3,7 +3,7 @@
 set -euo pipefail
 
 # Ray's files are that user's.
-user=$(docker run --rm --network=none --entrypoint=id "$SUNSPOT_IMAGE" -u)
+user=$(/usr/local/lib/sunspot/image-user.sh)
 
 exec docker run --name=sunspot-grafana --rm --network=host --log-driver=none \
     --user="$user" --cap-drop=ALL --read-only \

@@ -9,7 +9,7 @@ python=/usr/local/lib/sunspot/python
 gcs=/var/lib/sunspot/state/gcs
 
 # What Ray writes and reads belongs to the user that the image runs as.
-user=$(docker run --rm --network=none --entrypoint=id "$SUNSPOT_IMAGE" -u)
+user=$(/usr/local/lib/sunspot/image-user.sh)
 chown "$user" "$token"
 mkdir -p "$files"
 chown "$user" "$files"
