@@ -7,7 +7,7 @@ marks=/run/sunspot/eviction
 python=/usr/local/lib/sunspot/python
 
 test -s "$token" # where it is missing, docker would make a folder of that name
-user=$(/usr/local/lib/sunspot/image-user.sh)
+user=$(docker run --rm --network=none --entrypoint=id "$SUNSPOT_IMAGE" -u)
 chown "$user" "$token"
 install --directory --owner="$user" --mode=700 "$marks"
 

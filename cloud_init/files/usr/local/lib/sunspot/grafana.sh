@@ -3,7 +3,7 @@
 set -euo pipefail
 
 # Ray's files are that user's.
-user=$(/usr/local/lib/sunspot/image-user.sh)
+user=$(docker run --rm --network=none --entrypoint=id "$SUNSPOT_IMAGE" -u)
 
 exec docker run --name=sunspot-grafana --rm --network=host --log-driver=none \
     --user="$user" --cap-drop=ALL --read-only \

@@ -5,7 +5,7 @@ set -euo pipefail
 data=/var/lib/sunspot/state/prometheus
 
 # Ray's files are that user's.
-user=$(/usr/local/lib/sunspot/image-user.sh)
+user=$(docker run --rm --network=none --entrypoint=id "$SUNSPOT_IMAGE" -u)
 install --directory --owner="$user" --mode=700 "$data"
 
 exec docker run --name=sunspot-prometheus --rm --network=host --log-driver=none \

@@ -9,7 +9,7 @@ python=/usr/local/lib/sunspot/python
 gcs=/var/lib/sunspot/state/gcs
 
 # What Ray writes and reads belongs to the user that the image runs as.
-user=$(/usr/local/lib/sunspot/image-user.sh)
+user=$(docker run --rm --network=none --entrypoint=id "$SUNSPOT_IMAGE" -u)
 chown "$user" "$token"
 mkdir -p "$files"
 chown "$user" "$files"
