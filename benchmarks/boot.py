@@ -35,6 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/real"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/real/vm"))
 import cluster  # pyright: ignore[reportMissingImports]
 import dev_nodes  # pyright: ignore[reportMissingImports]
+import disk  # pyright: ignore[reportMissingImports]
 from machine import Machine  # pyright: ignore[reportMissingImports]
 from stand_ins import running  # pyright: ignore[reportMissingImports]
 
@@ -44,7 +45,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAIRS = 3
 AIM = 1 / 3
 PATIENCE_S = 3600.0
-WHEELS = ROOT / ".cache" / "vm" / "wheels"
+WHEELS = disk.CACHE / "wheels"
 REQUIREMENTS = ROOT / "docker" / "requirements" / "ray.txt"
 WHEELS_PORT = 8000
 HEALTHY = f"http://127.0.0.1:{ports.get('dashboard-agent').number}/api/local_raylet_healthz"

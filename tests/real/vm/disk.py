@@ -117,13 +117,13 @@ class RootDisk:
     initrd: Path
 
 
-def root_disk(cache: Path = CACHE) -> RootDisk:
+def root_disk() -> RootDisk:
     """The disk of this recipe, made if it is not in the cache; others there are removed."""
-    folder = cache / f"disk-{_key()}"
+    folder = CACHE / f"disk-{_key()}"
     if not folder.exists():
-        for old in cache.glob("disk-*"):
+        for old in CACHE.glob("disk-*"):
             shutil.rmtree(old)
-        made = cache / f"disk-new-{os.getpid()}"
+        made = CACHE / f"disk-new-{os.getpid()}"
         try:
             _make(made)
             made.rename(folder)
