@@ -114,7 +114,7 @@ def test_a_private_image_is_pulled_after_a_login_by_identity(
     machine.stub("docker", DOCKER)
     ran = machine.start("sunspot-image.service")
     assert ran.returncode == 0, ran.stderr
-    login, pull = machine.calls
+    login, pull, _ = machine.calls
     assert login == (
         "docker login --username 00000000-0000-0000-0000-000000000000 --password-stdin "
         "sunspothybrid.azurecr.io"
@@ -134,15 +134,32 @@ def test_a_public_image_needs_no_login(boot: Boot, azure: fake_azure.Azure) -> N
     machine = boot(node_values.HEAD)
     machine.stub("docker", DOCKER)
     assert machine.start("sunspot-image.service").returncode == 0
-    assert machine.calls == ["docker pull --quiet rayproject/ray:2.60.0"]
+    assert machine.calls[0] == "docker pull --quiet rayproject/ray:2.60.0"
     assert azure.requests == []
+
+
+def test_the_image_tells_its_user(boot: Boot) -> None:
+    machine = boot(node_values.HEAD)
+    machine.stub("docker", DOCKER)
+    assert machine.start("sunspot-image.service").returncode == 0
+    asked = f"docker run --rm --network=none --entrypoint=id {node_values.HEAD.image} -u"
+    assert machine.calls[-1] == asked
+    assert machine.text("/run/sunspot/image.env") == f"SUNSPOT_IMAGE_USER={vm.IMAGE_USER}\n"
+
+
+def test_an_image_that_does_not_tell_its_user_fails_the_phase(boot: Boot) -> None:
+    machine = boot(node_values.HEAD)
+    machine.stub("docker", '[ "$1" != run ]')
+    assert machine.start("sunspot-image.service").returncode != 0
+    assert report(machine)["image"]["ok"] is False
+    assert not machine.path("/run/sunspot/image.env").exists()
 
 
 def test_a_digest_that_is_here_is_not_pulled_again(boot: Boot) -> None:
     machine = boot(node_values.CPU_WORKER)
     machine.stub("docker", DOCKER)
     assert machine.start("sunspot-image.service").returncode == 0
-    assert [call.split()[1] for call in machine.calls] == ["image"]
+    assert [call.split()[1] for call in machine.calls] == ["image", "run"]
 
 
 @pytest.mark.parametrize("fails", [2, 99])
@@ -162,7 +179,7 @@ def test_a_pull_is_tried_again_but_not_for_ever(boot: Boot, fails: int) -> None:
 
 def test_a_registry_that_is_away_does_not_stop_a_machine_that_has_the_image(boot: Boot) -> None:
     machine = boot(node_values.HEAD)
-    machine.stub("docker", '[ "$1" = image ]')
+    machine.stub("docker", '[ "$1" = image ] || [ "$1" = run ]')
     assert machine.start("sunspot-image.service").returncode == 0
 
 

@@ -16,7 +16,6 @@ from sunspot import ports
 STATE = "/var/lib/sunspot/state"
 MONITORING = FILES / "etc/sunspot"
 GRAFANA = MONITORING / "grafana"
-DOCKER = f'case " $* " in *--entrypoint=id*) echo {vm.IMAGE_USER} ;; esac'
 
 DISK_NAMES = [
     f"/dev/disk/azure/scsi1/lun{STATE_LUN}",
@@ -27,7 +26,7 @@ DISK_NAMES = [
 @pytest.fixture
 def head(boot: Boot) -> vm.Machine:
     machine = boot(node_values.HEAD)
-    machine.stub("docker", DOCKER)
+    machine.stub("docker")
     machine.stub("mount")
     machine.stub("mountpoint", "exit 1")
     machine.stub("mkfs.ext4")
@@ -86,6 +85,7 @@ def test_a_mounted_disk_stays(head: vm.Machine) -> None:
 def started(machine: vm.Machine, unit: str) -> str:
     machine.path("/run/sunspot").mkdir(parents=True, exist_ok=True)
     machine.path("/run/sunspot/disk.env").write_text("SUNSPOT_SCRATCH=/mnt/sunspot\n")
+    machine.path("/run/sunspot/image.env").write_text(f"SUNSPOT_IMAGE_USER={vm.IMAGE_USER}\n")
     machine.path(STATE).mkdir(parents=True)
     assert machine.start(unit).returncode == 0
     return next(call for call in machine.calls if "--name=" in call)

@@ -164,6 +164,14 @@ def test_the_token_belongs_to_the_user_of_the_image(boot: Boot) -> None:
         assert machine.path("/var/lib/sunspot/ray").stat().st_uid == vm.IMAGE_USER
 
 
+def test_the_image_is_asked_for_its_user_once_a_boot(boot: Boot) -> None:
+    machine = ready(boot, node_values.HEAD)
+    for unit in ("ray", "eviction", "prometheus", "grafana"):
+        ran = machine.start(f"sunspot-{unit}.service")
+        assert ran.returncode == 0, ran.stderr
+    assert len([call for call in machine.calls if "--entrypoint=id" in call]) == 1
+
+
 def test_the_autoscaler_gets_a_file_that_it_may_write(boot: Boot) -> None:
     machine = ready(boot, node_values.AUTOSCALED_HEAD)
     ran = machine.start("sunspot-ray.service")
@@ -177,7 +185,7 @@ def test_the_autoscaler_gets_a_file_that_it_may_write(boot: Boot) -> None:
         assert config.stat().st_uid == vm.IMAGE_USER
 
 
-@pytest.mark.parametrize("missing", ["token", "instance.env", "disk.env"])
+@pytest.mark.parametrize("missing", ["token", "image.env", "instance.env", "disk.env"])
 def test_ray_does_not_start_before_everything_is_there(boot: Boot, missing: str) -> None:
     machine = ready(boot, node_values.HEAD)
     machine.path(f"/run/sunspot/{missing}").unlink()

@@ -134,7 +134,7 @@ class Machine:
     def script(self, name: str) -> subprocess.CompletedProcess[str]:
         """Runs one of our scripts as its unit would, /run's variables included."""
         files = ["/etc/sunspot/node.env"]
-        files += [f"/run/sunspot/{name}.env" for name in ("disk", "instance", "devices")]
+        files += [f"/run/sunspot/{name}.env" for name in ("disk", "image", "instance", "devices")]
         return self.run(f"{LIBRARY}/{name}", env_files=files)
 
     def start(self, unit: str) -> subprocess.CompletedProcess[str]:

@@ -190,5 +190,6 @@ def _environment(host: lan.Host, head: IPv4Interface, folder: Path) -> dict[str,
         "HOME": str(folder / "home"),
         **environment(values),
         "SUNSPOT_SCRATCH": str(folder / "scratch"),
+        "SUNSPOT_IMAGE_USER": str(os.getuid()),
         "RAY_CLOUD_INSTANCE_ID": host.name,
     }

@@ -7,9 +7,8 @@ marks=/run/sunspot/eviction
 python=/usr/local/lib/sunspot/python
 
 test -s "$token" # where it is missing, docker would make a folder of that name
-user=$(docker run --rm --network=none --entrypoint=id "$SUNSPOT_IMAGE" -u)
-chown "$user" "$token"
-install --directory --owner="$user" --mode=700 "$marks"
+chown "$SUNSPOT_IMAGE_USER" "$token"
+install --directory --owner="$SUNSPOT_IMAGE_USER" --mode=700 "$marks"
 
 export PYTHONPATH=$python RAY_ADDRESS=$SUNSPOT_HEAD_ADDRESS:$SUNSPOT_HEAD_PORT
 docker_flags=(

@@ -3,11 +3,10 @@
 set -euo pipefail
 
 # Ray's files are that user's.
-user=$(docker run --rm --network=none --entrypoint=id "$SUNSPOT_IMAGE" -u)
 
 exec docker run --name=sunspot-grafana --rm --network=host --log-driver=none \
-    --user="$user" --cap-drop=ALL --read-only \
-    --tmpfs="/var/lib/grafana:uid=$user,mode=700" --tmpfs="/tmp:uid=$user" \
+    --user="$SUNSPOT_IMAGE_USER" --cap-drop=ALL --read-only \
+    --tmpfs="/var/lib/grafana:uid=$SUNSPOT_IMAGE_USER,mode=700" --tmpfs="/tmp:uid=$SUNSPOT_IMAGE_USER" \
     --volume=/etc/sunspot/grafana:/etc/grafana:ro \
     --volume="$SUNSPOT_SCRATCH/ray:/tmp/ray:ro" \
     --env=GF_PATHS_CONFIG=/etc/grafana/grafana.ini \

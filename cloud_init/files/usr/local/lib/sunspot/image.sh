@@ -1,5 +1,6 @@
 #!/bin/bash
-# Pulls the Ray image, after a login where its registry asks for one.
+# Pulls the Ray image, after a login where its registry asks for one, and tells the units which user
+# it runs as.
 set -euo pipefail
 
 have_image() {
@@ -13,21 +14,28 @@ pull() {
     docker pull --quiet "$SUNSPOT_IMAGE"
 }
 
-# A digest names the same image for ever.
-case $SUNSPOT_IMAGE in
-*@sha256:*) if have_image; then exit; fi ;;
-esac
+obtain() {
+    # A digest names the same image for ever.
+    case $SUNSPOT_IMAGE in
+    *@sha256:*) if have_image; then return; fi ;;
+    esac
+
+    DOCKER_CONFIG=$(mktemp -d /run/sunspot/docker.XXXXXX)
+    export DOCKER_CONFIG
+    trap 'rm -rf "$DOCKER_CONFIG"' EXIT
+
+    for attempt in 1 2 3 4 5 6; do
+        if pull; then return; fi
+        # A machine that starts again while the registry is away runs the image that it has.
+        if have_image; then return; fi
+        echo "Pull $attempt of 6 of $SUNSPOT_IMAGE failed" >&2
+        sleep $((attempt * 10))
+    done
+    return 1
+}
 
 mkdir -p /run/sunspot
-DOCKER_CONFIG=$(mktemp -d /run/sunspot/docker.XXXXXX)
-export DOCKER_CONFIG
-trap 'rm -rf "$DOCKER_CONFIG"' EXIT
-
-for attempt in 1 2 3 4 5 6; do
-    if pull; then exit; fi
-    # A machine that starts again while the registry is away runs the image that it has.
-    if have_image; then exit; fi
-    echo "Pull $attempt of 6 of $SUNSPOT_IMAGE failed" >&2
-    sleep $((attempt * 10))
-done
-exit 1
+obtain
+# What its containers read and write belongs to that user.
+user=$(docker run --rm --network=none --entrypoint=id "$SUNSPOT_IMAGE" -u)
+echo "SUNSPOT_IMAGE_USER=$user" >/run/sunspot/image.env

@@ -5,11 +5,10 @@ set -euo pipefail
 data=/var/lib/sunspot/state/prometheus
 
 # Ray's files are that user's.
-user=$(docker run --rm --network=none --entrypoint=id "$SUNSPOT_IMAGE" -u)
-install --directory --owner="$user" --mode=700 "$data"
+install --directory --owner="$SUNSPOT_IMAGE_USER" --mode=700 "$data"
 
 exec docker run --name=sunspot-prometheus --rm --network=host --log-driver=none \
-    --user="$user" --cap-drop=ALL --read-only \
+    --user="$SUNSPOT_IMAGE_USER" --cap-drop=ALL --read-only \
     --volume=/etc/sunspot/prometheus.yml:/etc/prometheus/prometheus.yml:ro \
     --volume="$SUNSPOT_SCRATCH/ray:/tmp/ray:ro" \
     --volume="$data:/prometheus" \

@@ -9,10 +9,9 @@ python=/usr/local/lib/sunspot/python
 gcs=/var/lib/sunspot/state/gcs
 
 # What Ray writes and reads belongs to the user that the image runs as.
-user=$(docker run --rm --network=none --entrypoint=id "$SUNSPOT_IMAGE" -u)
-chown "$user" "$token"
+chown "$SUNSPOT_IMAGE_USER" "$token"
 mkdir -p "$files"
-chown "$user" "$files"
+chown "$SUNSPOT_IMAGE_USER" "$files"
 
 # Sunspot's own modules, before those that the image names.
 image_env=$(docker image inspect --format='{{range .Config.Env}}{{println .}}{{end}}' "$SUNSPOT_IMAGE")
@@ -57,7 +56,7 @@ ray_flags=(
 )
 if [ "$SUNSPOT_ROLE" = head ]; then
     # What the GCS knows outlives the container, and the machine's restart.
-    install --directory --owner="$user" --mode=700 "$gcs"
+    install --directory --owner="$SUNSPOT_IMAGE_USER" --mode=700 "$gcs"
     docker_flags+=(--volume="$gcs:$gcs")
     # Reached through an SSH tunnel.
     ray_flags+=(
@@ -69,8 +68,8 @@ else
 fi
 if [ -n "$SUNSPOT_AUTOSCALER_CONFIG" ]; then
     # A copy: Sunspot's node provider writes to it.
-    install --directory --owner="$user" --mode=700 "$autoscaler"
-    install --owner="$user" --mode=600 "$SUNSPOT_AUTOSCALER_CONFIG" "$autoscaler/config.yaml"
+    install --directory --owner="$SUNSPOT_IMAGE_USER" --mode=700 "$autoscaler"
+    install --owner="$SUNSPOT_IMAGE_USER" --mode=600 "$SUNSPOT_AUTOSCALER_CONFIG" "$autoscaler/config.yaml"
     docker_flags+=(--volume="$autoscaler:$autoscaler")
     ray_flags+=(--autoscaling-config="$autoscaler/config.yaml")
 fi
