@@ -1,6 +1,8 @@
 """The nodes' image in a registry's folder: the stand-in for Ray's image.
 
 Sunspot is not in it: nodes bring what they need of it along.
+
+    PYTHONPATH=tests/real python tests/real/vm/image.py     # makes it ahead of the tests, as root
 """
 
 from pathlib import Path
@@ -25,3 +27,7 @@ def published() -> tuple[Path, str]:
         answer = requests.head(url, headers={"Accept": MANIFEST}, timeout=60)
         answer.raise_for_status()
         return base.registry_storage, f"{repository}@{answer.headers['Docker-Content-Digest']}"
+
+
+if __name__ == "__main__":
+    print(published()[1])
