@@ -91,6 +91,15 @@ class Arm:
         for name in names:
             self.sets[name] = ScaleSet(name)
 
+    def loses(self, *names: str) -> bool:
+        """Whether these machines go within ten seconds."""
+        waiting = threading.Event()
+        for _ in range(200):
+            if self.vms.keys().isdisjoint(names):
+                return True
+            waiting.wait(0.05)
+        return False
+
     def answer(self, method: str, target: str, headers: dict[str, str], body: Any) -> Reply:
         parts = urlsplit(target)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}

@@ -1,4 +1,4 @@
-"""The `sunspot` command: help, errors, exit codes, and what it hands to the cluster.
+"""The `sunspot` command: errors, exit codes, and what it hands to the cluster.
 
 Where a command needs a cluster, its records are real files and its job API is the loopback server
 of test_jobs; nothing of the command is replaced.
@@ -8,15 +8,12 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import jsonschema
 import pytest
 from job_api import serving
 from local_stacks import WORKERS, stack, write
-from typer.core import TyperGroup
-from typer.main import get_command
 from typer.testing import CliRunner
 
 from sunspot import feasibility
@@ -25,23 +22,6 @@ from sunspot.cli import app
 from sunspot.errors import UsageError
 from sunspot.node.local import Process
 from sunspot.targets.local import STATE_DIRECTORY_VARIABLE, LocalTarget
-
-COMMANDS = [
-    "up",
-    "down",
-    "status",
-    "submit",
-    "jobs",
-    "logs",
-    "stop",
-    "dashboard",
-    "ssh",
-    "rsync",
-    "scale",
-    "demo",
-    "preview",
-    "schema",
-]
 
 
 @pytest.fixture(autouse=True)
@@ -83,69 +63,6 @@ def failed(code, *arguments):
     assert isinstance(result.exception, SystemExit)
     assert "Traceback" not in result.output
     return " ".join(result.stderr.split())
-
-
-# Help and completion
-
-
-def test_the_commands_are_those_that_are_tested_here():
-    command = get_command(app)
-    assert isinstance(command, TyperGroup)
-    assert set(command.commands) == set(COMMANDS)
-
-
-@pytest.mark.parametrize("flag", ["--help", "-h"])
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_every_command_shows_an_example(command, flag):
-    result = run(command, flag)
-    assert result.exit_code == 0
-    assert f"Example: sunspot {command}" in result.stdout
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_usage_shows_each_bracket_once(command):
-    usage = next(line for line in run(command, "--help").stdout.splitlines() if "Usage:" in line)
-    assert "[[" not in usage
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["-h"]])
-def test_help_lists_every_command_and_how_to_start(arguments):
-    result = run(*arguments)
-    assert result.exit_code == 0
-    assert all(command in result.stdout for command in COMMANDS)
-    assert "sunspot up dev" in result.stdout
-
-
-def test_no_command_shows_the_help():
-    result = run()
-    assert "sunspot up dev" in result.output
-    assert result.exit_code == 2
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_completion_script_is_made(shell, monkeypatch):
-    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
-    result = run("--show-completion", shell)
-    assert result.exit_code == 0, result.output
-    assert "sunspot" in result.stdout
-    assert "_SUNSPOT_COMPLETE" in result.stdout
-
-
-def test_completion_knows_the_commands():
-    done = subprocess.run(
-        [str(Path(sys.executable).with_name("sunspot"))],
-        env=os.environ
-        | {
-            "_SUNSPOT_COMPLETE": "complete_bash",
-            "COMP_WORDS": "sunspot st",
-            "COMP_CWORD": "1",
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert set(done.stdout.split()) == {"status", "stop"}, done.stdout + done.stderr
 
 
 # Wrong use

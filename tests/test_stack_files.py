@@ -1,0 +1,115 @@
+"""Stack files: which there are, and what is said of those that cannot be read."""
+
+from pathlib import Path
+
+import pytest
+
+from sunspot import stack
+from sunspot.errors import UsageError
+
+GOOD = "config:\n  sunspot:cluster:\n    head_node: {vm_size: Standard_D2s_v5}\n"
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A project's folder; call it with a text to write Pulumi.dev.yaml."""
+    (tmp_path / "Pulumi.yaml").write_text("name: sunspot\nruntime: python\n")
+
+    def write(text, name="dev"):
+        (tmp_path / f"Pulumi.{name}.yaml").write_text(text)
+        return tmp_path
+
+    return write
+
+
+def refusal(action, *arguments, **keywords):
+    with pytest.raises(UsageError) as caught:
+        action(*arguments, **keywords)
+    return str(caught.value)
+
+
+def test_load_reads_the_project_around_the_working_directory(project, monkeypatch):
+    deep = project(GOOD) / "a" / "b"
+    deep.mkdir(parents=True)
+    monkeypatch.chdir(deep)
+    assert stack.load("dev").cluster.head_node.cpu == 2
+    assert stack.project_directory() == deep.parent.parent.resolve()
+    assert stack.names() == ["dev"]
+
+
+def test_no_project_is_said_so(tmp_path):
+    message = refusal(stack.project_directory, tmp_path)
+    assert str(tmp_path) in message
+    assert "No Pulumi.yaml" in message
+
+
+def test_pulumis_own_keys_are_ignored(project):
+    text = "encryptionsalt: v1:abc\nsecretsprovider: passphrase\nbackend: {x: 1}\n" + GOOD
+    assert stack.load("dev", project(text)).cluster.head_node.cpu == 2
+
+
+def test_stack_that_does_not_exist_lists_those_that_do(project):
+    folder = project(GOOD)
+    project(GOOD, name="hybrid")
+    message = refusal(stack.load, "hybird", folder)
+    for part in ("'hybird'", str(folder), "dev, hybrid", "(did you mean hybrid?)"):
+        assert part in message
+
+
+def test_project_without_stacks(tmp_path):
+    assert stack.names(tmp_path) == []
+    assert "Pulumi.<name>.yaml" in refusal(stack.load, "dev", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "a/b", "/etc/passwd", "", ".", "..", "a b", "x\n", "a\\b"]
+)
+def test_names_that_are_no_file_names_are_refused(project, name):
+    assert f"{name!r} is no stack name" in refusal(stack.load, name, project(GOOD))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ["config > sunspot:cluster: missing"]),
+        ("- a\n", ["no mapping", "`config:`"]),
+        ("config: 3\n", ["config: is no mapping", "indent"]),
+        ("config:\n  a: [1\n", ["line 3, column 1"]),
+        ("config:\n\ta: 1\n", ["line 2, column 1", "cannot start any token"]),
+        (
+            GOOD + "    head_node: {cpu: 1, memory_gb: 2}\n",
+            ["line 4, column 5: the key 'head_node' is there twice, remove one"],
+        ),
+        (GOOD + "config: {}\n", ["line 4, column 1: the key 'config' is there twice"]),
+        ("a: !!python/object/apply:os.getcwd []\n", ["line 1, column 4", "python/object"]),
+        ("a: 2024-13-45\n", ["is no YAML", "month"]),
+        ("config: \x00\n", ["is no YAML"]),
+        ("[" * 5000, ["is no YAML"]),
+        ("config:\n  sunspot:cluster: &a [*a]\n", ["config > sunspot:cluster: "]),
+    ],
+)
+def test_broken_files_name_the_file_and_the_place(project, text, expected):
+    folder = project(text)
+    message = refusal(stack.load, "dev", folder)
+    assert message.startswith(f"{folder / 'Pulumi.dev.yaml'}:\n")
+    for part in expected:
+        assert part in message
+
+
+def test_merge_keys_are_no_duplicates(project):
+    text = (
+        "a: &a {vm_size: D2s_v5, cpu: 2}\n"
+        "config:\n  sunspot:cluster:\n    head_node: {<<: *a, cpu: 2.0}\n"
+    )
+    assert stack.load("dev", project(text)).cluster.head_node.cpu == 2
+
+
+def test_unreadable_file_is_said_so(project, monkeypatch):
+    def refuse(self):
+        raise PermissionError(13, "Permission denied")
+
+    folder = project(GOOD)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    message = refusal(stack.load, "dev", folder)
+    assert "Permission denied" in message
+    assert "Pulumi.dev.yaml" in message
