@@ -20,13 +20,15 @@ from machines.registry import Registry
 NAME = "ray-stand-in:2.60.0"
 SUITE = "bookworm"
 PACKAGES = ("bash", "ca-certificates", "procps", "python3", "python3-venv", "wget")
+VENV = "/home/ray/venv"
+_RAY = f"{VENV.removeprefix('/')}/lib/python3.11/site-packages/ray"
 # What nothing here reads.
 LEFT_OUT = (
     *("usr/share/doc", "usr/share/locale", "usr/share/man"),
     *("var/cache/apt", "var/lib/apt/lists", "var/log"),
+    *(f"{_RAY}/jars", f"{_RAY}/llm", f"{_RAY}/rllib"),
 )
 LOCK = PROJECT / "docker" / "requirements" / "ray.txt"
-VENV = "/home/ray/venv"
 CHANGES = (
     f"ENV PATH={VENV}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "ENV HOME=/home/ray",
