@@ -200,6 +200,13 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
 
+class Told(list[str]):
+    """Collects what is told beside a job's output."""
+
+    def __call__(self, text: str) -> None:
+        self.append(text)
+
+
 @contextmanager
 def serving():
     """A job API on a free port; yields what it knows and its port."""
