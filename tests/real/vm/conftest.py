@@ -36,13 +36,13 @@ def worker(site: Site) -> Iterator[Machine]:
 def head(site: Site, worker: Machine) -> Iterator[Machine]:
     """The head from its first boot; nothing of it is awaited yet.
 
-    It starts when the worker has nothing more to do than to wait: two emulated machines that work
-    at once take four times as long, and Ray's head always works.
+    It starts when the worker has little more to do than to wait: for two emulated machines there
+    are two processors, and Ray's head always works.
     """
-    worker.wait("it has the image", lambda: _has_image(worker), timeout_s=PATIENCE_S)
+    worker.wait("it has Docker", lambda: _has_docker(worker), timeout_s=PATIENCE_S)
     with site.boot("head") as machine:
         yield machine
 
 
-def _has_image(machine: Machine) -> bool:
-    return any(entry["phase"] == "image" and entry["ok"] for entry in machine.phases())
+def _has_docker(machine: Machine) -> bool:
+    return any(entry["phase"] == "docker" and entry["ok"] for entry in machine.phases())
