@@ -4,6 +4,7 @@ First the head alone learns, then the whole network. Nothing of Ray is in here, 
 model also trains as a plain Lightning script.
 """
 
+import argparse
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -73,9 +74,17 @@ FROM_WEIGHTS = {"lr": 1e-4, "fine_tune_lr": 1e-6, "freeze_epochs": 5, "dropout":
 FAST_STATISTICS = 0.3
 
 
-def with_weights(settings: Settings, weights: str) -> Settings:
-    """Return the settings for a network that starts from a file of published weights."""
-    return replace(settings, weights=weights, **FROM_WEIGHTS)
+def asked_for(args: argparse.Namespace, *names: str) -> Settings:
+    """Return the settings that a command line asks for with --data, --width, --weights and these.
+
+    Published weights bring their own learning rates, and their own width.
+    """
+    settings = replace(Settings(), width=args.width)
+    if args.weights:
+        weights = str(Path(args.weights).absolute())
+        settings = replace(settings, weights=weights, **FROM_WEIGHTS)
+    chosen = {name: getattr(args, name) for name in names}
+    return replace(settings, data=images.asked_for(args.data), **chosen)
 
 
 # The model

@@ -9,13 +9,12 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import images
 import lightning
 import torch
-from _food import EpochTimes, FoodClassifier, Settings, loader, with_weights
+from _food import EpochTimes, FoodClassifier, Settings, asked_for, loader
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 
@@ -45,11 +44,7 @@ def _settings(argv: list[str] | None) -> tuple[Settings, argparse.Namespace]:
         made.error(f"--epochs {args.epochs}: there is at least one")
     if args.weights and not Path(args.weights).is_file():
         made.error(f"--weights {args.weights}: there is no such file")
-    settings = replace(default, width=args.width)
-    if args.weights:
-        settings = with_weights(settings, args.weights)
-    chosen = {name: getattr(args, name) for name in ("epochs", "batch_size", "size", "seed")}
-    return replace(settings, data=images.asked_for(args.data), **chosen), args
+    return asked_for(args, "epochs", "batch_size", "size", "seed"), args
 
 
 def main(argv: list[str] | None = None) -> None:

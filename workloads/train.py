@@ -12,7 +12,6 @@ import os
 import sys
 import time
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ from _common import (
     share_above_none,
     span,
 )
-from _food import EpochTimes, FoodClassifier, Position, RestSampler, Settings, with_weights
+from _food import EpochTimes, FoodClassifier, Position, RestSampler, Settings, asked_for
 from _strategy import DdpStrategy
 from ray import cloudpickle
 from ray.exceptions import RayTaskError, TaskUnschedulableError
@@ -256,14 +255,6 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     return made.parse_args(argv)
 
 
-def _settings(args: argparse.Namespace) -> Settings:
-    settings = replace(Settings(), width=args.width)
-    if args.weights:
-        settings = with_weights(settings, str(Path(args.weights).absolute()))
-    chosen = {name: getattr(args, name) for name in ("epochs", "batch_size", "size", "seed")}
-    return replace(settings, data=images.asked_for(args.data), **chosen)
-
-
 def run(
     args: argparse.Namespace,
     settings: Settings,
@@ -341,7 +332,7 @@ def main(argv: list[str] | None = None) -> None:
     args = _arguments(argv)
     for name, value in RAY_TRAIN_SETTINGS.items():
         os.environ.setdefault(name, value)
-    settings = _settings(args)
+    settings = asked_for(args, "epochs", "batch_size", "size", "seed")
     url = args.storage or _storage.default_url()
     try:
         storage = _storage.open_storage(url)

@@ -13,7 +13,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf
-from pathlib import Path
 from typing import Any
 
 import _common
@@ -37,7 +36,7 @@ from _common import (
     share_above_none,
     writable,
 )
-from _food import Settings, with_weights
+from _food import Settings, asked_for
 from _storage import Storage
 from _tuning import DRIVER_SETTINGS, METRIC, ON_THE_HEAD, Search, at_once, run_trial
 from ray import cloudpickle, tune
@@ -239,14 +238,10 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _search(args: argparse.Namespace) -> Search:
-    chosen = {name: getattr(args, name) for name in ("size", "epochs", "seed", "width")}
-    settings = replace(Settings(), **chosen)
-    if args.weights:
-        settings = with_weights(settings, str(Path(args.weights).absolute()))
     return Search(
         # Everything learns from the first epoch on: after one in which only the head did, all
         # trials are as good as a guess, and ASHA would choose by chance.
-        settings=replace(settings, data=images.asked_for(args.data), freeze_epochs=0),
+        settings=replace(asked_for(args, "size", "epochs", "seed"), freeze_epochs=0),
         name=args.name,
         samples=args.samples,
         batch_sizes=args.batch_sizes,
