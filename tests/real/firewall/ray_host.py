@@ -1,6 +1,6 @@
 """Ray on a host: `ray.sh` as the VM's unit runs it, on the host's network instead of Docker's.
 
-Each node has its own /run and /tmp/ray in mounts that this machine does not see.
+Each node has its own /run, /var/lib and /tmp/ray in mounts that this machine does not see.
 """
 
 import contextlib
@@ -51,6 +51,7 @@ exec "$entry" "$@"
 ENTER = """
 set -eu
 mount --bind "$1/run" /run
+mount --bind "$1/lib" /var/lib
 mount --bind "$1/hosts" /etc/hosts
 shift
 exec "$@"
@@ -149,7 +150,7 @@ def joined(host: lan.Host, head: IPv4Interface, folder: Path) -> Iterator[RayHos
 
 
 def _furnish(folder: Path, host: lan.Host) -> None:
-    for name in ("run/sunspot", "bin", "scratch", "home"):
+    for name in ("run/sunspot", "lib", "bin", "scratch", "home"):
         (folder / name).mkdir(parents=True)
     token = folder / "run/sunspot/token"
     token.write_text(TOKEN)
