@@ -1,7 +1,7 @@
 """The `sunspot` command: errors, exit codes, and what it hands to the cluster.
 
 Where a command needs a cluster, its records are real files and its job API is the loopback server
-of test_jobs; nothing of the command is replaced.
+of tests/jobs; nothing of the command is replaced.
 """
 
 import json

@@ -3,12 +3,12 @@
 import os
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from dataclasses import replace
 
 import psutil
 import pytest
+from waiting import until
 
 from sunspot.node import local
 from sunspot.node.local import ClusterFolder, NodeShape, Process
@@ -22,14 +22,6 @@ SHAPE = NodeShape(
 @pytest.fixture
 def folder(tmp_path):
     return ClusterFolder(tmp_path / "clusters" / "dev")
-
-
-def until(condition):
-    deadline = time.monotonic() + DEADLINE_S
-    while not (result := condition()):
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.01)
-    return result
 
 
 def test_the_current_process_runs_and_a_recycled_pid_does_not():

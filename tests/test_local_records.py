@@ -7,7 +7,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +16,6 @@ import pytest
 from sunspot.node import local
 from sunspot.node.local import ClusterFolder, ClusterRecord, NodeShape
 
-DEADLINE_S = 10.0
 SHAPE = NodeShape(
     group="workers", market="spot", cpus=2, gpus=0, memory=2**31, object_store_memory=2**28
 )
@@ -38,14 +36,6 @@ def record(name="dev", gcs_port=6379, dashboard_port=8265):
 @pytest.fixture
 def folder(tmp_path):
     return ClusterFolder(tmp_path / "clusters" / "dev")
-
-
-def until(condition):
-    deadline = time.monotonic() + DEADLINE_S
-    while not (result := condition()):
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.01)
-    return result
 
 
 # Files

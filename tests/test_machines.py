@@ -4,12 +4,12 @@ import math
 import os
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import yaml
 from local_stacks import NODE, WORKERS, stack, write
+from waiting import until
 
 from sunspot.node import local_machines
 from sunspot.node.local import Process
@@ -17,8 +17,6 @@ from sunspot.node.local_machines import LocalMachines
 from sunspot.spec import RayNodeConfig, ScalingGroup
 from sunspot.targets import local_plan as plan
 from sunspot.targets.local import GIB
-
-DEADLINE_S = 10.0
 
 
 @pytest.fixture
@@ -52,14 +50,6 @@ def create(provider, count=1, group="workers"):
     provider.create_node_with_resources_and_labels(
         {}, {"ray-user-node-type": group}, count, {"CPU": 2}, {}
     )
-
-
-def until(condition):
-    deadline = time.monotonic() + DEADLINE_S
-    while not (result := condition()):
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.01)
-    return result
 
 
 # The provider

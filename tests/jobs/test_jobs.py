@@ -7,34 +7,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from job_api import TOKEN, Told, handle_at, refusal, serving
+from job_api import TOKEN, Told, handle_at, refusal
 
 from sunspot import jobs, packaging
 from sunspot.errors import SunspotError, UsageError
 from sunspot.feasibility import NodeType, Request
 from sunspot.jobs import Job, JobClient
-
-
-@pytest.fixture
-def running():
-    with serving() as (api, port):
-        yield api, port
-
-
-@pytest.fixture
-def api(running):
-    return running[0]
-
-
-@pytest.fixture
-def client(running, tmp_path):
-    return JobClient(handle_at(running[1], tmp_path))
-
-
-@pytest.fixture
-def tell():
-    return Told()
-
 
 # Ids and exit codes
 

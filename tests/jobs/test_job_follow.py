@@ -2,35 +2,14 @@
 
 import io
 import threading
-import time
 
 import pytest
-from job_api import DEADLINE_S, Told, handle_at, serving
+from job_api import DEADLINE_S, handle_at, serving
+from waiting import until
 
 from sunspot import jobs
 from sunspot.errors import SunspotError
 from sunspot.jobs import JobClient
-
-
-@pytest.fixture
-def running():
-    with serving() as (api, port):
-        yield api, port
-
-
-@pytest.fixture
-def api(running):
-    return running[0]
-
-
-@pytest.fixture
-def client(running, tmp_path):
-    return JobClient(handle_at(running[1], tmp_path))
-
-
-@pytest.fixture
-def tell():
-    return Told()
 
 
 @pytest.mark.parametrize("tail", [None, ["one\n", "two\n"], []])
@@ -121,10 +100,3 @@ def test_a_head_that_goes_away_while_following_is_an_error(tmp_path, tell):
     (error,) = result
     assert isinstance(error, SunspotError)
     assert "GCS down" in str(error)
-
-
-def until(condition):
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.01)

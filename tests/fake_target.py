@@ -1,0 +1,69 @@
+"""Stand-ins for what `RayCluster` uses: a target that does as it is told, and Ray."""
+
+import os
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sunspot.targets import ClusterHandle, NodeStatus
+
+VARIABLES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
+
+
+@dataclass
+class FakeTarget:
+    """A target whose clusters are a list of calls."""
+
+    token: Path
+    up_error: BaseException | None = None
+    down_error: BaseException | None = None
+    down_waits_for: threading.Event | None = None
+    calls: list[str] = field(default_factory=list)
+    found: list[NodeStatus] = field(default_factory=list)
+    taken: list[str] = field(default_factory=list)
+
+    def names(self):
+        return self.taken
+
+    def up(self, stack, progress, *, timeout_s=900.0, **_ports):
+        self.calls.append(f"up {timeout_s:g}")
+        progress("one node is up")
+        if self.up_error:
+            raise self.up_error
+        return ClusterHandle(
+            name=stack.name,
+            target="fake",
+            head_address="127.0.0.1:1",
+            job_address="http://127.0.0.1:2",
+            token_path=self.token,
+        )
+
+    def down(self, _name, _progress):
+        self.calls.append("down")
+        if self.down_waits_for:
+            self.down_waits_for.wait(30)
+        if self.down_error:
+            raise self.down_error
+        return True
+
+    def nodes(self, _name):
+        return self.found
+
+
+@dataclass
+class FakeRay:
+    """What was asked of Ray, and the environment when it was."""
+
+    initialized: bool = False
+    init_error: BaseException | None = None
+    calls: list[dict] = field(default_factory=list)
+    environments: list[dict[str, str | None]] = field(default_factory=list)
+
+    def init(self, **arguments):
+        self.calls.append(arguments)
+        self.environments.append({n: os.environ.get(n) for n in (*VARIABLES, "RAY_AUTH_TOKEN")})
+        if self.init_error:
+            raise self.init_error
+
+    def shutdown(self):
+        pass
