@@ -63,7 +63,9 @@ class Training:
 
 
 def tell(event: str, **fields: Any) -> None:
-    print(json.dumps({"event": event, "time": time.time(), **fields}), flush=True)
+    line = json.dumps({"event": event, "time": time.time(), **fields})
+    # In one write, end and all: three threads tell.
+    print(line + "\n", end="", flush=True)
 
 
 def node_id(name: str) -> str:

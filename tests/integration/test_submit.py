@@ -23,12 +23,16 @@ PRINT_FILES = (
     "import pathlib; print(*sorted(str(p) for p in pathlib.Path().rglob('*') if p.is_file()))"
 )
 
+# How the line begins that Ray writes of its own. Ray (2.60) flushes it after it has started the job.
+RAYS_LINE = "Running entrypoint for job "
+
 # Much above what a refusal takes, and much below what the cluster needs to run anything it lacks.
 REFUSAL_TIMEOUT_S = 20
 
 
-def last_line(text: str) -> str:
-    return text.strip().splitlines()[-1]
+def last_line(log: str) -> str:
+    """The last line of the job's own: Ray may write its one, of the entrypoint, after those."""
+    return [line for line in log.splitlines() if line and not line.startswith(RAYS_LINE)][-1]
 
 
 def is_on_the_cluster(cluster: ClusterHandle, directory: Path) -> bool:

@@ -128,7 +128,7 @@ def rendezvous() -> list[str]:
 
 
 def job() -> list[str]:
-    """A job by the head's job API, as the SSH tunnel reaches it: its state and its last line."""
+    """A job by the head's job API, as the SSH tunnel reaches it: its state and what it printed."""
     with open(os.environ["RAY_AUTH_TOKEN_PATH"]) as file:  # noqa: PTH123
         headers = {"Authorization": f"Bearer {file.read()}", "Content-Type": "application/json"}
     entry = "python -c 'print(6 * 7)'"
@@ -139,7 +139,9 @@ def job() -> list[str]:
         if time.monotonic() > deadline:
             break
         time.sleep(0.2)
-    return [state, _ask(f"{path}/logs", headers)["logs"].splitlines()[-1]]
+    lines = _ask(f"{path}/logs", headers)["logs"].splitlines()
+    # Ray (2.60) writes one of its own, before those of the job or after them.
+    return [state, *(line for line in lines if not line.startswith("Running entrypoint"))]
 
 
 def _ask(path: str, headers: dict[str, str], data: bytes | None = None) -> Any:
