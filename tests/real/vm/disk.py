@@ -41,7 +41,7 @@ umask 0
 # To start a program, even `sleep`, takes an emulated machine 30 ms.
 exec {never}<> <(:)
 while :; do
-    read -rt 3 -u "$never"
+    read -rt 6 -u "$never"
     for folder in /proc/[0-9]*; do
         name= && { read -r name <"$folder/comm"; } 2>/dev/null
         [ "$name" = raylet ] || continue
