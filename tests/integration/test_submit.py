@@ -23,7 +23,7 @@ PRINT_FILES = (
     "import pathlib; print(*sorted(str(p) for p in pathlib.Path().rglob('*') if p.is_file()))"
 )
 
-# How the line begins that Ray writes of its own. Ray (2.60) flushes it after it has started the job.
+# How the line of Ray's own begins. Ray (2.60) flushes it after it has started the job.
 RAYS_LINE = "Running entrypoint for job "
 
 # Much above what a refusal takes, and much below what the cluster needs to run anything it lacks.
