@@ -119,16 +119,17 @@ def large_object() -> dict[str, tuple[int, int]]:
 
 def rendezvous() -> list[str]:
     """What each worker says when it connects to the other at a port that the kernel chose."""
-    said = []
-    for listener, talker in (workers(), workers()[::-1]):
-        meeting: Any = Meeting.options(**on(listener)).remote()
-        place: Any = ray.get(meeting.place.remote(), timeout=PATIENCE_S)
-        said.append(ray.get(say.options(**on(talker)).remote(place), timeout=PATIENCE_S))
-    return said
+    meetings: list[Any] = [Meeting.options(**on(worker)).remote() for worker in workers()]
+    talkers = reversed(workers())
+    said = [
+        say.options(**on(talker)).remote(meeting.place.remote())
+        for meeting, talker in zip(meetings, talkers, strict=True)
+    ]
+    return ray.get(said, timeout=PATIENCE_S)
 
 
 def job() -> list[str]:
-    """A job by the head's job API, as the SSH tunnel reaches it: its state and what it printed."""
+    """A job by the head's job API, as the SSH tunnel reaches it: its state and its last line."""
     with open(os.environ["RAY_AUTH_TOKEN_PATH"]) as file:  # noqa: PTH123
         headers = {"Authorization": f"Bearer {file.read()}", "Content-Type": "application/json"}
     entry = "python -c 'print(6 * 7)'"
@@ -140,8 +141,8 @@ def job() -> list[str]:
             break
         time.sleep(0.2)
     lines = _ask(f"{path}/logs", headers)["logs"].splitlines()
-    # Ray (2.60) writes one of its own, before those of the job or after them.
-    return [state, *(line for line in lines if not line.startswith("Running entrypoint"))]
+    # Ray (2.60) may write one of its own after those of the job.
+    return [state, [line for line in lines if not line.startswith("Running entrypoint")][-1]]
 
 
 def _ask(path: str, headers: dict[str, str], data: bytes | None = None) -> Any:

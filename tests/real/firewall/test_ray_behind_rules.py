@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def cluster(
             name: stack.enter_context(joined(hosts[name], head, folder / name)) for name in MEMBERS
         }
         yield Cluster(nodes)
-        # Nobody wants them to end in order, which takes each some ten seconds.
+        # Nobody wants them to end in order, which takes each some seconds.
         for node in nodes.values():
             kill_all(node.host.namespace)
 
@@ -143,8 +144,10 @@ def test_ray_listens_only_where_the_table_says(work, hosts):
 def test_nobody_else_reaches_what_ray_listens_on(work, hosts):
     live = [(hosts[name].ip, port) for name in MEMBERS for port in sorted(listening(hosts[name]))]
     assert len(live) > 3 * 5
-    for name in ("admin", "outsider", "peer"):
-        answers = ask(hosts[name], live, SILENCE_S)
+    strangers = ("admin", "outsider", "peer")
+    with ThreadPoolExecutor() as threads:  # each waits for its silence
+        told = threads.map(lambda name: ask(hosts[name], live, SILENCE_S), strangers)
+    for name, answers in zip(strangers, told, strict=True):
         assert {asked: a for asked, a in answers.items() if a != "blocked"} == {}, name
     # The same from one of the cluster's own: they are there.
     answers = ask(hosts["worker3"], live, SILENCE_S)
@@ -164,6 +167,7 @@ def test_without_the_rule_for_the_gcs_no_worker_joins(cluster, site, hosts, tmp_
             members = cluster.check("names")["names"]
             assert knocks(late, *gcs)
             assert not node.is_up()
+            kill_all(late.namespace)
     finally:
         site.guard(head)
     assert members.get("value") == sorted(MEMBERS), members
