@@ -22,11 +22,18 @@ SUITE = "bookworm"
 PACKAGES = ("bash", "ca-certificates", "procps", "python3", "python3-venv", "wget")
 VENV = "/home/ray/venv"
 _RAY = f"{VENV.removeprefix('/')}/lib/python3.11/site-packages/ray"
-# What nothing here reads.
+# What nothing here reads: these folders, and what has such a name among the Python packages.
 LEFT_OUT = (
     *("usr/share/doc", "usr/share/locale", "usr/share/man"),
     *("var/cache/apt", "var/lib/apt/lists", "var/log"),
+    "usr/share/zoneinfo",
     *(f"{_RAY}/jars", f"{_RAY}/llm", f"{_RAY}/rllib"),
+)
+NEEDLESS = ("tests", "*.pyi", "*.h", "*.a")
+# Symbols for debuggers are a third of these.
+STRIPPED = tuple(
+    f"{_RAY}/{name}"
+    for name in ("_raylet.so", "core/src/ray/raylet/raylet", "core/src/ray/gcs/gcs_server")
 )
 LOCK = PROJECT / "docker" / "requirements" / "ray.txt"
 CHANGES = (
@@ -70,7 +77,8 @@ class BaseImage:
 
 def base_image() -> BaseImage:
     """The stand-in, made at the first call and after a change of what goes into it."""
-    folder = CACHE / f"base-{_key(SUITE, PACKAGES, LEFT_OUT, _INSTALL, LOCK.read_text())}"
+    key = _key(SUITE, PACKAGES, LEFT_OUT, NEEDLESS, STRIPPED, _INSTALL, LOCK.read_text())
+    folder = CACHE / f"base-{key}"
     image = BaseImage(folder / "rootfs.tar", folder / f"registry-{_key(CHANGES)}")
     with _locked(folder):
         if not image.tar.exists():
@@ -126,6 +134,10 @@ def _make(tar: Path, work: Path) -> None:
     for folder in LEFT_OUT:
         shutil.rmtree(root / folder)
         (root / folder).mkdir()
+    for name in NEEDLESS:
+        found = ["find", root / VENV.removeprefix("/"), "-name", name, "-prune"]
+        checked([*found, "-exec", "rm", "-r", "{}", "+"])
+    checked(["strip", "--strip-unneeded", *(root / name for name in STRIPPED)])
     # debootstrap copies this machine's.
     (root / "etc" / "resolv.conf").write_text("")
     part = tar.with_suffix(".part")

@@ -18,6 +18,7 @@ ENGINE_PROGRAMS = {
     "debootstrap": "debootstrap",
     "ip": "iproute2",
     "curl": "curl",
+    "strip": "binutils",
 }
 
 # Debian's own, ahead of whatever else is installed here.
