@@ -76,7 +76,7 @@ def test_primes_are_found_on_both(site: Site):
 
 
 def test_both_come_back_after_a_reboot(site: Site, head: Machine, worker: Machine):
-    """At once, but that the worker leaves first: what a boot takes is one processor for long.
+    """At once, which takes a little less time, but that the worker leaves first.
 
     That a worker outlives its head's restart is seen in tests/real/docker/test_head_restart.py.
     """
