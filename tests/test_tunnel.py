@@ -5,7 +5,6 @@ import shutil
 import socket
 import stat
 import subprocess
-import time
 from dataclasses import replace
 
 import psutil
@@ -13,6 +12,7 @@ import pytest
 import requests
 from job_api import serving
 from ssh_server import make_key, needs_sshd, prepared, running
+from waiting import until
 
 from sunspot import jump
 from sunspot.errors import SunspotError, UsageError
@@ -54,13 +54,6 @@ def process_of(tunnel):
     record = tunnel._read()
     assert record is not None
     return psutil.Process(record.process.pid)
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def versions(port, token):
@@ -111,7 +104,7 @@ def test_a_tunnel_that_died_is_found_dead_and_opened_anew(ssh, tunnel, api):
     tunnel.open(ssh, api[1])
     before = process_of(tunnel)
     before.kill()
-    wait_until(lambda: tunnel.port() is None)
+    until(lambda: tunnel.port() is None)
     local = tunnel.open(ssh, api[1])
     assert process_of(tunnel) != before
     assert versions(local, api[0].token).ok
@@ -126,7 +119,7 @@ def test_a_tunnel_dies_with_its_server(server, tmp_path, tunnel, api):
         tunnel.open(way, api[1])
         for session in psutil.Process(daemon.pid).children(recursive=True):
             session.kill()
-        wait_until(lambda: tunnel.port() is None)
+        until(lambda: tunnel.port() is None)
 
 
 def test_a_preferred_port_is_taken_and_moves_an_open_tunnel(ssh, tunnel, api):
@@ -143,7 +136,7 @@ def test_another_head_gets_another_tunnel(ssh, tunnel, api):
         command=(*ssh.command[:1], "-4", *ssh.command[1:]), key=ssh.key, known_hosts=ssh.known_hosts
     )
     tunnel.open(other, api[1])
-    wait_until(lambda: not before.is_running())
+    until(lambda: not before.is_running())
 
 
 def test_closing_ends_the_process_and_twice_is_fine(ssh, tunnel, api):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lan import Host, kill_all
+from lan import Host
 from ray_host import RayHost, joined, running
 from site_plan import Site
 from test_reach import ask
@@ -64,9 +64,6 @@ def cluster(
             name: stack.enter_context(joined(hosts[name], head, folder / name)) for name in MEMBERS
         }
         yield Cluster(nodes)
-        # Nobody wants them to end in order, which takes each some seconds.
-        for node in nodes.values():
-            kill_all(node.host.namespace)
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +164,6 @@ def test_without_the_rule_for_the_gcs_no_worker_joins(cluster, site, hosts, tmp_
             members = cluster.check("names")["names"]
             assert knocks(late, *gcs)
             assert not node.is_up()
-            kill_all(late.namespace)
     finally:
         site.guard(head)
     assert members.get("value") == sorted(MEMBERS), members
