@@ -8,7 +8,7 @@ from pathlib import Path
 import dev_nodes
 import disk
 import image
-from disk import RootDisk
+from disk import Disks
 from fake_imds import FakeAzure
 from machine import Machine, Seed, booted
 from machines.registry import registry
@@ -32,7 +32,7 @@ class Site:
     project: Project
     network: Network
     platform: Platform
-    disk: RootDisk
+    disks: Disks
     seeds: Mapping[str, Seed]
     token: str
 
@@ -43,7 +43,7 @@ class Site:
     def boot_as(self, seed: Seed) -> contextlib.AbstractContextManager[Machine]:
         """A machine that is told this, from its first boot to the end of the block."""
         folder = self.folder / seed.hostname
-        return booted(seed, self.disk, self.network, folder=folder, key=self.project.key)
+        return booted(seed, self.disks, self.network, folder=folder, key=self.project.key)
 
     def sunspot(self, *arguments: str) -> str:
         """What `sunspot ARGUMENTS` prints to its user; fails unless it ends with 0."""
@@ -53,16 +53,16 @@ class Site:
 @contextlib.contextmanager
 def site(folder: Path) -> Iterator[Site]:
     """A site of the stack `dev` without machines; gone, but for `folder`, when the block ends."""
-    root = disk.root_disk()
+    disks = disk.disks()
     storage, reference = image.published()
     user = Project.create(folder / "user")
     plan = user.plan()
-    certificate = Certificate.create(folder, [dev_nodes.VAULT, dev_nodes.REGISTRY])
+    certificate = Certificate.create(folder, [dev_nodes.VAULT, image.REGISTRY])
     seeds = {
         role: dev_nodes.seed(
             plan,
             role,
-            image=f"{dev_nodes.REGISTRY}/{reference}",
+            image=f"{image.REGISTRY}/{reference}",
             client_id=CLIENT_ID,
             public_key=user.public_key.read_text().strip(),
             authority=certificate.file.read_text(),
@@ -82,7 +82,7 @@ def site(folder: Path) -> Iterator[Site]:
             project=user,
             network=inside,
             platform=platform,
-            disk=root,
+            disks=disks,
             seeds=seeds,
             token=TOKEN,
         )

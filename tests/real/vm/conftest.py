@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import cluster
 import pytest
-from cluster import PATIENCE_S, Site
+from cluster import Site
 from machine import Machine
 from machines.needs import ENGINE_PROGRAMS, need
 
@@ -27,22 +27,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="session")
 def worker(site: Site) -> Iterator[Machine]:
-    """The worker from its first boot; it comes first, and waits for its head."""
+    """The worker from its first boot; it comes first, and waits for its head.
+
+    By itself: for two emulated machines there are two processors, and Ray's head always works.
+    """
     with site.boot("worker") as machine:
         yield machine
 
 
 @pytest.fixture(scope="session")
-def head(site: Site, worker: Machine) -> Iterator[Machine]:
-    """The head from its first boot; nothing of it is awaited yet.
-
-    It starts when the worker has little more to do than to wait: for two emulated machines there
-    are two processors, and Ray's head always works.
-    """
-    worker.wait("it has Docker", lambda: _has_docker(worker), timeout_s=PATIENCE_S)
+def head(site: Site) -> Iterator[Machine]:
+    """The head from its first boot; nothing of it is awaited yet."""
     with site.boot("head") as machine:
         yield machine
-
-
-def _has_docker(machine: Machine) -> bool:
-    return any(entry["phase"] == "docker" and entry["ok"] for entry in machine.phases())

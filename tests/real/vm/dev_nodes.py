@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Interface, IPv4Network
 
 import yaml
+from image import REGISTRY
 from machine import Seed
 
 from cloud_init import NodeValues, render
@@ -14,7 +15,6 @@ from sunspot.azure_plan import RESERVED_FIRST, AzurePlan
 from sunspot.preview.user_data import STAND_INS
 
 VAULT = "sunspot-dev.vault.azure.net"
-REGISTRY = "sunspotdev.azurecr.io"
 
 # Limits, most of them Ray's, in seconds or ms, for machines that are ten times slower than Azure's.
 PATIENCE = {
@@ -58,7 +58,10 @@ class Subnets:
 def seed(
     plan: AzurePlan, role: str, *, image: str, client_id: str, public_key: str, authority: str
 ) -> Seed:
-    """What the head, or the one worker, of the plan is booted with."""
+    """What the head, or the one worker, of the plan is booted with.
+
+    The head installs and pulls everything; the worker's VM image has Docker and Ray's image.
+    """
     subnets = Subnets.of(plan)
     is_head = role == "head"
     subnet = subnets.head if is_head else subnets.workers
@@ -85,6 +88,7 @@ def seed(
         authority=authority,
         hosts={VAULT: gateway, REGISTRY: gateway},
         data_disk=is_head,
+        prepared=not is_head,
     )
 
 

@@ -1,20 +1,23 @@
-"""The disk that the machines start from: Debian with what Ubuntu's image on Azure has.
+"""The disks that the machines start from: Debian with what Ubuntu's image on Azure has.
 
-Docker is not on it, as it is not on Ubuntu's; its packages lie in a folder that apt takes for its
-only mirror. The disk is made once by debootstrap and kept in the project's `.cache/vm`, in a folder
+Docker is not on the plain one, as it is not on Ubuntu's; its packages lie in a folder that apt
+takes for its only mirror. On the prepared one are Docker and Ray's image, as on a VM image of a
+user's own. Both are made once by debootstrap and kept in the project's `.cache/vm`, in a folder
 named by what went in. The machines write to overlays of their own.
 
-    PYTHONPATH=tests/real python tests/real/vm/disk.py      # makes it ahead of the tests, as root
+    PYTHONPATH=tests/real python tests/real/vm/disk.py      # makes them ahead of the tests, as root
 """
 
 import hashlib
 import os
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import image
+import prepared
 from machines.docker import unmounted
+from machines.processes import checked
 
 from sunspot import ports
 
@@ -22,6 +25,8 @@ CACHE = Path(__file__).resolve().parents[3] / ".cache" / "vm"
 SUITE = "bookworm"
 MIRROR = "http://deb.debian.org/debian"
 DISK_BYTES = 8 * 2**30
+# For each step, on a busy machine.
+MAKING_S = 1800.0
 
 # debootstrap resolves no alternatives, so what has some is installed by apt afterwards.
 FIRST = (
@@ -30,8 +35,10 @@ FIRST = (
 )
 # netplan.io because Ubuntu's images configure networks by it; the host's own name has no DNS here.
 THEN = ("cloud-init", "libnss-myhostname", "linux-image-cloud-amd64", "netplan.io")
-# What docker.sh installs, and what benchmarks/boot.py's peer does.
-LATER = ("apparmor", "docker.io", "pigz", "python3-venv")
+# What docker.sh installs.
+DOCKER = ("apparmor", "docker.io", "pigz")
+# And what benchmarks/boot.py's peer does.
+LATER = (*DOCKER, "python3-venv")
 
 # Ray 2.60 does not tell the raylet the dashboard agent's port, though it knows it: the raylet waits
 # for 15 s and no longer until the agent has written it down (ray-project/ray#65983). No setting of
@@ -109,66 +116,75 @@ echo unnamed >/etc/hostname
 
 
 @dataclass(frozen=True, kw_only=True)
-class RootDisk:
-    """A raw disk, not to be written to, and the kernel and initrd that start it."""
+class Disks:
+    """Two raw disks, not to be written to, and the kernel and initrd that start them."""
 
-    image: Path
+    plain: Path
+    prepared: Path
     kernel: Path
     initrd: Path
 
 
-def root_disk() -> RootDisk:
-    """The disk of this recipe, made if it is not in the cache; others there are removed."""
-    folder = CACHE / f"disk-{_key()}"
+def disks() -> Disks:
+    """The disks of this recipe, made if they are not in the cache; others there are removed."""
+    storage, reference = image.published()
+    folder = CACHE / f"disks-{_key(reference)}"
+    made = _in(folder)
     if not folder.exists():
-        for old in CACHE.glob("disk-*"):
+        for old in CACHE.glob("disk*"):
             shutil.rmtree(old)
-        made = CACHE / f"disk-new-{os.getpid()}"
+        part = CACHE / f"disks-new-{os.getpid()}"
         try:
-            _make(made)
-            made.rename(folder)
+            _make(_in(part), part / "work", storage, reference)
+            part.rename(folder)
         finally:
-            unmounted(made)  # what an interrupted debootstrap left
-            shutil.rmtree(made, ignore_errors=True)
-    return RootDisk(
-        image=folder / "root.img", kernel=folder / "vmlinuz", initrd=folder / "initrd.img"
+            unmounted(part)  # what an interrupted debootstrap left
+            shutil.rmtree(part, ignore_errors=True)
+    return made
+
+
+def _in(folder: Path) -> Disks:
+    return Disks(
+        plain=folder / "plain.img",
+        prepared=folder / "prepared.img",
+        kernel=folder / "vmlinuz",
+        initrd=folder / "initrd.img",
     )
 
 
-def _key() -> str:
-    """Twelve digits that change with everything that goes into the disk."""
-    recipe = repr(
-        (SUITE, MIRROR, DISK_BYTES, FIRST, THEN, LATER, _AGENT_PORT, _AGENT_PORT_UNIT, _PREPARE)
-    )
-    return hashlib.sha256(recipe.encode()).hexdigest()[:12]
+def _key(reference: str) -> str:
+    """Twelve digits that change with everything that goes into the disks."""
+    debian = (SUITE, MIRROR, DISK_BYTES, FIRST, THEN, LATER, _AGENT_PORT, _AGENT_PORT_UNIT)
+    added = (DOCKER, prepared.INSTALL, prepared.DATA_ROOT, image.REGISTRY, reference)
+    return hashlib.sha256(repr((debian, _PREPARE, added)).encode()).hexdigest()[:12]
 
 
-def _make(folder: Path) -> None:
-    root = folder / "root"
+def _make(made: Disks, work: Path, storage: Path, reference: str) -> None:
+    root = work / "root"
     root.mkdir(parents=True)
-    bootstrap = ["debootstrap", "--variant=minbase", f"--include={FIRST}", SUITE, str(root)]
-    _run([*bootstrap, MIRROR])
+    bootstrap = ["debootstrap", "--variant=minbase", f"--include={FIRST}", SUITE, root]
+    checked([*bootstrap, MIRROR], timeout=MAKING_S)
     script = root / "usr/local/sbin/agent-port"
     script.write_text(_AGENT_PORT)
     script.chmod(0o755)
     (root / "etc/systemd/system/agent-port.service").write_text(_AGENT_PORT_UNIT)
-    _run(["chroot", str(root), "/bin/sh", "-c", _PREPARE, "sh", " ".join(THEN), " ".join(LATER)])
-    for name in ("vmlinuz", "initrd.img"):
-        shutil.copy((root / name).resolve(), folder / name)
-    image = folder / "root.img"
-    with image.open("wb") as file:
+    arguments = (" ".join(THEN), " ".join(LATER))
+    checked(["chroot", root, "/bin/sh", "-c", _PREPARE, "sh", *arguments], timeout=MAKING_S)
+    for file in (made.kernel, made.initrd):
+        shutil.copy((root / file.name).resolve(), file)
+    _write(root, made.plain)
+    prepared.install_docker(root, DOCKER)
+    prepared.add_image(root, storage, reference, host=image.REGISTRY)
+    _write(root, made.prepared)
+    shutil.rmtree(work)
+
+
+def _write(root: Path, disk: Path) -> None:
+    """A disk with what is in the folder."""
+    with disk.open("wb") as file:
         file.truncate(DISK_BYTES)
-    _run(["mkfs.ext4", "-q", "-F", "-L", "root", "-d", str(root), str(image)])
-    shutil.rmtree(root)
-
-
-def _run(command: list[str]) -> None:
-    """Runs a command; what it printed is in the error if it fails."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode:
-        tail = "\n".join(done.stdout.splitlines()[-30:])
-        raise RuntimeError(f"{command[0]} ended with {done.returncode}:\n{tail}")
+    checked(["mkfs.ext4", "-q", "-F", "-L", "root", "-d", root, disk], timeout=MAKING_S)
 
 
 if __name__ == "__main__":
-    print(root_disk().image)
+    print(disks().plain.parent)

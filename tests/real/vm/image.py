@@ -12,6 +12,8 @@ from machines import CACHE, base_image
 from machines.docker import engine
 from machines.registry import registry
 
+# As the nodes know it.
+REGISTRY = "sunspotdev.azurecr.io"
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 
 

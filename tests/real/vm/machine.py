@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from disk import RootDisk
+from disk import Disks
 from machines.processes import StepError, checked
 from network import Network
 
@@ -44,7 +44,8 @@ class Seed:
     """What the platform tells a machine when it boots it: on Azure, its provisioning data.
 
     `name` is what Azure's API calls the VM; `user_data` is what the stack renders; `hosts` are
-    names that DNS would answer. `data_disk` says whether it has one, as the head has for its state.
+    names that DNS would answer. `data_disk` says whether it has one, as the head has for its state;
+    `prepared` whether Docker and Ray's image are on its disk before it boots.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Seed:
     authority: str
     hosts: dict[str, str]
     data_disk: bool
+    prepared: bool
 
     def write(self, folder: Path) -> None:
         """The files of cloud-init's NoCloud source."""
@@ -181,18 +183,19 @@ class Machine:
 
 @contextlib.contextmanager
 def booted(
-    seed: Seed, disk: RootDisk, network: Network, *, folder: Path, key: Path
+    seed: Seed, disks: Disks, network: Network, *, folder: Path, key: Path
 ) -> Iterator[Machine]:
     """A machine that starts; it and its disk are gone when the block ends."""
     folder.mkdir()
     seed.write(folder / "seed")
     overlay = folder / "overlay.qcow2"
     create = ["qemu-img", "create", "-q", "-f", "qcow2"]
-    checked([*create, "-F", "raw", "-b", disk.image, overlay])
+    disk = disks.prepared if seed.prepared else disks.plain
+    checked([*create, "-F", "raw", "-b", disk, overlay])
     checked([*create, folder / "data.qcow2", DATA_DISK_BYTES])
     tap = f"tap{seed.mac[-1]}"
     network.add_tap(tap)
-    arguments = _qemu(seed, disk, tap, folder, overlay)
+    arguments = _qemu(seed, disks, tap, folder, overlay)
     with (folder / "qemu.log").open("wb") as log:
         process = subprocess.Popen(
             network.command(*arguments), stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -219,7 +222,7 @@ def booted(
         (folder / "data.qcow2").unlink()
 
 
-def _qemu(seed: Seed, disk: RootDisk, tap: str, folder: Path, overlay: Path) -> list[str]:
+def _qemu(seed: Seed, disks: Disks, tap: str, folder: Path, overlay: Path) -> list[str]:
     # `ip netns exec` becomes the command, so the process is QEMU itself. The kernel keeps its
     # mitigations: with `mitigations=off` and `-cpu max,-svm`, QEMU 7.2 runs one that shows every
     # path in /proc/self/mountinfo as "xxx". It is told that the processors' clocks agree, as they
@@ -228,7 +231,7 @@ def _qemu(seed: Seed, disk: RootDisk, tap: str, folder: Path, overlay: Path) -> 
     return [
         *("qemu-system-x86_64", "-name", seed.name, "-nodefaults", "-display", "none"),
         *("-accel", "tcg,thread=multi", "-cpu", PROCESSOR, "-smp", str(CPUS), "-m", MEMORY),
-        *("-kernel", str(disk.kernel), "-initrd", str(disk.initrd)),
+        *("-kernel", str(disks.kernel), "-initrd", str(disks.initrd)),
         *("-append", "root=/dev/vda rw console=ttyS0 net.ifnames=0 tsc=reliable"),
         *("-serial", f"file:{folder / 'console.log'}"),
         *("-drive", f"file={overlay},if=none,id=root,format=qcow2,cache=unsafe"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from cluster import PATIENCE_S, Site
+from image import REGISTRY
 from machine import Machine
 from machines.processes import StepError
 
@@ -42,6 +43,7 @@ def test_the_head_comes_up(site: Site, head: Machine):
     # The job API, and with it the first answer, comes after the raylet.
     head.wait("it is a member", lambda: "head" in _up(site), timeout_s=PATIENCE_S)
     _check_phases(head, PHASES | {"state"})
+    assert _installed(head) == {"docker.io", "image"}
 
 
 def test_the_worker_joins(site: Site, head: Machine, worker: Machine):
@@ -50,6 +52,8 @@ def test_the_worker_joins(site: Site, head: Machine, worker: Machine):
     member = _nodes(site)["workers"]
     assert (member["name"], member["market"]) == (worker.name, "spot")
     _check_phases(worker, PHASES)
+    # All was on its disk.
+    assert _installed(worker) == set()
 
 
 def test_a_member_tells_how_it_booted(site: Site, worker: Machine):
@@ -150,6 +154,14 @@ def _find_primes(site: Site) -> None:
     )
     assert "2,262 primes in" in told
     assert "2 nodes" in told
+
+
+def _installed(machine: Machine) -> set[str]:
+    """What of Docker and Ray's image this boot had to get."""
+    told = machine.ssh("sudo journalctl --boot --no-pager --unit 'sunspot-*'")
+    # `docker pull --quiet` prints the image's name.
+    signs = {"docker.io": "Setting up docker.io", "image": f"{REGISTRY}/"}
+    return {what for what, sign in signs.items() if sign in told}
 
 
 def _raylets(machine: Machine) -> str:
