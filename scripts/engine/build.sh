@@ -33,12 +33,15 @@ rm -f "$stamp"
 mkdir -p "$bin"
 
 version=$(cd "$here/cli" && go list -m -f '{{.Version}}' "$pkg")
+# The linker drops what debuggers read: the compiler does not write it.
+no_debug=-gcflags=all=-dwarf=false
+
 echo "engine: building pulumi $version (minutes, the first time)"
-(cd "$here/cli" && go build -o "$bin/pulumi" \
+(cd "$here/cli" && go build -o "$bin/pulumi" "$no_debug" \
     -ldflags "-s -w -X $sdk/go/common/version.Version=$version" "$pkg/cmd/pulumi")
 
 echo "engine: building pulumi-language-python"
-(cd "$here/python_host" && go build -o "$bin/pulumi-language-python" \
+(cd "$here/python_host" && go build -o "$bin/pulumi-language-python" "$no_debug" \
     -ldflags "-s -w" "$sdk/python/cmd/pulumi-language-python")
 
 echo "engine: copying pulumi-language-python-exec"

@@ -4,22 +4,18 @@ What it has in common with Ray's image, and what our Dockerfiles and units rely 
 with uid 1000 and gid 100, whose Python with Ray and pip comes first on the PATH.
 """
 
-import contextlib
-import fcntl
-import hashlib
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from machines import CACHE, PROJECT
+from machines import CACHE, PROJECT, debian
+from machines.debian import MAKING_S, key, locked
 from machines.docker import Docker
 from machines.processes import checked, environment, kept_settings
 from machines.registry import Registry
 
 NAME = "ray-stand-in:2.60.0"
-SUITE = "bookworm"
-PACKAGES = ("bash", "ca-certificates", "procps", "python3", "python3-venv", "wget")
+PACKAGES = ("procps", "python3", "python3-venv", "wget")
 VENV = "/home/ray/venv"
 _RAY = f"{VENV.removeprefix('/')}/lib/python3.11/site-packages/ray"
 # What nothing here reads: these folders, and what has such a name among the Python packages.
@@ -48,9 +44,6 @@ CHANGES = (
     'CMD ["/bin/bash"]',
 )
 
-# debootstrap and pip, on a busy machine.
-BUILD_S = 1800.0
-
 # pip in the new system reaches the package index as it does here. Nothing of that is left in it.
 _INSTALL = f"""
 set -eu
@@ -77,10 +70,10 @@ class BaseImage:
 
 def base_image() -> BaseImage:
     """The stand-in, made at the first call and after a change of what goes into it."""
-    key = _key(SUITE, PACKAGES, LEFT_OUT, NEEDLESS, STRIPPED, _INSTALL, LOCK.read_text())
-    folder = CACHE / f"base-{key}"
-    image = BaseImage(folder / "rootfs.tar", folder / f"registry-{_key(CHANGES)}")
-    with _locked(folder):
+    recipe = (debian.SUITE, PACKAGES, LEFT_OUT, NEEDLESS, STRIPPED, _INSTALL, LOCK.read_text())
+    folder = CACHE / f"base-{key(recipe)}"
+    image = BaseImage(folder / "rootfs.tar", folder / f"registry-{key(CHANGES)}")
+    with locked(folder):
         if not image.tar.exists():
             _make(image.tar, folder / "work")
     return image
@@ -88,47 +81,29 @@ def base_image() -> BaseImage:
 
 def load(docker: Docker, image: BaseImage) -> str:
     """Imports the image into an engine that does not have it; its name there."""
-    name = f"local/{NAME}-{_key(image.tar.parent.name, CHANGES)}"
+    name = f"local/{NAME}-{key(image.tar.parent.name, CHANGES)}"
     if not docker.has_image(name):
         changes = [f"--change={change}" for change in CHANGES]
-        docker("import", *changes, image.tar, name, timeout=BUILD_S)
+        docker("import", *changes, image.tar, name, timeout=MAKING_S)
     return name
 
 
 def publish(docker: Docker, registry: Registry, image: BaseImage) -> str:
     """Pushes the image to a registry that does not have it; its name there."""
-    with _locked(image.tar.parent):
+    with locked(image.tar.parent):
         reference = registry.reference(NAME)
         if not registry.has(NAME):
             docker("tag", load(docker, image), reference)
-            docker("push", "--quiet", reference, timeout=BUILD_S)
+            docker("push", "--quiet", reference, timeout=MAKING_S)
             docker("rmi", reference)  # its other name stays
     return reference
-
-
-def _key(*parts: object) -> str:
-    """Twelve digits that change with every part."""
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time makes an image."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _make(tar: Path, work: Path) -> None:
     shutil.rmtree(work, ignore_errors=True)
     root, notes = work / "root", work / "notes"
     notes.mkdir(parents=True)
-    include = ",".join(PACKAGES)
-    checked(
-        ["debootstrap", "--variant=minbase", f"--include={include}", SUITE, root],
-        timeout=BUILD_S,
-    )
+    debian.system(root, *PACKAGES)
     shutil.copy(LOCK, notes / "requirements.txt")
     _install(root, notes)
     for folder in LEFT_OUT:
@@ -141,7 +116,7 @@ def _make(tar: Path, work: Path) -> None:
     # debootstrap copies this machine's.
     (root / "etc" / "resolv.conf").write_text("")
     part = tar.with_suffix(".part")
-    checked(["tar", "--create", "--file", part, "--directory", root, "."], timeout=BUILD_S)
+    checked(["tar", "--create", "--file", part, "--directory", root, "."], timeout=MAKING_S)
     part.rename(tar)
     shutil.rmtree(work)
 
@@ -156,7 +131,7 @@ def _install(root: Path, notes: Path) -> None:
     checked(
         ["unshare", "--mount", "sh", "-c", _INSTALL, "sh", root, notes],
         env=environment(**settings),
-        timeout=BUILD_S,
+        timeout=MAKING_S,
     )
 
 

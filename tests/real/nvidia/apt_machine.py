@@ -5,6 +5,7 @@ What stands in: the archives (stand_in_packages.py), the hardware (files in /sys
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from machines import debian
 from stand_in_packages import SigningKey, nvidia, publish, run, ubuntu
 
 ROOT = Path(__file__).resolve().parents[3]
 # Debian's, since it can be had wherever these tests run; the script asks apt for nothing newer.
-SUITE = "bookworm"
-MIRROR = "http://deb.debian.org/debian"
-BASE = ROOT / ".cache" / "nvidia" / f"{SUITE}-minbase-1"
+BASE = ROOT / ".cache" / "nvidia" / f"{debian.SUITE}-curl"
 UBUNTU_HOST = "archive.ubuntu.com"
 NVIDIA_HOST = "nvidia.github.io"
 NVIDIA_FOLDER = "libnvidia-container"
@@ -59,13 +59,15 @@ def why_not() -> str | None:
 
 
 def base() -> Path:
-    """The system that every machine starts from; fetched once (about a minute), then kept."""
+    """The system that every machine starts from; made once, then kept."""
     if not BASE.is_dir():
         part = BASE.with_name(f"{BASE.name}.{os.getpid()}")
         part.parent.mkdir(parents=True, exist_ok=True)
-        include = "--include=ca-certificates,curl"
-        run("debootstrap", "--variant=minbase", include, SUITE, str(part), MIRROR)
-        part.rename(BASE)
+        try:
+            debian.system(part, "curl")
+            part.rename(BASE)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
     return BASE
 
 

@@ -8,33 +8,28 @@ named by what went in. The machines write to overlays of their own.
     PYTHONPATH=tests/real python tests/real/vm/disk.py      # makes them ahead of the tests, as root
 """
 
-import hashlib
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import image
-import prepared
+from machines import debian
+from machines.debian import MAKING_S
 from machines.docker import unmounted
 from machines.processes import checked
 
 from sunspot import ports
 
 CACHE = Path(__file__).resolve().parents[3] / ".cache" / "vm"
-SUITE = "bookworm"
-MIRROR = "http://deb.debian.org/debian"
 DISK_BYTES = 8 * 2**30
-# For each step, on a busy machine.
-MAKING_S = 1800.0
 
-# debootstrap resolves no alternatives, so what has some is installed by apt afterwards.
-FIRST = (
-    "ca-certificates,curl,dbus,e2fsprogs,iproute2,iputils-ping,kmod,libpam-systemd,netbase,"
-    "openssh-server,procps,python3,sudo,systemd,systemd-sysv,udev"
-)
 # netplan.io because Ubuntu's images configure networks by it; the host's own name has no DNS here.
-THEN = ("cloud-init", "libnss-myhostname", "linux-image-cloud-amd64", "netplan.io")
+PACKAGES = (
+    *("cloud-init", "curl", "dbus", "e2fsprogs", "iproute2", "iputils-ping", "kmod"),
+    *("libnss-myhostname", "libpam-systemd", "linux-image-cloud-amd64", "netbase", "netplan.io"),
+    *("openssh-server", "procps", "python3", "sudo", "systemd", "systemd-sysv", "udev"),
+)
 # What docker.sh installs.
 DOCKER = ("apparmor", "docker.io", "pigz")
 # And what benchmarks/boot.py's peer does.
@@ -70,18 +65,13 @@ ExecStart=/usr/local/sbin/agent-port
 WantedBy=multi-user.target
 """
 
-# In the chroot. No service starts; cloud-init asks one source alone, as Azure's image does.
+# In the chroot. cloud-init asks one source alone, as Azure's image does.
 _PREPARE = r"""
 set -eu
 export DEBIAN_FRONTEND=noninteractive
-then=$1 later=$2 mirror=/var/local/packages
-printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
-chmod 755 /usr/sbin/policy-rc.d
-apt-get update -qq
-apt-get install -qq --no-install-recommends $then >/dev/null
+mirror=/var/local/packages
 mkdir -p $mirror
-apt-get clean
-apt-get install -qq --no-install-recommends --download-only $later >/dev/null
+apt-get install -qq --no-install-recommends --download-only "$@" >/dev/null
 mv /var/cache/apt/archives/*.deb $mirror
 # To unpack them takes an emulated machine half a minute, by zstd a few seconds.
 for package in $mirror/*.deb; do
@@ -94,7 +84,7 @@ apt-get install -qq --no-install-recommends dpkg-dev >/dev/null
 apt-get purge -qq --autoremove dpkg-dev >/dev/null
 apt-get clean
 echo "deb [trusted=yes] file:$mirror ./" >/etc/apt/sources.list
-rm -rf /var/lib/apt/lists/* /usr/sbin/policy-rc.d
+rm -rf /var/lib/apt/lists/*
 systemctl --quiet enable agent-port.service \
     systemd-networkd.service systemd-networkd-wait-online.service
 printf 'datasource_list: [NoCloud]\napt: {preserve_sources_list: true}\n' \
@@ -138,7 +128,7 @@ def disks() -> Disks:
             _make(_in(part), part / "work", storage, reference)
             part.rename(folder)
         finally:
-            unmounted(part)  # what an interrupted debootstrap left
+            unmounted(part)  # what an interrupted pull left
             shutil.rmtree(part, ignore_errors=True)
     return made
 
@@ -153,28 +143,26 @@ def _in(folder: Path) -> Disks:
 
 
 def _key(reference: str) -> str:
-    """Twelve digits that change with everything that goes into the disks."""
-    debian = (SUITE, MIRROR, DISK_BYTES, FIRST, THEN, LATER, _AGENT_PORT, _AGENT_PORT_UNIT)
-    added = (DOCKER, prepared.INSTALL, prepared.DATA_ROOT, image.REGISTRY, reference)
-    return hashlib.sha256(repr((debian, _PREPARE, added)).encode()).hexdigest()[:12]
+    """Digits that change with everything that goes into the disks."""
+    system = (debian.SUITE, PACKAGES, LATER, _AGENT_PORT, _AGENT_PORT_UNIT, _PREPARE)
+    added = (DOCKER, image.DATA_ROOT, image.REGISTRY, reference)
+    return debian.key(DISK_BYTES, system, added)
 
 
 def _make(made: Disks, work: Path, storage: Path, reference: str) -> None:
     root = work / "root"
-    root.mkdir(parents=True)
-    bootstrap = ["debootstrap", "--variant=minbase", f"--include={FIRST}", SUITE, root]
-    checked([*bootstrap, MIRROR], timeout=MAKING_S)
+    work.mkdir(parents=True)
+    debian.system(root, *PACKAGES)
     script = root / "usr/local/sbin/agent-port"
     script.write_text(_AGENT_PORT)
     script.chmod(0o755)
     (root / "etc/systemd/system/agent-port.service").write_text(_AGENT_PORT_UNIT)
-    arguments = (" ".join(THEN), " ".join(LATER))
-    checked(["chroot", root, "/bin/sh", "-c", _PREPARE, "sh", *arguments], timeout=MAKING_S)
+    checked(["chroot", root, "/bin/sh", "-c", _PREPARE, "sh", *LATER], timeout=MAKING_S)
     for file in (made.kernel, made.initrd):
         shutil.copy((root / file.name).resolve(), file)
     _write(root, made.plain)
-    prepared.install_docker(root, DOCKER)
-    prepared.add_image(root, storage, reference, host=image.REGISTRY)
+    debian.install(root, *DOCKER)
+    image.add_to(root, storage, reference)
     _write(root, made.prepared)
     shutil.rmtree(work)
 

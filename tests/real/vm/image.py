@@ -1,10 +1,11 @@
-"""The nodes' image in a registry's folder: the stand-in for Ray's image.
+"""The nodes' image in a registry's folder, and on a disk: the stand-in for Ray's image.
 
 Sunspot is not in it: nodes bring what they need of it along.
 
     PYTHONPATH=tests/real python tests/real/vm/image.py     # makes it ahead of the tests, as root
 """
 
+import shutil
 from pathlib import Path
 
 import requests
@@ -14,6 +15,10 @@ from machines.registry import registry
 
 # As the nodes know it.
 REGISTRY = "sunspotdev.azurecr.io"
+# Where disk.sh puts Docker's data.
+DATA_ROOT = "var/lib/sunspot/docker"
+# Of an engine's data, what an image is made of. The rest is of the engine's own version.
+KEPT = ("image", "overlay2")
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 
 
@@ -29,6 +34,23 @@ def published() -> tuple[Path, str]:
         answer = requests.head(url, headers={"Accept": MANIFEST}, timeout=60)
         answer.raise_for_status()
         return base.registry_storage, f"{repository}@{answer.headers['Docker-Content-Digest']}"
+
+
+def add_to(root: Path, storage: Path, reference: str) -> None:
+    """Pulls NAME@DIGEST from the registry's folder into the system at `root`.
+
+    Docker knows it there as the nodes do, by `REGISTRY`.
+    """
+    data = root / DATA_ROOT
+    pulled = root.parent / "docker"
+    with registry(storage) as server, engine(pulled) as docker:
+        docker("pull", "--quiet", server.reference(reference))
+    data.mkdir(parents=True)
+    for name in KEPT:
+        (pulled / name).rename(data / name)
+    shutil.rmtree(pulled)
+    names = data / "image/overlay2/repositories.json"
+    names.write_text(names.read_text().replace(server.address, REGISTRY))
 
 
 if __name__ == "__main__":

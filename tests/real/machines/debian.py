@@ -1,0 +1,77 @@
+"""Systems of Debian's packages: the smallest, made by debootstrap once, and copies with more.
+
+A folder with a system in it is for `chroot`. Root alone can make one.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from machines import CACHE
+from machines.docker import unmounted
+from machines.processes import checked
+
+SUITE = "bookworm"
+MIRROR = "http://deb.debian.org/debian"
+# Without it apt takes no package by https, and TLS trusts nobody.
+FIRST = "ca-certificates"
+# debootstrap, apt and pip, on a busy machine.
+MAKING_S = 1800.0
+
+# In the chroot. No service starts.
+INSTALL = r"""
+set -eu
+export DEBIAN_FRONTEND=noninteractive
+printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+chmod 755 /usr/sbin/policy-rc.d
+apt-get update -qq
+apt-get install -qq --no-install-recommends "$@" >/dev/null
+apt-get clean
+rm /usr/sbin/policy-rc.d
+"""
+
+
+def system(root: Path, *packages: str) -> None:
+    """Makes a system with these packages of Debian at `root`, which must not exist."""
+    checked(["cp", "--archive", _smallest(), root], timeout=MAKING_S)
+    install(root, *packages)
+
+
+def install(root: Path, *packages: str) -> None:
+    """Adds packages to the system at `root`, from where its apt takes them."""
+    checked(["chroot", root, "/bin/sh", "-c", INSTALL, "sh", *packages], timeout=MAKING_S)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process at a time makes what is kept in a folder."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def key(*parts: object) -> str:
+    """Twelve digits that change with every part."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
+
+
+def _smallest() -> Path:
+    """A system that others are copied from; not to be written to."""
+    folder = CACHE / f"debian-{key(SUITE, MIRROR, FIRST)}"
+    with locked(folder):
+        if not folder.exists():
+            part = folder.with_name(f"{folder.name}-new-{os.getpid()}")
+            include = f"--include={FIRST}"
+            command = ["debootstrap", "--variant=minbase", include, SUITE, part, MIRROR]
+            try:
+                checked(command, timeout=MAKING_S)
+                part.rename(folder)
+            finally:
+                unmounted(part)  # what an interrupted debootstrap left
+                shutil.rmtree(part, ignore_errors=True)
+    return folder
