@@ -89,7 +89,8 @@ def test_nodes_that_died_while_starting_or_later_and_a_dead_head(
 
     sunspot.ok("scale", "--stack", NAME, "late=1")
     workers = [node.name for node in folder.nodes() if not node.is_head]
-    (late,) = filter(folder.is_running, workers)
+    # The autoscaler may have replaced the dead one before `scale` gave up: that one is starting.
+    late = wait_for("a worker", lambda: next(filter(folder.is_running, workers), None))
     with sunspot.started("logs", "--stack", NAME, "--node", late, "-f") as following:
         assert following.stdout is not None
         # `scale` returns when the raylet answers; `ray start` says so a moment later.
