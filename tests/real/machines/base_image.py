@@ -70,7 +70,7 @@ class BaseImage:
 
 def base_image() -> BaseImage:
     """The stand-in, made at the first call and after a change of what goes into it."""
-    recipe = (debian.SUITE, PACKAGES, LEFT_OUT, NEEDLESS, STRIPPED, _INSTALL, LOCK.read_text())
+    recipe = (debian.RECIPE, PACKAGES, LEFT_OUT, NEEDLESS, STRIPPED, _INSTALL, LOCK.read_text())
     folder = CACHE / f"base-{key(recipe)}"
     image = BaseImage(folder / "rootfs.tar", folder / f"registry-{key(CHANGES)}")
     with locked(folder):

@@ -33,6 +33,8 @@ apt-get install -qq --no-install-recommends "$@" >/dev/null
 apt-get clean
 rm /usr/sbin/policy-rc.d
 """
+# What every system follows from, beside its packages.
+RECIPE = (SUITE, MIRROR, FIRST, INSTALL)
 
 
 def system(root: Path, *packages: str) -> None:
@@ -62,7 +64,7 @@ def key(*parts: object) -> str:
 
 def _smallest() -> Path:
     """A system that others are copied from; not to be written to."""
-    folder = CACHE / f"debian-{key(SUITE, MIRROR, FIRST)}"
+    folder = CACHE / f"debian-{key(RECIPE)}"
     with locked(folder):
         if not folder.exists():
             part = folder.with_name(f"{folder.name}-new-{os.getpid()}")

@@ -18,7 +18,8 @@ from stand_in_packages import SigningKey, nvidia, publish, run, ubuntu
 
 ROOT = Path(__file__).resolve().parents[3]
 # Debian's, since it can be had wherever these tests run; the script asks apt for nothing newer.
-BASE = ROOT / ".cache" / "nvidia" / f"{debian.SUITE}-curl"
+PACKAGES = ("curl",)
+BASE = ROOT / ".cache" / "nvidia" / f"debian-{debian.key(debian.RECIPE, PACKAGES)}"
 UBUNTU_HOST = "archive.ubuntu.com"
 NVIDIA_HOST = "nvidia.github.io"
 NVIDIA_FOLDER = "libnvidia-container"
@@ -64,7 +65,7 @@ def base() -> Path:
         part = BASE.with_name(f"{BASE.name}.{os.getpid()}")
         part.parent.mkdir(parents=True, exist_ok=True)
         try:
-            debian.system(part, "curl")
+            debian.system(part, *PACKAGES)
             part.rename(BASE)
         finally:
             shutil.rmtree(part, ignore_errors=True)

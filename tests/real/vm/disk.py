@@ -144,7 +144,7 @@ def _in(folder: Path) -> Disks:
 
 def _key(reference: str) -> str:
     """Digits that change with everything that goes into the disks."""
-    system = (debian.SUITE, PACKAGES, LATER, _AGENT_PORT, _AGENT_PORT_UNIT, _PREPARE)
+    system = (debian.RECIPE, PACKAGES, LATER, _AGENT_PORT, _AGENT_PORT_UNIT, _PREPARE)
     added = (DOCKER, image.DATA_ROOT, image.REGISTRY, reference)
     return debian.key(DISK_BYTES, system, added)
 
