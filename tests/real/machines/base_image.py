@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from machines import CACHE, PROJECT, debian
-from machines.debian import MAKING_S, key, locked
+from machines.debian import MAKING_S
 from machines.docker import Docker
+from machines.kept import key, locked
 from machines.processes import checked, environment, kept_settings
 from machines.registry import Registry
 

@@ -3,16 +3,10 @@
 A folder with a system in it is for `chroot`. Root alone can make one.
 """
 
-import contextlib
-import fcntl
-import hashlib
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from machines import CACHE
-from machines.docker import unmounted
+from machines.kept import kept, key
 from machines.processes import checked
 
 SUITE = "bookworm"
@@ -48,32 +42,12 @@ def install(root: Path, *packages: str) -> None:
     checked(["chroot", root, "/bin/sh", "-c", INSTALL, "sh", *packages], timeout=MAKING_S)
 
 
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One process at a time makes what is kept in a folder."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def key(*parts: object) -> str:
-    """Twelve digits that change with every part."""
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
-
-
 def _smallest() -> Path:
     """A system that others are copied from; not to be written to."""
-    folder = CACHE / f"debian-{key(RECIPE)}"
-    with locked(folder):
-        if not folder.exists():
-            part = folder.with_name(f"{folder.name}-new-{os.getpid()}")
-            include = f"--include={FIRST}"
-            command = ["debootstrap", "--variant=minbase", include, SUITE, part, MIRROR]
-            try:
-                checked(command, timeout=MAKING_S)
-                part.rename(folder)
-            finally:
-                unmounted(part)  # what an interrupted debootstrap left
-                shutil.rmtree(part, ignore_errors=True)
-    return folder
+    return kept(CACHE / f"debian-{key(RECIPE)}", _bootstrap)
+
+
+def _bootstrap(root: Path) -> None:
+    include = f"--include={FIRST}"
+    command = ["debootstrap", "--variant=minbase", include, SUITE, root, MIRROR]
+    checked(command, timeout=MAKING_S)

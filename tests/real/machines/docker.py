@@ -1,7 +1,6 @@
 """A Docker engine of the test's own, beside any other of this machine."""
 
 import contextlib
-import fcntl
 import json
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from machines.kept import locked, unmounted
 from machines.processes import DEADLINE_S, checked, environment, server
 
 
@@ -63,8 +63,7 @@ def engine(data_root: Path, *, insecure_registries: Sequence[str] = ()) -> Itera
     are asked by http; loopback addresses are anyway.
     """
     data_root.mkdir(parents=True, exist_ok=True)
-    with (data_root.parent / f"{data_root.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(data_root):
         # A socket's path must be short.
         folder = Path(tempfile.mkdtemp(prefix="engine-"))
         docker = Docker(folder / "docker.sock", folder / "dockerd.log")
@@ -83,10 +82,3 @@ def engine(data_root: Path, *, insecure_registries: Sequence[str] = ()) -> Itera
         finally:
             unmounted(folder)
             shutil.rmtree(folder)
-
-
-def unmounted(folder: Path) -> None:
-    """Takes away what an engine left mounted below a folder."""
-    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-    for mount in reversed([m for m in mounts if m.startswith(f"{folder}/")]):
-        checked(["umount", "--lazy", mount])

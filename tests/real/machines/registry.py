@@ -29,9 +29,18 @@ class Registry:
 
     def has(self, name: str) -> bool:
         """Whether an image such as `ray:2.60.0` was pushed."""
+        return self._manifest(name).ok
+
+    def digest(self, name: str) -> str:
+        """The digest of an image such as `ray:2.60.0`. Raises HTTPError if it was not pushed."""
+        answer = self._manifest(name)
+        answer.raise_for_status()
+        return answer.headers["Docker-Content-Digest"]
+
+    def _manifest(self, name: str) -> requests.Response:
         repository, _, tag = name.rpartition(":")
         url = f"http://{self.address}/v2/{repository}/manifests/{tag}"
-        return requests.head(url, headers={"Accept": MANIFEST}, timeout=60).ok
+        return requests.head(url, headers={"Accept": MANIFEST}, timeout=60)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ What stands in: the archives (stand_in_packages.py), the hardware (files in /sys
 
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,12 +13,13 @@ from pathlib import Path
 
 import psutil
 from machines import debian
+from machines.kept import kept, key
 from stand_in_packages import SigningKey, nvidia, publish, run, ubuntu
 
 ROOT = Path(__file__).resolve().parents[3]
 # Debian's, since it can be had wherever these tests run; the script asks apt for nothing newer.
 PACKAGES = ("curl",)
-BASE = ROOT / ".cache" / "nvidia" / f"debian-{debian.key(debian.RECIPE, PACKAGES)}"
+BASE = ROOT / ".cache" / "nvidia" / f"debian-{key(debian.RECIPE, PACKAGES)}"
 UBUNTU_HOST = "archive.ubuntu.com"
 NVIDIA_HOST = "nvidia.github.io"
 NVIDIA_FOLDER = "libnvidia-container"
@@ -61,15 +61,7 @@ def why_not() -> str | None:
 
 def base() -> Path:
     """The system that every machine starts from; made once, then kept."""
-    if not BASE.is_dir():
-        part = BASE.with_name(f"{BASE.name}.{os.getpid()}")
-        part.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            debian.system(part, *PACKAGES)
-            part.rename(BASE)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
-    return BASE
+    return kept(BASE, lambda part: debian.system(part, *PACKAGES))
 
 
 @dataclass(frozen=True)
@@ -104,8 +96,8 @@ def archives(folder: Path) -> Iterator[Archives]:
     toolkit = www / NVIDIA_HOST / NVIDIA_FOLDER
     publish(nvidia(), folder / "build-nvidia", toolkit / "stable/deb/amd64", keys[1])
     made.nvidia_key.write_bytes(keys[1].public.read_bytes())
-    for key in keys:
-        key.close()
+    for signing in keys:
+        signing.close()
     _make_certificate(folder / "certificate.pem")
     run("ip", "netns", "add", made.namespace)
     try:

@@ -8,7 +8,6 @@ named by what went in. The machines write to overlays of their own.
     PYTHONPATH=tests/real python tests/real/vm/disk.py      # makes them ahead of the tests, as root
 """
 
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 import image
 from machines import debian
 from machines.debian import MAKING_S
-from machines.docker import unmounted
+from machines.kept import kept, key
 from machines.processes import checked
 
 from sunspot import ports
@@ -94,8 +93,6 @@ echo /dev/vda / ext4 errors=remount-ro 0 1 >/etc/fstab
 # As Azure's VM utilities name a data disk: by its logical unit number, here its serial number.
 echo 'SUBSYSTEM=="block", ENV{ID_SERIAL}=="lun0", SYMLINK+="disk/azure/data/by-lun/0"' \
     >/etc/udev/rules.d/80-azure-data.rules
-# The public authorities vouch for nobody here, and to sort them anew takes a machine half a minute.
-: >/etc/ca-certificates.conf
 # Each machine makes its own.
 rm -f /etc/ssh/ssh_host_* /var/lib/dbus/machine-id
 : >/etc/machine-id
@@ -118,19 +115,13 @@ class Disks:
 def disks() -> Disks:
     """The disks of this recipe, made if they are not in the cache; others there are removed."""
     storage, reference = image.published()
-    folder = CACHE / f"disks-{_key(reference)}"
-    made = _in(folder)
-    if not folder.exists():
-        for old in CACHE.glob("disk*"):
+
+    def make(part: Path) -> None:
+        for old in CACHE.glob("disk*/"):
             shutil.rmtree(old)
-        part = CACHE / f"disks-new-{os.getpid()}"
-        try:
-            _make(_in(part), part / "work", storage, reference)
-            part.rename(folder)
-        finally:
-            unmounted(part)  # what an interrupted pull left
-            shutil.rmtree(part, ignore_errors=True)
-    return made
+        _make(_in(part), part / "work", storage, reference)
+
+    return _in(kept(CACHE / f"disks-{_key(reference)}", make))
 
 
 def _in(folder: Path) -> Disks:
@@ -146,7 +137,7 @@ def _key(reference: str) -> str:
     """Digits that change with everything that goes into the disks."""
     system = (debian.RECIPE, PACKAGES, LATER, _AGENT_PORT, _AGENT_PORT_UNIT, _PREPARE)
     added = (DOCKER, image.DATA_ROOT, image.REGISTRY, reference)
-    return debian.key(DISK_BYTES, system, added)
+    return key(DISK_BYTES, system, added)
 
 
 def _make(made: Disks, work: Path, storage: Path, reference: str) -> None:

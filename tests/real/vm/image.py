@@ -8,7 +8,6 @@ Sunspot is not in it: nodes bring what they need of it along.
 import shutil
 from pathlib import Path
 
-import requests
 from machines import CACHE, base_image
 from machines.docker import engine
 from machines.registry import registry
@@ -19,21 +18,17 @@ REGISTRY = "sunspotdev.azurecr.io"
 DATA_ROOT = "var/lib/sunspot/docker"
 # Of an engine's data, what an image is made of. The rest is of the engine's own version.
 KEPT = ("image", "overlay2")
-MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 
 
 def published() -> tuple[Path, str]:
     """The registry's folder, and the image's NAME@DIGEST in it; made where it is not there yet."""
     base = base_image.base_image()
-    repository, _, tag = base_image.NAME.partition(":")
     with registry(base.registry_storage) as server:
         if not server.has(base_image.NAME):
             with engine(CACHE / "engine") as docker:
                 base_image.publish(docker, server, base)
-        url = f"http://{server.address}/v2/{repository}/manifests/{tag}"
-        answer = requests.head(url, headers={"Accept": MANIFEST}, timeout=60)
-        answer.raise_for_status()
-        return base.registry_storage, f"{repository}@{answer.headers['Docker-Content-Digest']}"
+        digest = server.digest(base_image.NAME)
+    return base.registry_storage, f"{base_image.NAME.partition(':')[0]}@{digest}"
 
 
 def add_to(root: Path, storage: Path, reference: str) -> None:
