@@ -39,7 +39,7 @@ import disk  # pyright: ignore[reportMissingImports]
 from machine import Machine  # pyright: ignore[reportMissingImports]
 from stand_ins import running  # pyright: ignore[reportMissingImports]
 
-from sunspot import ports
+from sunspot.ray import ports
 
 ROOT = Path(__file__).resolve().parents[1]
 PAIRS = 3

@@ -36,7 +36,7 @@ from _cluster import STACK, Project, project
 from _pairs import compare
 
 from sunspot.node import gcs
-from sunspot.node.local import HEAD, ClusterFolder
+from sunspot.node.local.folder import HEAD, ClusterFolder
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import fake_imds  # pyright: ignore[reportMissingImports]
@@ -73,7 +73,7 @@ class Bench:
             if notice_s is not None:
                 stack.enter_context(fake_imds.serving(azure))
                 flags = [f"--name={node}", f"--imds={azure.url}", "--group=bench"]
-                watcher = self._program(scratch, "-m", "sunspot.node.eviction", *flags)
+                watcher = self._program(scratch, "-m", "sunspot.node.azure.eviction", *flags)
                 stack.enter_context(watcher)
                 _wait_for(azure.polls)
             work = self._program(scratch, str(WORK), node, str(scratch), str(TASK_S))

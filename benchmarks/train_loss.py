@@ -20,9 +20,9 @@ from pathlib import Path
 import psutil
 from _cluster import STACK, Project, project
 
-from sunspot.jobs import JobClient
-from sunspot.node.local import ClusterFolder
-from sunspot.targets.local import LocalTarget
+from sunspot.node.local.folder import ClusterFolder
+from sunspot.ray.jobs import JobClient
+from sunspot.targets.local.target import LocalTarget
 
 ROOT = Path(__file__).resolve().parent.parent
 EPOCHS, BATCH = 2, 8

@@ -14,10 +14,10 @@ from typing import Any
 
 from cloud_init import MAX_USER_DATA_BYTES, render
 from cloud_init.nodes import node_values
-from sunspot import azure_plan
-from sunspot.azure_plan import AzurePlan
-from sunspot.preview.user_data import STAND_INS
 from sunspot.stack import Stack
+from sunspot.targets.azure import plan as azure_plan
+from sunspot.targets.azure.plan import AzurePlan
+from sunspot.targets.azure.preview.user_data import STAND_INS
 
 ROOT = Path(__file__).resolve().parent.parent
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f x"

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloud_init.render import AUTOSCALER_RUN_CONFIG, GIB, NodeValues
-from sunspot.azure_plan import AzurePlan, Machine, Market, Pool
 from sunspot.node import autoscaler_config
 from sunspot.spec import HEAD
+from sunspot.targets.azure.plan import AzurePlan, Machine, Market, Pool
 
 
 def node_values(plan: AzurePlan, pool: Pool | None, known: Mapping[str, Any]) -> NodeValues:

@@ -17,8 +17,8 @@ from typing import Any, Literal, get_args
 import yaml
 
 import sunspot
-from sunspot import ports
 from sunspot.errors import UsageError
+from sunspot.ray import ports
 
 Driver = Literal["none", "nvidia", "rocm"]
 NodeMarket = Literal["spot", "on-demand"]
@@ -67,20 +67,21 @@ FILES = Path(__file__).parent / "files"
 # Nodes may have Python 3.10.
 NODE_MODULES = (
     # Ray's autoscaler on the head
-    "arm.py",
     "autoscaler.py",
     "autoscaler_config.py",
+    "azure/arm.py",
+    "azure/scale_sets.py",
     "fallback.py",
+    "files.py",
     "machines.py",
-    "scale_sets.py",
     # the eviction watcher, on every node; the head's answers Prometheus
-    "census.py",
-    "eviction.py",
+    "azure/eviction.py",
+    "collector.py",
     "gcs.py",
     "leaving.py",
     "metrics.py",
     # both
-    "imds.py",
+    "azure/imds.py",
 )
 NODE_SOURCES = Path(sunspot.__file__).parent / "node"
 NODE_PYTHON = "/usr/local/lib/sunspot/python"

@@ -17,8 +17,8 @@ from infra.storage import Results, ResultsArgs
 from infra.token import TokenVault, TokenVaultArgs
 from infra.user_data import Surroundings, user_data
 from infra.workers import WorkerPool, WorkerPoolArgs
-from sunspot.azure_plan import AzurePlan, Pool
 from sunspot.spec import HEAD
+from sunspot.targets.azure.plan import AzurePlan, Pool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from cloud_init.render import STATE_LUN
 from infra.machines import ADMIN_USER, IMAGE, diagnostics, linux, security_profile
 from infra.network import create_public_address
 from infra.place import PACKAGE, Place, answered
-from sunspot.azure_plan import STATE_DISK_GIB, Machine
+from sunspot.targets.azure.plan import STATE_DISK_GIB, Machine
 
 # Azure refuses to change these on a machine that exists, and the provider does not know it.
 REPLACE_ON_CHANGES = [

@@ -2,7 +2,7 @@
 
 from pulumi_azure_native import compute
 
-from sunspot.azure_plan import Machine
+from sunspot.targets.azure.plan import Machine
 
 ADMIN_USER = "sunspot"
 

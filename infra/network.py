@@ -7,9 +7,9 @@ import pulumi
 from pulumi_azure_native import network
 
 from infra.place import PACKAGE, Place
-from sunspot import ports
-from sunspot.azure_plan import Addresses
-from sunspot.azure_settings import SubnetIds
+from sunspot.ray import ports
+from sunspot.targets.azure.plan import Addresses
+from sunspot.targets.azure.settings import SubnetIds
 
 HEAD_SUBNET = "head"
 WORKERS_SUBNET = "workers"

@@ -9,9 +9,10 @@ from pulumi.runtime import config as engine_config
 
 from infra.cluster import AzureRayCluster, AzureRayClusterArgs
 from infra.machines import ADMIN_USER
-from sunspot import cost, ports
-from sunspot.azure_plan import AzurePlan, plan
+from sunspot.catalog import cost
+from sunspot.ray import ports
 from sunspot.stack import Stack, project_directory
+from sunspot.targets.azure.plan import AzurePlan, plan
 
 LOOPBACK = "127.0.0.1"
 DASHBOARD = ports.get("dashboard").number

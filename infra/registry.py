@@ -8,7 +8,7 @@ from pulumi_azure_native import authorization, containerregistry
 from infra.identities import Identities
 from infra.place import PACKAGE, Place, answered
 from infra.roles import ACR_PULL, assign
-from sunspot.azure_plan import ImageBuild
+from sunspot.targets.azure.plan import ImageBuild
 
 # A registry's name is unique in the world, has letters and digits alone, and gets 8 random ones.
 REGISTRY_NAME = "sunspot"

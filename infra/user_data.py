@@ -7,7 +7,7 @@ from typing import Any
 
 import pulumi
 
-from sunspot.azure_plan import AzurePlan, Pool
+from sunspot.targets.azure.plan import AzurePlan, Pool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from pulumi_azure_native import compute
 
 from infra.machines import ADMIN_USER, IMAGE, diagnostics, linux, security_profile
 from infra.place import PACKAGE, Place
-from sunspot.azure_plan import Machine, Pool
+from sunspot.targets.azure.plan import Machine, Pool
 
 # Pay up to the on-demand price, and never be evicted for the price alone.
 NO_PRICE_LIMIT = -1

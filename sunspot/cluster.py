@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from sunspot import targets
 from sunspot.errors import SunspotError, UsageError
 from sunspot.signals import uninterrupted
 from sunspot.spec import RayClusterConfig
 from sunspot.stack import Stack, check_name
-from sunspot.targets import ClusterHandle, NodeStatus
+from sunspot.targets import registry
+from sunspot.targets.protocol import ClusterHandle, NodeStatus
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class RayCluster:
         ):
             if not seconds > 0:  # refuses NaN as well
                 raise UsageError(f"{argument} must be more than 0 s, not {seconds!r}")
-        self._target = targets.get(target)
+        self._target = registry.get(target)
         name = f"ray-{uuid.uuid4().hex[:8]}" if name is None else check_name(name)
         stack = Stack(name=name, target="local", cluster=config)
         self._stack = stack.for_target(target)

@@ -14,13 +14,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sunspot import console, report, targets
+from sunspot import console, report
 from sunspot import stack as stacks
 from sunspot.errors import SunspotError
-from sunspot.feasibility import Request
-from sunspot.jobs import Job, JobClient
+from sunspot.ray.feasibility import Request
+from sunspot.ray.jobs import Job, JobClient
 from sunspot.stack import Stack
-from sunspot.targets import ClusterHandle, Target
+from sunspot.targets import registry
+from sunspot.targets.protocol import ClusterHandle, Target
 
 STACK = "dev"
 NAME = "demo"
@@ -33,7 +34,7 @@ WORKLOADS: Mapping[str, tuple[str, ...]] = {
     "object_store": ("--megabytes", "200"),
 }
 
-# Workers send their task events several times a second (see node/ray_start.py).
+# Workers send their task events several times a second (see node/local/ray_start.py).
 TASK_EVENTS_TIMEOUT_S = 6.0
 POLL_INTERVAL_S = 0.3
 
@@ -54,7 +55,7 @@ def run(folder: Path, *, keep: bool = False) -> Path:
     """
     workloads = stacks.project_directory() / "workloads"
     stack = _with_all_workers(stacks.load(STACK).for_target("local"))
-    place = targets.get("local")
+    place = registry.get("local")
     if NAME in place.names():
         raise SunspotError(f"a cluster named {NAME!r} is up already; first: sunspot down {NAME}")
     report.check_folder(folder)

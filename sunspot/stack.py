@@ -14,7 +14,9 @@ from typing import Annotated, Any, Literal, Self, get_args
 import yaml
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from sunspot.azure_settings import (
+from sunspot.errors import UsageError
+from sunspot.spec import Config, RayClusterConfig, RayNodeConfig, ScalingGroup, Text, size_for
+from sunspot.targets.azure.settings import (
     UNASSIGNED,
     Access,
     Image,
@@ -24,8 +26,6 @@ from sunspot.azure_settings import (
     Storage,
     Tags,
 )
-from sunspot.errors import UsageError
-from sunspot.spec import Config, RayClusterConfig, RayNodeConfig, ScalingGroup, Text, size_for
 
 Target = Literal["local", "compose", "azure", "kubernetes", "slurm"]
 TARGETS: tuple[Target, ...] = get_args(Target)

@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from sunspot.errors import SunspotError
-from sunspot.jobs import Job, JobClient
-from sunspot.targets import ClusterHandle, HeadLostError, NodeStatus, Target
+from sunspot.ray.jobs import Job, JobClient
+from sunspot.targets.protocol import ClusterHandle, HeadLostError, NodeStatus, Target
 
 STATE_STYLES = {"up": "green", "starting": "yellow", "draining": "yellow", "lost": "red"}
 JOB_STYLES = {"SUCCEEDED": "green", "RUNNING": "cyan", "FAILED": "red"}

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from sunspot.errors import UsageError
-from sunspot.targets import ClusterHandle
+from sunspot.targets.protocol import ClusterHandle
 
 TOKEN = "0123abcd"
 DEADLINE_S = 10.0

@@ -2,10 +2,10 @@
 
 import time
 
-from sunspot.node.local import ClusterFolder, ClusterRecord
+from sunspot.node.local.folder import ClusterFolder, ClusterRecord
 from sunspot.spec import AutoscalerConfig, RayClusterConfig, RayNodeConfig, ScalingGroup
 from sunspot.stack import Stack
-from sunspot.targets import local_plan as plan
+from sunspot.targets.local import plan
 
 NODE = RayNodeConfig(cpu=2, memory_gb=4)
 WORKERS = ScalingGroup(worker_nodes=NODE, min_workers=0, max_workers=4, market="spot")

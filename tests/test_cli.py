@@ -1,7 +1,7 @@
 """The `sunspot` command: errors, exit codes, and what it hands to the cluster.
 
 Where a command needs a cluster, its records are real files and its job API is the loopback server
-of tests/jobs; nothing of the command is replaced.
+of tests/ray; nothing of the command is replaced.
 """
 
 import json
@@ -16,12 +16,12 @@ from job_api import serving
 from local_stacks import WORKERS, stack, write
 from typer.testing import CliRunner
 
-from sunspot import feasibility
 from sunspot import stack as stacks
 from sunspot.cli import app
 from sunspot.errors import UsageError
-from sunspot.node.local import Process
-from sunspot.targets.local import STATE_DIRECTORY_VARIABLE, LocalTarget
+from sunspot.node.processes import Process
+from sunspot.ray import feasibility
+from sunspot.targets.local.target import STATE_DIRECTORY_VARIABLE, LocalTarget
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,6 @@ import pytest
 import ray
 from fake_target import VARIABLES, FakeRay, FakeTarget
 
-from sunspot import targets
 from sunspot.cluster import (
     ALLOWED_TRANSITIONS,
     ExternalResourceError,
@@ -24,7 +23,8 @@ from sunspot.cluster import (
 )
 from sunspot.errors import SunspotError, UsageError
 from sunspot.spec import RayNodeConfig, SimpleRayCluster
-from sunspot.targets import NodeStatus
+from sunspot.targets import registry
+from sunspot.targets.protocol import NodeStatus
 
 CONFIG = SimpleRayCluster(
     n_nodes=1, node_config=RayNodeConfig(cpu=1, memory_gb=2), ray_version="2.60.0"
@@ -37,7 +37,7 @@ def target(tmp_path, monkeypatch):
     token = tmp_path / "token"
     token.write_text("ab" * 32)
     fake = FakeTarget(token)
-    monkeypatch.setattr(targets, "get", lambda _name: fake)
+    monkeypatch.setattr(registry, "get", lambda _name: fake)
     return fake
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from sunspot import demo
 from sunspot import stack as stacks
-from sunspot.jobs import Job
+from sunspot.ray.jobs import Job
 from sunspot.report import WorkloadResult
 
 WORKLOADS = {"01000000": "primes", "02000000": "pi"}

@@ -33,8 +33,9 @@ def modules_after(code):
     "code",
     [
         "import sunspot",
-        "import sunspot.spec, sunspot.stack, sunspot.catalog, sunspot.ports",
-        "import sunspot.azure_settings, sunspot.azure_plan, sunspot.cost, infra",
+        "import sunspot.spec, sunspot.stack, sunspot.catalog, sunspot.ray.ports",
+        "import sunspot.targets.azure.settings, sunspot.targets.azure.plan",
+        "import sunspot.catalog.cost, infra",
         # Reading a whole stack and making a config ask for Ray's version, not for Ray.
         "import sunspot as s; s.Stack; s.SimpleRayCluster(1, s.RayNodeConfig(vm_size='D2s_v5'))",
     ],
@@ -50,7 +51,7 @@ def test_bare_import_loads_no_module_of_ours_and_no_pydantic():
 
 
 def test_ports_need_the_standard_library_alone():
-    loaded = modules_after("import sunspot.ports")
+    loaded = modules_after("import sunspot.ray.ports")
     assert not loaded & {"pydantic", "yaml", *HEAVY}
 
 

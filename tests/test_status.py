@@ -11,11 +11,11 @@ from local_stacks import WORKERS, stack, write
 from rich.console import Console
 
 from sunspot import status
-from sunspot.jobs import Job
-from sunspot.node.local import Process
+from sunspot.node.processes import Process
+from sunspot.ray.jobs import Job
 from sunspot.status import Status
-from sunspot.targets import ClusterHandle, NodeStatus
-from sunspot.targets.local import LocalTarget
+from sunspot.targets.local.target import LocalTarget
+from sunspot.targets.protocol import ClusterHandle, NodeStatus
 
 
 def node(name, state="up", **fields):

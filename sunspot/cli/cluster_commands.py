@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
-from sunspot import console, targets
+from sunspot import console
 from sunspot import stack as stacks
 from sunspot.cli.base import DEFAULT_STACK, AsJson, NewStack, StackOption, UpStack, UpTarget
 from sunspot.errors import SunspotError, UsageError
+from sunspot.targets import clusters, registry
+from sunspot.targets.protocol import ClusterHandle, Remote, Target
 
 commands = typer.Typer()
 
@@ -30,15 +32,15 @@ def up(
 ) -> None:
     """Bring a cluster up and print how to reach it."""
     loaded = stacks.load(stack)
-    place = targets.get(target or loaded.target)
+    place = registry.get(target or loaded.target)
     sized = loaded.for_target(target or loaded.target)
     # A remote cluster may have been brought up by others: its `up` always looks for changes.
-    was_up = not isinstance(place, targets.Remote) and _is_up(place, stack)
+    was_up = not isinstance(place, Remote) and _is_up(place, stack)
     try:
         with console.progress(f"bringing up {stack}") as progress:
             handle = place.up(sized, progress, port=port, dashboard_port=dashboard_port)
     except KeyboardInterrupt:
-        if isinstance(place, targets.Remote):
+        if isinstance(place, Remote):
             console.note(
                 f"What was made stays, and is billed. Go on: sunspot up {stack} · "
                 f"take it away: sunspot down {stack}"
@@ -53,7 +55,7 @@ def up(
             f"sunspot down {stack} && sunspot up {stack}"
         )
     _print_handle(handle)
-    if isinstance(place, targets.Remote):
+    if isinstance(place, Remote):
         console.out.print("  the stack's outputs:")
         for name, value in place.outputs(stack).items():
             console.out.print(f"    {name:<24} {value}", soft_wrap=True, markup=False)
@@ -72,8 +74,8 @@ def down(
     On Azure it then asks Azure what still exists, and fails if anything does. Results that the
     stack protects are kept.
     """
-    chosen = targets.running(stack, target)
-    places = targets.places(target)
+    chosen = clusters.running(stack, target)
+    places = registry.places(target)
     if not chosen and stack and any(_take_down(p, stack, delete_storage) for p in places.values()):
         return
     if not chosen:
@@ -84,7 +86,7 @@ def down(
     if len(names := {cluster.name for cluster in chosen}) > 1:
         shown = ", ".join(sorted(names))
         raise UsageError(f"several clusters are up ({shown}); name one: sunspot down NAME")
-    place, name, _ = targets.only(chosen)
+    place, name, _ = clusters.only(chosen)
     if _take_down(place, name, delete_storage):
         return
     with console.progress(f"taking down {name}") as progress:
@@ -97,7 +99,7 @@ def status(stack: UpStack = None, target: UpTarget = None, as_json: AsJson = Fal
     """Show nodes, resources, market, lost nodes and jobs."""
     from sunspot import status as view
 
-    place, name, _ = targets.find(stack, target)
+    place, name, _ = clusters.find(stack, target)
     found = view.collect(place, name)
     if as_json:
         print(json.dumps(view.to_json(found), indent=2))
@@ -121,10 +123,10 @@ def scale(
     N also becomes the group's minimum: the autoscaler does not go below it.
     """
     counts = [_count(change) for change in changes]
-    place, name, _ = targets.find(stack, target)
-    if not isinstance(place, targets.Remote):  # those say themselves who owns a group
+    place, name, _ = clusters.find(stack, target)
+    if not isinstance(place, Remote):  # those say themselves who owns a group
         for group, count in counts:
-            targets.check_scale(place.stack(name), group, count)
+            clusters.check_scale(place.stack(name), group, count)
     for group, count in counts:
         with console.progress(f"scaling {group} to {count}") as progress:
             place.scale(name, group, count, progress)
@@ -133,7 +135,7 @@ def scale(
         )
 
 
-def _print_handle(handle: targets.ClusterHandle) -> None:
+def _print_handle(handle: ClusterHandle) -> None:
     rows = {
         "head address": handle.head_address,
         "dashboard and job API": handle.job_address,
@@ -148,7 +150,7 @@ def _print_handle(handle: targets.ClusterHandle) -> None:
     console.note(f"next: sunspot submit -- python workloads/primes.py · sunspot down {handle.name}")
 
 
-def _is_up(place: targets.Target, name: str) -> bool:
+def _is_up(place: Target, name: str) -> bool:
     try:
         place.handle(name)
     except SunspotError:
@@ -156,9 +158,9 @@ def _is_up(place: targets.Target, name: str) -> bool:
     return True
 
 
-def _take_down(place: targets.Target, name: str, delete_storage: bool) -> bool:
+def _take_down(place: Target, name: str, delete_storage: bool) -> bool:
     """Takes a cluster of a remote target away and tells what was kept; False if it has none."""
-    if not isinstance(place, targets.Remote):
+    if not isinstance(place, Remote):
         return False
     with console.progress(f"taking down {name}") as progress:
         kept = place.take_down(name, progress, delete_storage=delete_storage)

@@ -7,9 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from sunspot import console, targets
+from sunspot import console
 from sunspot.cli.base import AfterDashes, StackOption, UpStack, UpTarget
 from sunspot.errors import UsageError
+from sunspot.targets import clusters
+from sunspot.targets.protocol import Remote
 
 commands = typer.Typer()
 
@@ -21,7 +23,7 @@ def dashboard(
     open_browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
     """Print the dashboard's address, how to get past its token, and where Grafana is."""
-    place, name, _ = targets.find(stack, target)
+    place, name, _ = clusters.find(stack, target)
     handle = place.handle(name)
     console.out.print(handle.job_address, soft_wrap=True)
     console.note(
@@ -53,7 +55,7 @@ def rsync(
 
 def _remote(stack: str | None, target: str | None, command: str) -> Any:
     """The way to a shell on a head that is not this machine."""
-    place, name, _ = targets.find(stack, target)
-    if not isinstance(place, targets.Remote):
+    place, name, _ = clusters.find(stack, target)
+    if not isinstance(place, Remote):
         raise UsageError(f"{name} runs on this machine: it needs no sunspot {command}")
     return place.ssh(name)

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from sunspot import console, targets
+from sunspot import console
 from sunspot.cli.base import INTERRUPTED, AsJson, JobId, StackOption, UpTarget
 from sunspot.errors import UsageError
+from sunspot.targets import clusters
 
 commands = typer.Typer()
 
@@ -57,8 +58,8 @@ def submit(
     The working directory goes along, without what .gitignore and .rayignore leave out.
     Ctrl-C stops the job, unless --detach was given.
     """
-    from sunspot import feasibility, jobs
-    from sunspot import runtime_env as environments
+    from sunspot.ray import feasibility, jobs
+    from sunspot.ray import runtime_env as environments
 
     request = feasibility.Request(
         num_cpus=num_cpus, num_gpus=num_gpus, memory_gb=memory, resources=_resources(resources)
@@ -68,7 +69,7 @@ def submit(
         jobs.check_id(name)
     if wait and detach:
         raise UsageError("--wait waits here, so it cannot go with --detach; leave one of them out")
-    place, cluster, _ = targets.find(stack, target)
+    place, cluster, _ = clusters.find(stack, target)
     client = jobs.JobClient(place.handle(cluster))
     types = feasibility.node_types(place.stack(cluster))
     if feasibility.can_hold(request, types):
@@ -123,7 +124,7 @@ def logs(
 
     With -f, Ctrl-C ends the printing, and neither the job nor the node.
     """
-    from sunspot import jobs as job_api
+    from sunspot.ray import jobs as job_api
 
     if (job_id is None) == (node is None):
         raise UsageError(
@@ -131,7 +132,7 @@ def logs(
             "sunspot logs primes-3f9a1c, or: sunspot logs --node head"
         )
     if node is not None:
-        place, name, _ = targets.find(stack, target)
+        place, name, _ = clusters.find(stack, target)
         sys.exit(place.node_log(name, node, sys.stdout, console.note, follow=follow))
     client = _job_client(stack, target)
     if not follow:
@@ -156,14 +157,14 @@ def stop(job_id: JobId, stack: StackOption = None, target: UpTarget = None) -> N
 
 
 def _job_client(stack: str | None, target: str | None) -> Any:
-    from sunspot import jobs as job_api
+    from sunspot.ray import jobs as job_api
 
-    place, name, _ = targets.find(stack, target)
+    place, name, _ = clusters.find(stack, target)
     return job_api.JobClient(place.handle(name))
 
 
 def _follow_or_stop(client: Any, job_id: str) -> int:
-    from sunspot import jobs as job_api
+    from sunspot.ray import jobs as job_api
 
     try:
         job = client.follow(job_id, sys.stdout, console.note)

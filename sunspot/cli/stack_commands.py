@@ -43,7 +43,7 @@ def preview(
     ] = False,
 ) -> None:
     """Show what a stack would be on Azure: resources, cost, ports, quota. Nothing is made."""
-    from sunspot import preview as view
+    from sunspot.targets.azure import preview as view
 
     found = view.collect(stacks.load(stack), refresh_prices=refresh_prices)
     if show is not None:

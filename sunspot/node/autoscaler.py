@@ -86,14 +86,14 @@ class MachinesProvider(NodeProvider):
 
 def _local(config: dict[str, Any]) -> tuple[Machines, None]:
     # Not at the top: a VM has none of the modules that this one needs.
-    from sunspot.node.local_machines import LocalMachines
+    from sunspot.node.local.machines import LocalMachines
 
     return LocalMachines(Path(config["folder"])), None
 
 
 def _azure(config: dict[str, Any]) -> tuple[Machines, Fallback]:
-    from sunspot.node import arm, imds
-    from sunspot.node.scale_sets import Cluster, ScaleSetMachines
+    from sunspot.node.azure import arm, imds
+    from sunspot.node.azure.scale_sets import Cluster, ScaleSetMachines
 
     tokens = imds.Imds(config.get("imds_url", imds.BASE_URL), config["identity_client_id"])
     cluster = Cluster(

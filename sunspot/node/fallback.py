@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sunspot.node.autoscaler_config import COOLED_PRIORITY, SPOT_PRIORITY
+from sunspot.node.files import write_private
 from sunspot.node.machines import LaunchRefusedError, Machine
 
 COOL_DOWN_S = 600.0
@@ -94,7 +93,7 @@ class Fallback:
         for spot, twin in self._twins.items():
             self._steer(config["available_node_types"], spot, twin)
         if json.dumps(config["available_node_types"]) != before:
-            _replace(self._file, json.dumps(config, separators=(",", ":")))
+            write_private(self._file, json.dumps(config, separators=(",", ":")))
 
     def _steer(self, types: dict[str, dict[str, Any]], spot: str, twin: str) -> None:
         cooled = self._since_refusal(spot, COOL_DOWN_S) > 0
@@ -103,15 +102,3 @@ class Fallback:
             self._short.discard(spot)
         types[spot]["priority"] = COOLED_PRIORITY if cooled else SPOT_PRIORITY
         types[twin]["min_workers"] = missing if spot in self._short else 0
-
-
-def _replace(path: Path, text: str) -> None:
-    """Writes the file whole: Ray may read it at any time."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

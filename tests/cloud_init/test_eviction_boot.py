@@ -11,8 +11,8 @@ import vm
 from booted import DOCKER, INSTANCE, Boot, environment, ready
 
 from cloud_init.render import FILES, UNITS
-from sunspot import ports
-from sunspot.node import eviction
+from sunspot.node.azure import eviction
+from sunspot.ray import ports
 
 MARKS = "/run/sunspot/eviction"
 SYSTEM = FILES / "etc/systemd/system"
@@ -52,7 +52,7 @@ def test_the_watcher_of_a_worker(boot: Boot, parse: Callable[[list[str]], None])
     ran = machine.start("sunspot-eviction.service")
     assert ran.returncode == 0, ran.stderr
     docker, python = container(machine)
-    assert python[:2] == ["-m", "sunspot.node.eviction"]
+    assert python[:2] == ["-m", "sunspot.node.azure.eviction"]
     assert "--role=worker" in python
     assert f"--marks={MARKS}" in python
     assert not [flag for flag in python if flag.startswith("--metrics-port")]

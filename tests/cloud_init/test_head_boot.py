@@ -11,7 +11,7 @@ import yaml
 from booted import Boot
 
 from cloud_init.render import FILES, GRAFANA_IMAGE, HEAD_UNITS, PROMETHEUS_IMAGE, STATE_LUN, units
-from sunspot import ports
+from sunspot.ray import ports
 
 STATE = "/var/lib/sunspot/state"
 MONITORING = FILES / "etc/sunspot"

@@ -11,7 +11,7 @@ from booted import DOCKER, INSTANCE, Boot, environment, ready, report
 
 from cloud_init import NodeValues
 from cloud_init.render import NODE_MODULES, NODE_PYTHON
-from sunspot import ports
+from sunspot.ray import ports
 
 
 def container(machine: vm.Machine) -> tuple[list[str], list[str]]:
@@ -150,7 +150,8 @@ def test_the_container_has_the_nodes_modules_and_keeps_the_path_of_its_image(boo
     assert f"--volume={NODE_PYTHON}:{NODE_PYTHON}:ro" in docker
     assert machine.text(f"{vm.NOTES}/path") == f"{NODE_PYTHON}:/opt/app:/opt/lib\n"
     folder = machine.path(f"{NODE_PYTHON}/sunspot")
-    assert sorted(p.name for p in (folder / "node").iterdir()) == sorted(NODE_MODULES)
+    shipped = [p for p in (folder / "node").rglob("*") if p.is_file()]
+    assert sorted(str(p.relative_to(folder / "node")) for p in shipped) == sorted(NODE_MODULES)
     assert [p.name for p in folder.iterdir()] == ["node"]  # a namespace: nothing else is needed
 
 

@@ -24,7 +24,7 @@ from cloud_init.render import (
     RESERVED_PORTS,
     environment,
 )
-from sunspot import ports
+from sunspot.ray import ports
 
 EVERY_NODE = pytest.mark.parametrize("values", node_values.ALL.values(), ids=list(node_values.ALL))
 

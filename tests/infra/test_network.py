@@ -6,7 +6,7 @@ import pytest
 from builds import build, group, make_stack
 from simulated import SUBSCRIPTION
 
-from sunspot import ports
+from sunspot.ray import ports
 
 SUBNET = (
     f"/subscriptions/{SUBSCRIPTION}/resourceGroups/net/providers/Microsoft.Network"

@@ -10,8 +10,8 @@ from simulated import Run
 
 from cloud_init import readable
 from sunspot import stack as stacks
-from sunspot.azure_plan import plan
-from sunspot.preview import access, tree
+from sunspot.targets.azure.plan import plan
+from sunspot.targets.azure.preview import access, tree
 
 SUBNET = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v/subnets/"
 EVERYTHING = (
@@ -142,8 +142,8 @@ def known(data):
 
 
 def test_estimates_agree():
-    from sunspot import cost, prices
-    from sunspot.preview.costs import costs
+    from sunspot.catalog import cost, prices
+    from sunspot.targets.azure.preview.costs import costs
 
     stack = make_stack(*EVERYTHING)
     found = costs(plan(stack, ROOT), prices.from_catalog())

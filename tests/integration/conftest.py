@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from harness import SMALL, Sunspot, clean_environment, marked_processes
 
-from sunspot.targets import ClusterHandle
+from sunspot.targets.protocol import ClusterHandle
 
 CLUSTER = "main"
 

@@ -18,9 +18,10 @@ import psutil
 import pytest
 import yaml
 
-from sunspot.jobs import Job, JobClient
-from sunspot.node.local import CLUSTER_VARIABLE, ClusterFolder, port_is_free
-from sunspot.targets.local import STATE_DIRECTORY_VARIABLE, LocalTarget
+from sunspot.node.free_ports import port_is_free
+from sunspot.node.local.folder import CLUSTER_VARIABLE, ClusterFolder
+from sunspot.ray.jobs import Job, JobClient
+from sunspot.targets.local.target import STATE_DIRECTORY_VARIABLE, LocalTarget
 
 T = TypeVar("T")
 

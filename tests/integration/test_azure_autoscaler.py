@@ -25,9 +25,9 @@ import pytest
 from harness import clean_environment, wait_for
 
 from cloud_init.nodes import node_values
-from sunspot import azure_plan
-from sunspot.node.local import free_port
+from sunspot.node.free_ports import free_port
 from sunspot.stack import Stack
+from sunspot.targets.azure import plan as azure_plan
 
 # Two real Ray nodes and the autoscaler's ticks, on a machine that may be busy.
 pytestmark = pytest.mark.timeout(600)

@@ -18,8 +18,8 @@ import pytest
 import requests
 from harness import DEADLINE_S, Sunspot, kill_node, wait_for
 
-from sunspot.node.local import free_port
-from sunspot.targets import ClusterHandle
+from sunspot.node.free_ports import free_port
+from sunspot.targets.protocol import ClusterHandle
 
 REPOSITORY = Path(__file__).parents[2]
 WORK = REPOSITORY / "benchmarks" / "_evicted_work.py"
@@ -102,7 +102,7 @@ def running(command: list[str], environment: dict[str, str], **more: Any) -> Ite
 
 
 def watcher(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "sunspot.node.eviction", *arguments]
+    return [sys.executable, "-m", "sunspot.node.azure.eviction", *arguments]
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from harness import Sunspot, alive, what_is_left
 
-from sunspot.node.local import free_port
+from sunspot.node.free_ports import free_port
 
 
 def wait_for_gcs(up: subprocess.Popen[str]) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from harness import ANSI, SMALL, Sunspot, kill_node, wait_for
 
-from sunspot.node.local import ClusterFolder
-from sunspot.targets import ClusterHandle
+from sunspot.node.local.folder import ClusterFolder
+from sunspot.targets.protocol import ClusterHandle
 
 NAME = "mortal"
 STACK = {

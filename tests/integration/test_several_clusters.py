@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from harness import ANSI, FOREVER, Sunspot, alive, kill_node, wait_for, what_is_left
 
-from sunspot.node.local import HEAD
-from sunspot.targets import ClusterHandle
+from sunspot.node.local.folder import HEAD
+from sunspot.targets.protocol import ClusterHandle
 
 WAITS_FOR_A_FILE = """
 import pathlib, sys, time

@@ -15,9 +15,10 @@ import pytest
 import requests
 from harness import FOREVER, Sunspot, wait_for
 
-from sunspot import packaging
-from sunspot.node.local import CLUSTER_VARIABLE, free_port
-from sunspot.targets import ClusterHandle
+from sunspot.node.free_ports import free_port
+from sunspot.node.local.folder import CLUSTER_VARIABLE
+from sunspot.ray import packaging
+from sunspot.targets.protocol import ClusterHandle
 
 PRINT_FILES = (
     "import pathlib; print(*sorted(str(p) for p in pathlib.Path().rglob('*') if p.is_file()))"

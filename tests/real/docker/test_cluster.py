@@ -12,7 +12,7 @@ from machines.processes import environment, wait_for
 from machines.units import running
 from node_cluster import HEAD_ADDRESS, IMAGE, Cluster, Machine
 
-from sunspot import ports
+from sunspot.ray import ports
 from tests.cloud_init import fake_azure
 
 pytestmark = pytest.mark.timeout(1800)

@@ -15,7 +15,7 @@ from machines.units import running
 from node_cluster import HEAD_ADDRESS, IMAGE, Cluster, Machine
 
 from cloud_init.render import FILES, NODE_ENV, PROMETHEUS_IMAGE
-from sunspot import ports
+from sunspot.ray import ports
 
 pytestmark = pytest.mark.timeout(1800)
 

@@ -21,7 +21,7 @@ from ray_host import RayHost, joined, running
 from site_plan import Site
 from test_reach import ask
 
-from sunspot import ports
+from sunspot.ray import ports
 
 CHECKS = str(Path(__file__).with_name("ray_checks.py"))
 # Generous: the machine may be busy.

@@ -15,7 +15,7 @@ from lan import Host
 from nsg_nftables import Refusal
 from site_plan import Site
 
-from sunspot import ports
+from sunspot.ray import ports
 
 TOLD: Refusal = "reject with icmp type admin-prohibited"
 ASK = str(Path(__file__).with_name("connect.py"))

@@ -16,7 +16,7 @@ from network import Network, network
 from project import Project
 from stand_ins import Certificate, Platform, serving
 
-from sunspot.preview.user_data import STAND_INS
+from sunspot.targets.azure.preview.user_data import STAND_INS
 
 TOKEN = "0123456789abcdef" * 4
 CLIENT_ID = "11111111-2222-3333-4444-555555555555"

@@ -11,8 +11,8 @@ from machine import Seed
 from cloud_init import NodeValues, render
 from cloud_init.nodes import node_values
 from cloud_init.render import NODE_ENV, readable
-from sunspot.azure_plan import RESERVED_FIRST, AzurePlan
-from sunspot.preview.user_data import STAND_INS
+from sunspot.targets.azure.plan import RESERVED_FIRST, AzurePlan
+from sunspot.targets.azure.preview.user_data import STAND_INS
 
 VAULT = "sunspot-dev.vault.azure.net"
 

@@ -18,7 +18,7 @@ from machines.debian import MAKING_S
 from machines.kept import kept, key
 from machines.processes import checked
 
-from sunspot import ports
+from sunspot.ray import ports
 
 CACHE = Path(__file__).resolve().parents[3] / ".cache" / "vm"
 DISK_BYTES = 8 * 2**30

@@ -18,8 +18,8 @@ from machines.processes import checked, environment
 from network import Network
 
 from sunspot import stack as stacks
-from sunspot.azure_plan import AzurePlan, plan
-from sunspot.targets.azure_stack import GROUP_TYPE, MACHINE_TYPE, STACK_TYPE
+from sunspot.targets.azure.automation import GROUP_TYPE, MACHINE_TYPE, STACK_TYPE
+from sunspot.targets.azure.plan import AzurePlan, plan
 
 ROOT = Path(__file__).resolve().parents[3]
 STACK = "dev"
@@ -99,7 +99,7 @@ class Project:
 
     def close_tunnel(self) -> None:
         """Ends the tunnel that the commands left for the next one."""
-        from sunspot.tunnel import Tunnel
+        from sunspot.targets.tunnel import Tunnel
 
         Tunnel(self.bin / "records" / "azure" / STACK).close()
 

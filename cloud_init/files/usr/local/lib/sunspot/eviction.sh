@@ -37,4 +37,4 @@ if [ "$SUNSPOT_ROLE" = head ]; then
 fi
 
 exec docker run "${docker_flags[@]}" \
-    --entrypoint=python "$SUNSPOT_IMAGE" -m sunspot.node.eviction "${flags[@]}"
+    --entrypoint=python "$SUNSPOT_IMAGE" -m sunspot.node.azure.eviction "${flags[@]}"

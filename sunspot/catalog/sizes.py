@@ -1,0 +1,177 @@
+"""Azure's VM sizes: what each one holds and costs, and the cheapest that fits a need.
+
+The table is `sizes.csv` beside this file; its header says where the numbers come from.
+"""
+
+import csv
+import difflib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from sunspot.errors import UsageError
+
+PREFIX = "Standard_"
+
+
+# Ray names NVIDIA's cards as the catalogue does, and this one otherwise (Ray 2.60).
+_ACCELERATOR_TYPES = {"MI300X": "AMD-Instinct-MI300X-OAM"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VmSize:
+    """One VM size. Counts and memory are those of the whole machine.
+
+    `memory_gib`, `gpu_memory_gib` and `temp_gib` are GiB (2**30 bytes); `temp_gib` is 0 where the
+    size has no temporary disk. Prices are USD an hour and None where the catalogue has none.
+    `retired` is the day (ISO) on which Azure withdrew the size, and `successor` what to take
+    instead; both are None for a size that can be had.
+    """
+
+    name: str
+    vcpus: int
+    memory_gib: float
+    gpu_count: int
+    gpu_name: str | None
+    gpu_memory_gib: float
+    temp_gib: float
+    on_demand_usd: float | None
+    spot_usd: float | None
+    infiniband: bool
+    quota_family: str
+    retired: str | None = None
+    successor: str | None = None
+
+    @property
+    def accelerator_type(self) -> str | None:
+        """What Ray calls the GPU, as in the resource `accelerator_type:T4`; None without one."""
+        return _ACCELERATOR_TYPES.get(self.gpu_name, self.gpu_name) if self.gpu_name else None
+
+    def price_usd(self, *, spot: bool) -> float | None:
+        """USD an hour; on demand also where the spot price is asked for and not known."""
+        return self.spot_usd if spot and self.spot_usd is not None else self.on_demand_usd
+
+    def __str__(self) -> str:
+        gpus = "1 GPU" if self.gpu_count == 1 else f"{self.gpu_count} GPUs"
+        return f"{self.name}: {self.vcpus} vCPU, {self.memory_gib:g} GiB, {gpus}"
+
+
+def load() -> tuple[VmSize, ...]:
+    """Every size that Azure still offers, in the order of the catalogue."""
+    return tuple(size for size in _by_key().values() if size.retired is None)
+
+
+def source() -> dict[str, str]:
+    """Where the catalogue's numbers come from: shapes, prices, region, currency, date, quota."""
+    notes = (line[1:].partition(": ") for line in _lines() if line.startswith("#"))
+    return {key.strip(): text.strip() for key, _, text in notes if key.strip() in _NOTES}
+
+
+def get(name: str) -> VmSize:
+    """The size of this name, in any case, with or without `Standard_`.
+
+    Raises UsageError for an unknown name (with the closest known ones) and for a retired size
+    (with its successor).
+    """
+    sizes = _by_key()
+    size = sizes.get(_key(name))
+    if size is None:
+        raise UsageError(f"{name!r} is no VM size in Sunspot's catalogue: {_closest(name)}")
+    if size.retired is not None:
+        raise UsageError(
+            f"{size.name} was retired by Azure on {size.retired}: use {size.successor}"
+        )
+    return size
+
+
+def cheapest(cpu: float, memory_gib: float, gpu_count: int = 0) -> VmSize:
+    """The cheapest size, by its on-demand price, with at least these vCPUs, GiB and GPUs.
+
+    A size with GPUs is taken for a need without only where no other fits, and one without a known
+    price only where no priced one fits. Raises UsageError when nothing fits, naming the nearest
+    size and what it lacks.
+    """
+    fitting = [size for size in load() if not _shortage(size, cpu, memory_gib, gpu_count)]
+    if not fitting:
+        raise UsageError(_nothing_fits(cpu, memory_gib, gpu_count))
+    return min(fitting, key=lambda size: (size.gpu_count > 0 and gpu_count == 0, *_cost(size)))
+
+
+_NOTES = frozenset({"shapes", "prices", "region", "currency", "date", "quota"})
+
+
+def _cost(size: VmSize) -> tuple[bool, float]:
+    return size.on_demand_usd is None, size.on_demand_usd or 0.0
+
+
+def _shortage(size: VmSize, cpu: float, memory_gib: float, gpu_count: int) -> dict[str, float]:
+    """What the size lacks, by unit; empty when it fits."""
+    needs = {"vCPU": cpu, "GiB": memory_gib, "GPUs": gpu_count}
+    holds = {"vCPU": size.vcpus, "GiB": size.memory_gib, "GPUs": size.gpu_count}
+    return {unit: need - holds[unit] for unit, need in needs.items() if need > holds[unit]}
+
+
+def _nothing_fits(cpu: float, memory_gib: float, gpu_count: int) -> str:
+    needs = {"vCPU": cpu, "GiB": memory_gib, "GPUs": gpu_count}
+
+    def distance(size: VmSize) -> tuple[float, bool, float]:
+        # Shares of the need, so that a missing GPU weighs more than a missing GiB.
+        short = _shortage(size, cpu, memory_gib, gpu_count)
+        return sum(lack / needs[unit] for unit, lack in short.items()), *_cost(size)
+
+    nearest = min(load(), key=distance)
+    lack = _shortage(nearest, cpu, memory_gib, gpu_count)
+    short = " and ".join(_amount(number, unit) for unit, number in lack.items())
+    asked = ", ".join(_amount(number, unit) for unit, number in needs.items())
+    return f"No VM size has {asked}: nearest is {nearest}; short of {short}. Ask for less per node"
+
+
+def _amount(number: float, unit: str) -> str:
+    return "1 GPU" if unit == "GPUs" and number == 1 else f"{number:g} {unit}"
+
+
+def _closest(name: str) -> str:
+    shorts = {_key(size.name): size.name for size in load()}
+    near = difflib.get_close_matches(_key(name), shorts, n=3, cutoff=0.5)
+    if near:
+        return "did you mean " + " or ".join(shorts[key] for key in near) + "?"
+    return "it knows " + ", ".join(shorts.values())
+
+
+def _key(name: str) -> str:
+    return name.lower().removeprefix(PREFIX.lower())
+
+
+@cache
+def _lines() -> tuple[str, ...]:
+    text = resources.files("sunspot.catalog").joinpath("sizes.csv").read_text(encoding="utf-8")
+    return tuple(text.splitlines())
+
+
+@cache
+def _by_key() -> dict[str, VmSize]:
+    """Every row, the retired ones too, by its name in lower case without `Standard_`."""
+    rows = csv.DictReader(line for line in _lines() if not line.startswith("#"))
+    return {_key(row["name"]): _size(row) for row in rows}
+
+
+def _size(row: dict[str, str]) -> VmSize:
+    return VmSize(
+        name=row["name"],
+        vcpus=int(row["vcpus"]),
+        memory_gib=float(row["memory_gib"]),
+        gpu_count=int(row["gpu_count"]),
+        gpu_name=row["gpu_name"] or None,
+        gpu_memory_gib=float(row["gpu_memory_gib"]),
+        temp_gib=float(row["temp_gib"]),
+        on_demand_usd=_price(row["on_demand_usd"]),
+        spot_usd=_price(row["spot_usd"]),
+        infiniband={"yes": True, "no": False}[row["infiniband"]],
+        quota_family=row["quota_family"],
+        retired=row["retired"] or None,
+        successor=row["successor"] or None,
+    )
+
+
+def _price(text: str) -> float | None:
+    return float(text) if text else None

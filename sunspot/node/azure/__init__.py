@@ -1,0 +1,1 @@
+"""What runs on a node that is a virtual machine of Azure."""

@@ -1,0 +1,255 @@
+"""The `Machines` of Azure: the VMs of a cluster's Flexible scale sets.
+
+A scale set, one for each Ray node type, grows by its `sku.capacity` and gives back single VMs by
+name (Microsoft's "Orchestration modes API comparison": the batch delete works for Flexible sets,
+and their instance id is the VM's name). Capacity is never lowered below the VMs that exist, since
+Azure would choose which ones go. Names are not used twice: Azure puts eight random characters on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sunspot.node.azure.arm import Answer, Arm, ArmError, OperationFailedError
+from sunspot.node.machines import LaunchRefusedError, Machine
+
+COMPUTE_VERSION = "2024-11-01"
+
+# Ray gives a launch 600 s and asks again then (RAY_AUTOSCALER_RECONCILE_REQUEST_TIMEOUT, 2.60):
+# whoever still waits for Azure after that would make machines that nobody counts.
+LAUNCH_TIMEOUT_S = 540.0
+# A termination holds up Ray's next launches, which share its thread.
+CHANGE_TIMEOUT_S = 60.0
+CHANGE_PAUSE_S = 2.0
+
+# What Azure answers where it has no such machine, or none for this subscription. Sources: its
+# pages "Allocation failures", "SKU not available errors" and "Resource quota errors".
+REFUSALS = frozenset(
+    code.lower()
+    for code in (
+        "AllocationFailed",
+        "ZonalAllocationFailed",
+        "OverconstrainedAllocationRequest",
+        "OverconstrainedZonalAllocationRequest",
+        "SkuNotAvailable",
+        "NotAvailableForSubscription",
+        "QuotaExceeded",
+        "LowPriorityQuotaExceeded",
+        "SpotQuotaExceeded",
+        "OutOfCapacity",
+        "MaxPriceLowerThanCurrentPrice",
+    )
+)
+# Azure's code for more than the quota is this one, which has other meanings as well.
+NOT_ALLOWED = "operationnotallowed"
+
+# Another change of the set came in between, or is still going on.
+CONFLICTS = frozenset({409, 412})
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Where a cluster's machines are. `scale_sets` are the sets' names by Ray node type.
+
+    `head` is the name of the head's VM.
+    """
+
+    subscription_id: str
+    resource_group: str
+    head: str
+    head_type: str
+    scale_sets: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vm:
+    """A VM of a scale set; `state` is its provisioningState in lower case."""
+
+    name: str
+    scale_set: str
+    state: str
+
+
+@dataclass(frozen=True)
+class _Locks:
+    """One launch of a set at a time, from its request to its end; one change at a time."""
+
+    launch: threading.Lock = field(default_factory=threading.Lock)
+    change: threading.Lock = field(default_factory=threading.Lock)
+
+
+class ScaleSetMachines:
+    """Grows and shrinks the scale sets of one cluster.
+
+    A lost answer does no harm: a capacity is an absolute number, and a VM is deleted by its name.
+    """
+
+    def __init__(
+        self, cluster: Cluster, arm: Arm, *, launch_timeout_s: float = LAUNCH_TIMEOUT_S
+    ) -> None:
+        self._cluster = cluster
+        self._arm = arm
+        self._launch_timeout_s = launch_timeout_s
+        self._group = (
+            f"/subscriptions/{cluster.subscription_id}/resourceGroups/{cluster.resource_group}"
+            "/providers/Microsoft.Compute"
+        )
+        self._types = {name: node_type for node_type, name in cluster.scale_sets.items()}
+        self._seen: dict[str, Machine] = {}  # replaced as a whole, never changed
+        self._locks = {name: _Locks() for name in self._types}
+
+    def list(self) -> list[Machine]:
+        """The head and every VM of the sets that is not being deleted."""
+        head = Machine(
+            id=self._cluster.head, node_type=self._cluster.head_type, is_head=True, running=True
+        )
+        machines = [head, *map(self._machine, self._vms())]
+        self._seen = {machine.id: machine for machine in machines}
+        return machines
+
+    def find(self, machine_id: str) -> Machine | None:
+        """A machine as it was at the last `list`, which is asked for a new one alone."""
+        if machine_id not in self._seen:
+            self.list()
+        return self._seen.get(machine_id)
+
+    def create(self, node_type: str, count: int) -> None:
+        """Raises the set's capacity and waits until Azure has made the VMs, or refused.
+
+        The VMs are in `list` before that. Raises LaunchRefusedError where Azure has none to give,
+        ArmError for anything else, KeyError for an unknown type.
+        """
+        scale_set = self._cluster.scale_sets[node_type]
+        lock = self._locks[scale_set].launch
+        if not lock.acquire(timeout=self._launch_timeout_s):
+            raise ArmError(f"{scale_set}: an earlier launch has not ended")
+        try:
+            self._launch(scale_set, count)
+        finally:
+            lock.release()
+
+    def terminate(self, machine_id: str) -> None:
+        """Deletes one VM of a set; one that is gone, the head or a foreign one are left alone."""
+        scale_set = machine_id.rpartition("_")[0]  # names of sets have no underscore
+        if scale_set in self._types:
+            self._delete(scale_set, [machine_id])
+
+    def _machine(self, vm: Vm) -> Machine:
+        return Machine(
+            id=vm.name,
+            node_type=self._types[vm.scale_set],
+            is_head=False,
+            running=vm.state in {"succeeded", "updating"},
+        )
+
+    def _vms(self) -> Iterator[Vm]:
+        # One request for all sets, not one for each: Ray asks every five seconds.
+        for item in self._arm.pages(f"{self._group}/virtualMachines", COMPUTE_VERSION):
+            vm = _vm(item)
+            if vm.scale_set in self._types and vm.state != "deleting":
+                yield vm
+
+    def _vms_of(self, scale_set: str) -> dict[str, Vm]:
+        return {vm.name: vm for vm in self._vms() if vm.scale_set == scale_set}
+
+    def _launch(self, scale_set: str, count: int) -> None:
+        before = self._vms_of(scale_set)
+        try:
+            answer = self._resize(scale_set, lambda capacity: capacity + count)
+        except ArmError as error:
+            if _is_refusal(error):
+                raise LaunchRefusedError(f"{scale_set}: {error}") from error
+            raise
+        try:
+            if not self._arm.wait(answer, self._launch_timeout_s):
+                log.warning("%s: still growing by %d, no longer waited for", scale_set, count)
+        except OperationFailedError as error:
+            # Whatever it was, machines of this kind could not be made now.
+            with contextlib.suppress(ArmError):
+                self._tidy(scale_set, before)
+            raise LaunchRefusedError(f"{scale_set}: {error}") from error
+        except ArmError as error:
+            # Azure took it, and the machines will be listed: that nobody could watch is no failure.
+            log.warning("%s: growing by %d, but %s", scale_set, count, error)
+
+    def _resize(self, scale_set: str, change: Callable[[int], int]) -> Answer:
+        """Sets the capacity to what `change` makes of the one that Azure says."""
+        path = f"{self._group}/virtualMachineScaleSets/{scale_set}"
+
+        def attempt() -> Answer:
+            found = self._arm.get(path, COMPUTE_VERSION)
+            sku = found.body["sku"]
+            wanted = {**sku, "capacity": change(int(sku.get("capacity") or 0))}
+            if wanted == sku:
+                return found
+            body = {"sku": wanted}
+            return self._arm.send("PATCH", path, COMPUTE_VERSION, body, found.etag)
+
+        return self._change(scale_set, attempt)
+
+    def _delete(self, scale_set: str, names: list[str]) -> Answer | None:
+        path = f"{self._group}/virtualMachineScaleSets/{scale_set}/delete"
+        body = {"instanceIds": names}
+        try:
+            return self._change(
+                scale_set, lambda: self._arm.send("POST", path, COMPUTE_VERSION, body)
+            )
+        except ArmError:
+            # Azure's answer about a VM that is not there differs: 400, 404, 409. So look.
+            if self._vms_of(scale_set).keys().isdisjoint(names):
+                return None
+            raise
+
+    def _change(self, scale_set: str, attempt: Callable[[], Answer]) -> Answer:
+        """Runs one change of a set after the other, again where somebody else's came between."""
+        deadline = time.monotonic() + CHANGE_TIMEOUT_S
+        while True:
+            with self._locks[scale_set].change:
+                try:
+                    return attempt()
+                except ArmError as error:
+                    late = time.monotonic() + CHANGE_PAUSE_S > deadline
+                    if error.status not in CONFLICTS or _is_refusal(error) or late:
+                        raise
+                    log.info("%s; trying again", error)
+            time.sleep(CHANGE_PAUSE_S)
+
+    def _tidy(self, scale_set: str, before: Mapping[str, Vm]) -> None:
+        """Removes what a failed launch left: VMs that never came up, capacity without VMs."""
+        failed = [
+            vm.name
+            for vm in self._vms_of(scale_set).values()
+            if vm.state == "failed" and vm.name not in before
+        ]
+        if failed:
+            answer = self._delete(scale_set, failed)
+            if answer is not None:
+                self._arm.wait(answer, CHANGE_TIMEOUT_S)
+
+        def without_phantoms(capacity: int) -> int:
+            return min(capacity, len(self._vms_of(scale_set)))
+
+        self._resize(scale_set, without_phantoms)
+
+
+def _vm(item: Mapping[str, Any]) -> Vm:
+    properties = item.get("properties") or {}
+    scale_set = (properties.get("virtualMachineScaleSet") or {}).get("id") or ""
+    return Vm(
+        name=item["name"],
+        scale_set=scale_set.rpartition("/")[2],
+        state=str(properties.get("provisioningState", "")).lower(),
+    )
+
+
+def _is_refusal(error: ArmError) -> bool:
+    codes = {code.lower() for code in error.codes}
+    return bool(codes & REFUSALS) or (NOT_ALLOWED in codes and "quota" in str(error).lower())

@@ -1,0 +1,47 @@
+"""How many nodes a cluster has, and what they cost an hour, for Prometheus."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sunspot.node import gcs
+
+GROUP_LABEL, MARKET_LABEL = "ray.io/node-group", "ray.io/market-type"
+RPC_TIMEOUT_S = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class NodeCollector:
+    """Counts the members of the cluster whose GCS is at HOST:PORT each time Prometheus asks.
+
+    `prices` is USD an hour by node group; a group without one has no cost.
+    """
+
+    def __init__(self, address: str, prices: Mapping[str, float]) -> None:
+        self._address = address
+        self._prices = prices
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        labels = ["group", "market"]
+        nodes = GaugeMetricFamily("sunspot_nodes", "Nodes that are alive.", labels=labels)
+        cost = GaugeMetricFamily(
+            "sunspot_cost_usd_per_hour", "What the nodes that are alive cost.", labels=labels
+        )
+        try:
+            client = gcs.connect(self._address)
+            members = gcs.alive_labels(client, RPC_TIMEOUT_S)
+        except Exception as error:  # Ray's errors have no common class; the endpoint lives on
+            log.warning("the nodes cannot be counted: %s", error)
+            return
+        counts = Counter((m.get(GROUP_LABEL, ""), m.get(MARKET_LABEL, "")) for m in members)
+        for (group, market), count in sorted(counts.items()):
+            nodes.add_metric([group, market], count)
+            if group in self._prices:
+                cost.add_metric([group, market], count * self._prices[group])
+        yield from (nodes, cost)

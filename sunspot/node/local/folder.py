@@ -1,0 +1,258 @@
+"""The nodes of a local cluster as they lie on disk and run as processes.
+
+A cluster is one folder; each node has a record in it (what to start) and, once it runs, a pid
+file that the node's own process wrote. Every process of a cluster carries the cluster's id in
+its environment, so that all of them can be found, also those that a killed parent left behind.
+
+    <folder>/cluster.json        ClusterRecord
+    <folder>/token               the cluster's authentication token, mode 0600
+    <folder>/nodes/NAME.json     NodeRecord
+    <folder>/nodes/NAME.pid      Process
+    <folder>/nodes/NAME.log      what `ray start` printed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from sunspot.node.files import locked, write_private
+from sunspot.node.free_ports import free_port
+from sunspot.node.processes import Process, is_alive, stop
+
+CLUSTER_VARIABLE = "SUNSPOT_CLUSTER"
+NODE_VARIABLE = "SUNSPOT_NODE"
+
+
+HEAD = "head"
+HEAD_TEMP_DIR = "0"
+
+COLOUR_CODE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class BrokenRecordError(Exception):
+    """A record on disk is not what we wrote; the message names the file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeShape:
+    """What every node of a group has. `memory` and `object_store_memory` are bytes."""
+
+    group: str
+    market: str
+    cpus: float
+    gpus: int
+    memory: int
+    object_store_memory: int
+    accelerator: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeRecord:
+    """One node, written down before it starts.
+
+    `goal` is what its owner wants of it: a node that should be up and whose process is gone is
+    lost; one that was let go is not.
+    """
+
+    name: str
+    shape: NodeShape
+    agent_port: int
+    temp_dir: str
+    goal: Literal["up", "down"] = "up"
+
+    @property
+    def is_head(self) -> bool:
+        return self.name == HEAD
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterRecord:
+    """One cluster. The launcher fills in `address` (HOST:PORT of the GCS) and `ready_at`."""
+
+    name: str
+    created_at: float
+    gcs_port: int
+    dashboard_port: int
+    shapes: dict[str, NodeShape]
+    stack: dict[str, Any]
+    address: str | None = None
+    ready_at: float | None = None
+
+
+@dataclass(frozen=True)
+class ClusterFolder:
+    """The folder of one local cluster: reads and writes its records, finds its processes."""
+
+    path: Path
+
+    @property
+    def token(self) -> Path:
+        return self.path / "token"
+
+    @property
+    def autoscaler_config(self) -> Path:
+        return self.path / "autoscaler.yaml"
+
+    @property
+    def temp_dir(self) -> Path:
+        """Where Ray keeps sockets and logs: a short path, for a socket's may have 107 bytes."""
+        digest = hashlib.sha256(str(self.path).encode()).hexdigest()[:8]
+        return Path("/tmp") / f"sunspot-{os.getuid()}" / digest  # noqa: S108 - mode 0700, see make
+
+    def exists(self) -> bool:
+        return (self.path / "cluster.json").exists()
+
+    def cluster(self) -> ClusterRecord:
+        with _naming_broken(self.path / "cluster.json") as file:
+            fields = json.loads(file.read_text())
+            shapes = {name: NodeShape(**shape) for name, shape in fields.pop("shapes").items()}
+            return ClusterRecord(**fields, shapes=shapes)
+
+    def write_cluster(self, record: ClusterRecord) -> None:
+        write_private(self.path / "cluster.json", json.dumps(asdict(record), indent=1))
+
+    def update_cluster(self, **changes: Any) -> ClusterRecord:
+        record = replace(self.cluster(), **changes)
+        self.write_cluster(record)
+        return record
+
+    def nodes(self) -> list[NodeRecord]:
+        """Every node that this cluster ever had: the head, then by group and number."""
+        files = (self.path / "nodes").glob("*.json")
+        return sorted(map(self._read_node, files), key=lambda n: (not n.is_head, *_natural(n.name)))
+
+    def _read_node(self, path: Path) -> NodeRecord:
+        with _naming_broken(path) as file:
+            fields = json.loads(file.read_text())
+            return NodeRecord(**fields | {"shape": NodeShape(**fields["shape"])})
+
+    def write_node(self, record: NodeRecord) -> None:
+        write_private(self.path / "nodes" / f"{record.name}.json", json.dumps(asdict(record)))
+
+    def add_node(self, shape: NodeShape) -> NodeRecord:
+        """Writes down a new node of that shape. Names are never used twice.
+
+        The port of its agent is reserved by the record itself; call it with `ports_locked`.
+        """
+        nodes = self.nodes()
+        number = sum(node.shape.group == shape.group for node in nodes)
+        node = NodeRecord(
+            name=HEAD if shape.group == HEAD else f"{shape.group}-{number}",
+            shape=shape,
+            agent_port=free_port(reserved_ports(self.path.parent)),
+            temp_dir=str(self.temp_dir / (str(len(nodes)) if nodes else HEAD_TEMP_DIR)),
+        )
+        self.write_node(node)
+        return node
+
+    def log(self, node: str) -> Path:
+        return self.path / "nodes" / f"{node}.log"
+
+    def log_tail(self, node: str, lines: int = 12) -> str:
+        """The last lines that a node's process printed, without colour codes; "" if none."""
+        return _tail(self.log(node), lines)
+
+    def ray_log_tail(self, name: str, lines: int = 12) -> str:
+        """The last lines of a log of Ray's own, "dashboard.log" for instance."""
+        return _tail(self.temp_dir / HEAD_TEMP_DIR / "session_latest" / "logs" / name, lines)
+
+    def process(self, node: str) -> Process | None:
+        """The node's process as it wrote itself down, or None before it started."""
+        try:
+            with _naming_broken(self.path / "nodes" / f"{node}.pid") as file:
+                return Process(**json.loads(file.read_text()))
+        except FileNotFoundError:
+            return None
+
+    def record_process(self, node: str, process: Process) -> None:
+        write_private(self.path / "nodes" / f"{node}.pid", json.dumps(asdict(process)))
+
+    def is_running(self, node: str) -> bool:
+        process = self.process(node)
+        return process is not None and process.is_running()
+
+    def processes(self, node: str | None = None) -> list[psutil.Process]:
+        """The living processes of the cluster, or of one of its nodes; never the caller itself.
+
+        They are those whose environment names it, the nodes' own processes (forked, so that the
+        kernel shows the launcher's environment for them), and the descendants of both: Ray's
+        agents overwrite their environment when they set their process title.
+        """
+        wanted = {CLUSTER_VARIABLE: str(self.path)} | ({NODE_VARIABLE: node} if node else {})
+        recorded = {p.pid for p in self._recorded_processes(node) if p.is_running()}
+        found: dict[int, psutil.Process] = {}
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.pid in recorded or wanted.items() <= process.environ().items():
+                    found |= {p.pid: p for p in [process, *process.children(recursive=True)]}
+        return [p for p in found.values() if p.pid != os.getpid() and is_alive(p)]
+
+    def _recorded_processes(self, node: str | None) -> Iterator[Process]:
+        for file in (self.path / "nodes").glob(f"{node or '*'}.pid"):
+            with contextlib.suppress(OSError, BrokenRecordError):
+                if process := self.process(file.stem):
+                    yield process
+
+    def stop(self, node: str | None = None, grace_s: float = 5.0) -> None:
+        """Ends every process of the cluster or of one node, also those that start meanwhile.
+
+        SIGTERM to those that lead a session (`ray start` ends its own children in order, and
+        raylets that are told while their GCS goes away hang), SIGKILL for what is left after
+        `grace_s` seconds. psutil compares start times first: a recycled pid is never hit.
+
+        Raises:
+            TimeoutError: some would not end.
+        """
+        deadline = time.monotonic() + grace_s + 20
+        while processes := self.processes(node):
+            if time.monotonic() > deadline:
+                pids = ", ".join(str(process.pid) for process in processes)
+                raise TimeoutError(f"these processes do not end: {pids}")
+            stop(processes, grace_s)
+
+
+def reserved_ports(clusters: Path) -> set[int]:
+    """The ports that the records of all local clusters claim, used or not."""
+    ports: set[int] = set()
+    for folder in map(ClusterFolder, clusters.glob("*/")):
+        with contextlib.suppress(OSError, BrokenRecordError):
+            ports |= {node.agent_port for node in folder.nodes()}
+            ports |= {folder.cluster().gcs_port, folder.cluster().dashboard_port}
+    return ports
+
+
+def ports_locked(clusters: Path) -> contextlib.AbstractContextManager[None]:
+    """Holds the lock under which ports are chosen and written down, for all local clusters."""
+    return locked(clusters / ".ports.lock")
+
+
+@contextlib.contextmanager
+def _naming_broken(file: Path) -> Iterator[Path]:
+    try:
+        yield file
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BrokenRecordError(f"{file} cannot be read ({error})") from error
+
+
+def _tail(log: Path, lines: int) -> str:
+    try:
+        text = log.read_text(errors="replace")
+    except FileNotFoundError:
+        return ""
+    return "\n".join(COLOUR_CODE.sub("", text).expandtabs(1).rstrip().splitlines()[-lines:])
+
+
+def _natural(name: str) -> tuple[str, int]:
+    group, _, number = name.rpartition("-")
+    return (group, int(number)) if number.isdigit() else (name, 0)

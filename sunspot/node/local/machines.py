@@ -1,0 +1,76 @@
+"""The `Machines` of this host: one tree of `ray start --block` processes a machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from sunspot.node.local import ray_start
+from sunspot.node.local.folder import ClusterFolder, NodeRecord, ports_locked
+from sunspot.node.machines import Machine
+
+
+class LocalMachines:
+    """Processes on this host. Nothing is ever refused here."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = ClusterFolder(folder)
+        self._launchers: list[subprocess.Popen[bytes]] = []
+
+    def list(self) -> list[Machine]:
+        self._launchers = [p for p in self._launchers if p.poll() is None]  # reaps those that ended
+        return [self._machine(node) for node in self._folder.nodes() if self._is_wanted(node)]
+
+    def find(self, machine_id: str) -> Machine | None:
+        return next((machine for machine in self.list() if machine.id == machine_id), None)
+
+    def create(self, node_type: str, count: int) -> None:
+        with ports_locked(self._folder.path.parent):
+            shape = self._folder.cluster().shapes[node_type]
+            nodes = [self._folder.add_node(shape) for _ in range(count)]
+        self._launchers.append(launch(self._folder, nodes, stdout=subprocess.DEVNULL))
+
+    def terminate(self, machine_id: str) -> None:
+        for node in self._folder.nodes():
+            if node.name == machine_id:
+                self._folder.write_node(replace(node, goal="down"))
+                self._folder.stop(machine_id)
+
+    def _is_wanted(self, node: NodeRecord) -> bool:
+        """Coming up or running; a lost one is gone, so that the autoscaler replaces it."""
+        started = self._folder.process(node.name) is not None
+        return node.goal == "up" and (not started or self._folder.is_running(node.name))
+
+    def _machine(self, node: NodeRecord) -> Machine:
+        return Machine(
+            id=node.name,
+            node_type=node.shape.group,
+            is_head=node.is_head,
+            running=self._folder.is_running(node.name),
+        )
+
+
+def launch(
+    folder: ClusterFolder, nodes: list[NodeRecord], *, stdout: int
+) -> subprocess.Popen[bytes]:
+    """Starts the launcher for these nodes, which tells on `stdout` how far it is.
+
+    It leads a session of its own, so that a Ctrl-C in the terminal does not reach it.
+    """
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "sunspot.node.local.launcher",
+            str(folder.path),
+            *(n.name for n in nodes),
+        ],
+        env=ray_start.child_environment(folder),
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.DEVNULL if stdout == subprocess.DEVNULL else None,
+        start_new_session=True,
+    )

@@ -1,0 +1,187 @@
+"""One node of a local cluster: the process that becomes `ray start --block`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from sunspot.node import gcs
+from sunspot.node.local.folder import (
+    CLUSTER_VARIABLE,
+    HEAD,
+    HEAD_TEMP_DIR,
+    NODE_VARIABLE,
+    ClusterFolder,
+    ClusterRecord,
+    NodeRecord,
+)
+from sunspot.node.processes import Process
+
+# Ray's own worker start asks the GCS for the head's node every 2 s; we ask more often and start
+# it when the answer is there (ray/_private/utils.py, get_all_node_info_until_retrieved, 2.60).
+HEAD_POLL_INTERVAL_S = 0.05
+HEAD_TIMEOUT_S = 120.0
+
+
+def run(folder: ClusterFolder, node: NodeRecord) -> None:
+    """Turns the calling process into the node; never returns.
+
+    The process leads a session of its own (no Ctrl-C of a terminal reaches it), has written
+    itself down before it does anything else, and prints into the node's log.
+    """
+    os.setsid()
+    folder.record_process(node.name, Process.current())
+    _print_into(folder.log(node.name))
+    cluster = folder.cluster()
+    os.environ.update(_node_environment(node))
+    if not node.is_head:
+        cluster = _wait_for_head(folder)
+        _share_logs(folder, node)
+    from ray.scripts import scripts
+
+    try:
+        scripts.cli(arguments(folder, cluster, node), prog_name="ray", standalone_mode=False)
+    finally:
+        os._exit(1)  # never fall back into the launcher that forked us
+
+
+def arguments(folder: ClusterFolder, cluster: ClusterRecord, node: NodeRecord) -> list[str]:
+    """The command line after `ray` that starts this node with what its record says."""
+    resources: dict[str, Any] = (
+        {f"accelerator_type:{node.shape.accelerator}": 1} if node.shape.accelerator else {}
+    )
+    command = [
+        "start",
+        "--block",
+        f"--node-name={node.name}",
+        f"--num-cpus={node.shape.cpus:g}",
+        f"--num-gpus={node.shape.gpus}",
+        f"--memory={node.shape.memory}",
+        f"--object-store-memory={node.shape.object_store_memory}",
+        f"--resources={json.dumps(resources)}",
+        f"--labels=ray.io/node-group={node.shape.group},ray.io/market-type={node.shape.market}",
+        f"--dashboard-agent-listen-port={node.agent_port}",
+        # The kernel chooses: Ray's fixed range would clash with a second node on this host.
+        "--min-worker-port=0",
+        "--max-worker-port=0",
+        f"--temp-dir={node.temp_dir}",
+        "--disable-usage-stats",
+    ]
+    if not node.is_head:
+        # The head's log monitor reads the one folder of logs; see _share_logs.
+        return [*command, f"--address={cluster.address}", "--include-log-monitor=false"]
+    head = [
+        "--head",
+        f"--port={cluster.gcs_port}",
+        f"--dashboard-port={cluster.dashboard_port}",
+        "--dashboard-host=127.0.0.1",
+        "--include-dashboard=true",
+    ]
+    if folder.autoscaler_config.exists():
+        head.append(f"--autoscaling-config={folder.autoscaler_config}")
+    return command + head
+
+
+# Settings of the caller's that would make these nodes belong to another node, cluster or token.
+FOREIGN_VARIABLES = {
+    NODE_VARIABLE,
+    "RAY_ADDRESS",
+    "RAY_API_SERVER_ADDRESS",
+    "RAY_AUTH_TOKEN",
+    "RAY_JOB_ID",
+}
+
+
+def child_environment(folder: ClusterFolder) -> dict[str, str]:
+    """The environment that every process of a local cluster starts with.
+
+    Ray reads its RAY_... settings once, when its library loads: they must stand before that.
+    """
+    own = {name: value for name, value in os.environ.items() if name not in FOREIGN_VARIABLES}
+    bin_directory = str(Path(sys.executable).parent)
+    return own | {
+        # So that a job's `python` is the one with Ray in it, whether its venv is active or not.
+        "PATH": os.pathsep.join([bin_directory, own.get("PATH", os.defpath)]),
+        CLUSTER_VARIABLE: str(folder.path),
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(folder.token),
+        "RAY_START_HOOK": "sunspot.node.local.ray_start.leave_out_ray_client",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        # We drain a node before we stop it; a second drain at SIGTERM would only wait.
+        "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+        # Several clusters share the host: let the kernel choose these two as well.
+        "AUTOSCALER_METRIC_PORT": "0",
+        "DASHBOARD_METRIC_PORT": "0",
+        # The default of 1000 loses the last tasks of a short job, whose workers end with it.
+        "RAY_task_events_report_interval_ms": "200",
+        # Else every job's driver prints each second that "no available node types can fulfill"
+        # whatever merely waits for its turn on a full cluster (2.60).
+        "RAY_SCHEDULER_EVENTS": "0",
+        "RAY_enable_autoscaler_v2": "1",
+        "RAY_enable_infeasible_task_early_exit": "true",
+        "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+    }
+
+
+def _node_environment(node: NodeRecord) -> dict[str, str]:
+    return {
+        NODE_VARIABLE: node.name,
+        "RAY_CLOUD_INSTANCE_ID": node.name,
+        "RAY_NODE_TYPE_NAME": node.shape.group,
+        "RAY_NODE_MARKET_TYPE": node.shape.market,
+    }
+
+
+def leave_out_ray_client(params: Any, head: bool) -> None:  # noqa: ARG001 - Ray calls it so
+    """Ray's start hook: no `ray://` server, which a driver on the same host has no use for.
+
+    `ray start` has no flag for that (a port of 0 is refused), and the server costs a port and
+    about a second of CPU at start.
+    """
+    params.ray_client_server_port = None
+    os.environ.pop("RAY_START_HOOK", None)
+
+
+def _wait_for_head(folder: ClusterFolder) -> ClusterRecord:
+    """The cluster's record, once its head is a member of its GCS.
+
+    Raises:
+        TimeoutError: the head died, or did not join in time.
+    """
+    deadline = time.monotonic() + HEAD_TIMEOUT_S
+    client: Any = None
+    while time.monotonic() < deadline:
+        cluster = folder.cluster()
+        if cluster.address and not client:
+            client = gcs.connect(cluster.address)
+        if client and HEAD in gcs.alive_nodes(client):
+            return cluster
+        if folder.process(HEAD) and not folder.is_running(HEAD):
+            raise TimeoutError("the head died before this node could join it")
+        time.sleep(HEAD_POLL_INTERVAL_S)
+    raise TimeoutError(f"the head did not join its GCS within {HEAD_TIMEOUT_S:.0f} s")
+
+
+def _share_logs(folder: ClusterFolder, node: NodeRecord) -> None:
+    """Makes this node write its logs into the head's folder.
+
+    Nodes of one host have one address. Ray tells nodes apart by it when it looks for the log of a
+    job's driver, and would look into the head's folder for a driver that runs here (2.60).
+    """
+    session = (folder.temp_dir / HEAD_TEMP_DIR / "session_latest").resolve()
+    own = Path(node.temp_dir) / session.name
+    own.mkdir(parents=True, mode=0o700)
+    (own / "logs").symlink_to(session / "logs")
+
+
+def _print_into(log: Any) -> None:
+    with Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), 0)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Ray itself: its ports, its jobs, and what they need."""

@@ -1,0 +1,191 @@
+"""A stack on Azure, through Pulumi's Automation API.
+
+It runs the project's own program (`Pulumi.yaml`, `__main__.py`) in the project's folder. So
+`sunspot up` and plain `pulumi up` are one thing: the same program, environment, settings and state,
+and either may go on where the other stopped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pulumi import automation as auto
+
+from sunspot.errors import SunspotError
+from sunspot.targets.azure.errors import plain, problem, said
+from sunspot.targets.protocol import Progress
+
+STACK_TYPE = "pulumi:pulumi:Stack"
+MACHINE_TYPE = "azure-native:compute:VirtualMachine"
+GROUP_TYPE = "azure-native:resources:ResourceGroup"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resource:
+    """One resource of Azure's, as the stack's state has it."""
+
+    type: str
+    name: str
+    id: str
+    protected: bool
+    outputs: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackState:
+    """What a stack has made so far: its outputs, and its resources of Azure's."""
+
+    outputs: Mapping[str, Any]
+    resources: tuple[Resource, ...]
+
+    @property
+    def head(self) -> Resource | None:
+        """The head's machine, the only one that Pulumi makes by itself."""
+        return next((one for one in self.resources if one.type == MACHINE_TYPE), None)
+
+    @property
+    def group_id(self) -> str | None:
+        """The ARM id of the resource group."""
+        return next((one.id for one in self.resources if one.type == GROUP_TYPE), None)
+
+    @property
+    def protected(self) -> tuple[Resource, ...]:
+        return tuple(one for one in self.resources if one.protected)
+
+
+@dataclass(frozen=True)
+class AzureStack:
+    """The stack `name` of the project in `folder`."""
+
+    name: str
+    folder: Path
+    command: auto.PulumiCommand
+
+    def state(self) -> StackState | None:
+        """What the stack has made; None where the backend knows no such stack."""
+        try:
+            exported = self._run("stack", "export", "--stack", self.name)
+        except auto.StackNotFoundError:
+            return None
+        except auto.CommandError as error:
+            raise problem(self.name, said(error)) from error
+        return parse_state(json.loads(exported))
+
+    def up(self, progress: Progress) -> StackState:
+        """Makes or changes everything that the stack describes."""
+        watcher = Watcher(progress)
+        try:
+            stack = auto.create_or_select_stack(
+                self.name,
+                work_dir=str(self.folder),
+                opts=auto.LocalWorkspaceOptions(pulumi_command=self.command),
+            )
+            stack.up(on_event=watcher)
+        except auto.CommandError as error:
+            raise problem(self.name, *(watcher.errors or [said(error)])) from error
+        state = self.state()
+        if state is None:
+            raise SunspotError(f"stack {self.name!r} is gone, just after it was brought up")
+        return state
+
+    def destroy(self, progress: Progress, *, delete_storage: bool) -> None:
+        """Deletes everything, except what is protected unless `delete_storage`."""
+        watcher = Watcher(progress)
+        try:
+            if delete_storage:
+                self._run("state", "unprotect", "--all", "--yes", "--stack", self.name)
+            stack = auto.select_stack(
+                self.name,
+                work_dir=str(self.folder),
+                opts=auto.LocalWorkspaceOptions(pulumi_command=self.command),
+            )
+            stack.destroy(on_event=watcher, exclude_protected=not delete_storage)
+        except auto.CommandError as error:
+            raise problem(self.name, *(watcher.errors or [said(error)])) from error
+
+    def _run(self, *arguments: str) -> str:
+        environment = {"PULUMI_SKIP_UPDATE_CHECK": "true"}
+        return self.command.run(list(arguments), str(self.folder), environment).stdout
+
+
+def parse_state(exported: Mapping[str, Any]) -> StackState:
+    """The state as `pulumi stack export` writes it."""
+    listed = exported.get("deployment", {}).get("resources") or []
+    outputs = next((one.get("outputs", {}) for one in listed if one["type"] == STACK_TYPE), {})
+    return StackState(
+        outputs=outputs,
+        resources=tuple(
+            Resource(
+                type=one["type"],
+                name=one["urn"].rpartition("::")[2],
+                id=one["id"],
+                protected=bool(one.get("protect")),
+                outputs=one.get("outputs", {}),
+            )
+            for one in listed
+            if one.get("custom") and one.get("id") and one["type"].startswith("azure-native:")
+        ),
+    )
+
+
+# Progress
+
+
+_DOING = {
+    "create": ("creating", "created"),
+    "update": ("updating", "updated"),
+    "delete": ("deleting", "deleted"),
+    "create-replacement": ("creating anew", "created anew"),
+    "delete-replaced": ("deleting the old", "deleted the old"),
+}
+# What the engine says to everybody, and nobody needs.
+_NOISE = ("from $PATH",)
+
+
+class Watcher:
+    """Turns the engine's events into one line for each step of a resource, and keeps its errors."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self.errors: list[str] = []
+
+    def __call__(self, event: auto.EngineEvent) -> None:
+        if event.resource_pre_event:
+            self._step(event.resource_pre_event.metadata, 0)
+        elif event.res_outputs_event:
+            self._step(event.res_outputs_event.metadata, 1)
+        elif event.res_op_failed_event:
+            metadata = event.res_op_failed_event.metadata
+            self._tell(f"failed: {_called(metadata)}")
+        elif event.diagnostic_event:
+            self._diagnostic(event.diagnostic_event)
+
+    def _step(self, metadata: Any, done: int) -> None:
+        words = _DOING.get(getattr(metadata.op, "value", metadata.op))
+        # Components and providers are no resources of Azure's.
+        if words and metadata.type.startswith("azure-native:"):
+            self._tell(f"{words[done]} {_called(metadata)}")
+
+    def _tell(self, step: str) -> None:
+        try:
+            self._progress(step)
+        except (BrokenPipeError, SystemExit):
+            # Nobody reads any more (`| head`); the engine, which waits for us, must go on.
+            self._progress = lambda _: None
+
+    def _diagnostic(self, diagnostic: Any) -> None:
+        text = plain(diagnostic.message)
+        if diagnostic.severity == "error":
+            # The last error only says that there were errors.
+            if text and text not in self.errors and text != "update failed":
+                self.errors.append(text)
+        elif diagnostic.severity == "warning" and not any(noise in text for noise in _NOISE):
+            self._tell(f"warning: {text}")
+
+
+def _called(metadata: Any) -> str:
+    return f"{metadata.type.rpartition(':')[2]} {metadata.urn.rpartition('::')[2]}"

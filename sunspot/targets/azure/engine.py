@@ -1,0 +1,182 @@
+"""Pulumi's own command: found, installed, and run so that whoever interrupts us interrupts it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+from pulumi import automation as auto
+from pulumi.automation.errors import create_command_error
+
+from sunspot import console
+from sunspot.errors import SunspotError
+from sunspot.signals import handed_over
+from sunspot.targets.protocol import Progress
+
+# After the second interrupt `pulumi` drops all it does; then it is killed.
+KILL_AFTER_S = 20.0
+POLL_S = 0.2
+
+
+class EngineMissingError(SunspotError):
+    """There is no `pulumi` command here."""
+
+
+class Pulumi(auto.PulumiCommand):
+    """The `pulumi` command, in a process group of its own, with our signals handed on to it.
+
+    A terminal sends Ctrl-C to all processes of a command, SIGTERM comes to one alone: so that both
+    do the same, `pulumi` gets none by itself, and an interrupt from us for each.
+    """
+
+    def run(
+        self,
+        args: list[str],
+        cwd: str,
+        additional_env: Mapping[str, str],
+        on_output: Callable[[str], Any] | None = None,
+        on_error: Callable[[str], Any] | None = None,
+    ) -> auto.CommandResult:
+        """Runs it to its end. Raises KeyboardInterrupt, after that end, if we were interrupted.
+
+        The callbacks get their lines at the end, all at once.
+        """
+        # As the Automation API and we ourselves name it.
+        stack = args[args.index("--stack") + 1] if "--stack" in args else "NAME"
+        interrupts = _Interrupts(stack)
+        with handed_over(interrupts):
+            process = subprocess.Popen(
+                [self.command, "--non-interactive", *args],
+                cwd=cwd,
+                env=_environment(self.command, additional_env),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                encoding="utf-8",
+                process_group=0,
+            )
+            out, err = interrupts.watch(process)
+        if interrupts.count:
+            raise KeyboardInterrupt
+        for text, callback in ((out, on_output), (err, on_error)):
+            if callback is not None:
+                for line in text.splitlines():
+                    callback(line)
+        # Without the last end of line, as the command that this stands for.
+        result = auto.CommandResult(
+            stdout=out.rstrip(), stderr=err.rstrip(), code=process.returncode
+        )
+        if result.code:
+            raise create_command_error(result)
+        return result
+
+
+class _Interrupts:
+    """The signals that come while `pulumi` runs: the first asks it to end, the second to drop all.
+
+    After the second it may leave a lock on the stack, and then we say how to be rid of it.
+    """
+
+    def __init__(self, stack: str) -> None:
+        self.count = 0
+        self._stack = stack
+        self._process: subprocess.Popen[str] | None = None
+        self._kill_at: float | None = None
+
+    def __call__(self) -> None:
+        self.count += 1
+        self._hand_on()
+
+    def watch(self, process: subprocess.Popen[str]) -> tuple[str, str]:
+        """What the process prints, to its end."""
+        self._process = process
+        if self.count:  # before there was a process
+            self._hand_on()
+        while True:
+            try:
+                return process.communicate(timeout=POLL_S)
+            except subprocess.TimeoutExpired:
+                if self._kill_at is not None and time.monotonic() > self._kill_at:
+                    _kill(process.pid)
+
+    def _hand_on(self) -> None:
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        if self.count == 1:
+            console.note(
+                "stopping pulumi: it ends what it has begun, which may take minutes. Again, and it "
+                "drops all at once"
+            )
+        elif self.count == 2:
+            self._kill_at = time.monotonic() + KILL_AFTER_S
+            console.note(
+                "pulumi drops what it does. What it was making may exist unknown to it: look at "
+                "the resource group. If the stack is locked afterwards: pulumi cancel -s "
+                f"{self._stack}"
+            )
+        if self.count <= 2:
+            process.send_signal(signal.SIGINT)
+
+
+def _kill(pid: int) -> None:
+    """Ends a process and all that it started."""
+    with suppress(psutil.NoSuchProcess):
+        started = psutil.Process(pid)
+        for process in (*started.children(recursive=True), started):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+def _environment(command: str, additional: Mapping[str, str]) -> dict[str, str]:
+    environment = {**os.environ, **additional, "PULUMI_AUTOMATION_API": "true"}
+    if Path(command).is_absolute():
+        # Its language hosts lie beside it.
+        folders = (str(Path(command).parent), environment.get("PATH", os.defpath))
+        environment["PATH"] = os.pathsep.join(folders)
+    return environment
+
+
+def find_engine() -> Pulumi:
+    """The `pulumi` command of this machine, of the PATH or of an earlier installation by us.
+
+    Raises EngineMissingError.
+    """
+    ours = Path.home() / ".pulumi" / "versions" / _version()
+    for root in (None, str(ours)):
+        try:
+            return Pulumi(root=root)
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        except auto.InvalidVersionError as error:
+            raise SunspotError(f"the pulumi command is too old or too new: {error}") from error
+    raise EngineMissingError("there is no `pulumi` command on this machine")
+
+
+def install_engine(progress: Progress) -> Pulumi:
+    """The `pulumi` command; where there is none, it is installed into ~/.pulumi."""
+    try:
+        return find_engine()
+    except EngineMissingError:
+        progress(f"there is no pulumi command here: installing {_version()}")
+    try:
+        auto.PulumiCommand.install()
+        return find_engine()
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise EngineMissingError(
+            f"there is no `pulumi` command here, and it could not be installed ({error}). Install "
+            "it yourself: https://www.pulumi.com/docs/install/"
+        ) from error
+
+
+def _version() -> str:
+    """The version that `PulumiCommand.install` installs: the SDK's own."""
+    return importlib.metadata.version("pulumi")

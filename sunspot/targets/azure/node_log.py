@@ -1,0 +1,235 @@
+"""What a machine on Azure tells of itself: how its boot went, and the journal of Sunspot's units.
+
+Both are read over SSH, so that also a machine that never joined Ray can be asked, and the head
+whose Ray is dead. A worker is asked through the head: its subnet lets SSH in from there alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from sunspot.errors import SunspotError, UsageError
+from sunspot.spec import HEAD
+from sunspot.targets import ssh as jump
+from sunspot.targets.protocol import Progress
+from sunspot.targets.ssh import RemoteCommandError, Ssh, UnreachableError
+from sunspot.targets.tunnel import end
+
+# Where cloud_init's phase.sh writes it.
+BOOT_REPORT = "/var/log/sunspot/boot.json"
+UNITS = "sunspot-*"
+JOURNAL = ("sudo", "-n", "journalctl", "--boot", "--no-pager", "--unit", UNITS)
+
+# A short command on a machine, with the way there.
+READ_TIMEOUT_S = 90.0
+
+Addresses = Callable[[], Mapping[str, str]]
+"""Asks somebody for machines: the private address of each, by its name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machines:
+    """The machines of a cluster, and who knows where they are.
+
+    Attributes:
+        head: the way to the head.
+        head_name: its VM's name, "" if that is not known.
+        head_addresses: the addresses that are its own.
+        group: the name of the resource group.
+        members: Ray's own list; empty where Ray does not answer.
+        cards: Azure's list, with those that never joined; raises SunspotError if it cannot be had.
+    """
+
+    head: Ssh
+    head_name: str
+    head_addresses: frozenset[str]
+    group: str
+    members: Addresses
+    cards: Addresses
+
+
+def show(
+    machines: Machines, node: str, out: TextIO, tell: Progress, *, follow: bool = False
+) -> int:
+    """Prints the boot phases and the journal of the node; returns journalctl's exit code.
+
+    `node` is "head", the name of a VM, or its private address. With `follow` it goes on until the
+    connection ends.
+
+    Raises:
+        UsageError: there is no such node; the message lists those that there are.
+        SunspotError: the node cannot be asked; the message says how to see its console.
+    """
+    try:
+        way = _way(machines, node, tell)
+    except UnreachableError as error:  # Ray's list is asked for through the head
+        raise _explained(machines, machines.head, error) from error
+    try:
+        _show_phases(way, out, tell)
+    except SunspotError as error:
+        raise _explained(machines, way, error) from error
+    return _show_journal(way, out, tell, follow=follow)
+
+
+# Which machine
+
+
+def _way(machines: Machines, node: str, tell: Progress) -> Ssh:
+    if node in {HEAD, machines.head_name, *machines.head_addresses}:
+        return machines.head
+    if _is_address(node):
+        return jump.through(machines.head, node, node)
+    name, address = _found(machines, node, tell)
+    if address in machines.head_addresses:
+        return machines.head
+    return jump.through(machines.head, address, name)
+
+
+def _is_address(node: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(ipaddress.ip_address(node))
+    return False
+
+
+def _found(machines: Machines, node: str, tell: Progress) -> tuple[str, str]:
+    """The name and the private address of a VM. Azure does not mind upper and lower case."""
+    members = machines.members()
+    if node in members:
+        return node, members[node]
+    tell(f"{node} is no member of the Ray cluster; asking Azure for its address")
+    try:
+        cards = machines.cards()
+    except SunspotError as error:
+        known = ", ".join(sorted(members)) or "none"
+        raise SunspotError(
+            f"{node!r} is no member of the Ray cluster (members: {known}), and Azure could not be "
+            f"asked where it is: {error}. Give its private address instead: --node 10.60.128.4"
+        ) from error
+    for name, address in cards.items():
+        if name.casefold() == node.casefold():
+            return name, address
+    known = ", ".join(sorted(cards)) or "none"
+    raise UsageError(f"there is no node {node!r}; the VMs in {machines.group}: {known}")
+
+
+def _explained(machines: Machines, way: Ssh, error: SunspotError) -> SunspotError:
+    """The error for a machine that cannot be asked: is it its own, or the head's on the way?"""
+    name = way.alias or machines.head_name or HEAD
+    if way is not machines.head:
+        try:
+            machines.head.read("true", timeout_s=READ_TIMEOUT_S)
+        except SunspotError as of_head:
+            error, name = of_head, machines.head_name or HEAD
+    if not isinstance(error, UnreachableError):
+        return error
+    group, remark = machines.group, ""
+    if _is_address(name):
+        name, remark = "NAME", f" (NAME: az vm list-ip-addresses --resource-group {group} -o table)"
+    return SunspotError(
+        f"{error}. It may be booting still, or have failed before SSH started. What it printed on "
+        f"its console: az vm boot-diagnostics get-boot-log --name {name} --resource-group {group}"
+        f"{remark}"
+    )
+
+
+# Boot phases
+
+
+def _show_phases(way: Ssh, out: TextIO, tell: Progress) -> None:
+    try:
+        report = way.read("cat", BOOT_REPORT, timeout_s=READ_TIMEOUT_S)
+    except RemoteCommandError:
+        tell(
+            f"no phase of the boot has ended yet: there is no {BOOT_REPORT}. "
+            "cloud-init's own log is /var/log/cloud-init-output.log"
+        )
+        return
+    try:
+        Console(file=out, highlight=False).print(phase_table(json.loads(report)))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        tell(f"{BOOT_REPORT} cannot be read ({error})")
+
+
+def phase_table(phases: Sequence[Mapping[str, object]]) -> Table:
+    """The phases of boot.json as a table; `start` counts from the start of the kernel.
+
+    Raises ValueError, KeyError or TypeError for what is no such report.
+    """
+    table = Table(box=None, header_style="dim")
+    table.add_column("phase")
+    table.add_column("start (s)", justify="right")
+    table.add_column("seconds", justify="right")
+    table.add_column("ok")
+    for phase in phases:
+        table.add_row(
+            str(phase["phase"]),
+            f"{phase['start']:.1f}",
+            f"{phase['seconds']:.1f}",
+            "[green]yes[/]" if phase["ok"] else "[red]no[/]",
+        )
+    return table
+
+
+# The journal
+
+
+def _show_journal(way: Ssh, out: TextIO, tell: Progress, *, follow: bool) -> int:
+    command = list(JOURNAL)
+    if follow:
+        # By name as well: journalctl compares the pattern with the units that have written
+        # something when it starts, and never again (journalctl(1), --unit).
+        command += [part for unit in _units(way) for part in ("--unit", unit)]
+        command += ["--follow", "--no-tail"]
+    return _stream(way, command, out, tell)
+
+
+def _units(way: Ssh) -> list[str]:
+    """The units of ours that the machine's systemd knows."""
+    command = ("systemctl", "list-units", "--all", "--plain", "--no-legend", UNITS)
+    listed = way.read(*command, timeout_s=READ_TIMEOUT_S)
+    return [line.split()[0] for line in listed.splitlines() if line.strip()]
+
+
+def _stream(way: Ssh, remote: Sequence[str], out: TextIO, tell: Progress) -> int:
+    """Prints what a command on the machine prints, as it comes; returns its exit code."""
+    with tempfile.TemporaryFile("w+", errors="replace") as complaints:
+        process = subprocess.Popen(
+            way.arguments(remote=[shlex.join(remote)]),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            text=True,
+            errors="replace",
+        )
+        try:
+            assert process.stdout is not None  # noqa: S101 - for the type checker
+            for line in process.stdout:
+                out.write(line)
+                out.flush()
+            code = process.wait()
+        finally:
+            if process.poll() is None:
+                with contextlib.suppress(psutil.Error):
+                    end(psutil.Process(process.pid))
+                process.wait()
+            if process.stdout:
+                process.stdout.close()
+        complaints.seek(0)
+        said = complaints.read()
+    if code == 255:
+        raise way.failure(said)
+    if code and said.strip():  # `az` always has something to say
+        tell(said.strip())
+    return code

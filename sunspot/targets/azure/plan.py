@@ -1,0 +1,396 @@
+"""A stack as it will stand on Azure: every machine, address and name, all of it checked.
+
+Plain values, no Pulumi: the program builds from it, and a preview can be shown from it alone.
+"""
+
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sunspot.catalog import VmSize
+from sunspot.catalog import regions as catalog_regions
+from sunspot.errors import UsageError
+from sunspot.spec import HEAD, RayClusterConfig, ScalingGroup, size_for
+from sunspot.stack import Stack
+from sunspot.targets.azure.settings import Access, Storage, SubnetIds, checked_ssh_public_key
+
+Market = Literal["spot", "on-demand"]
+Driver = Literal["none", "nvidia", "rocm"]
+
+PROJECT = "sunspot"
+
+# A Flexible scale set names its machines `{set}_{8 characters}`; such a name has at most 64.
+MAX_SCALE_SET_NAME = 64 - 9
+_CLUSTER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+
+# Half of the address space goes to the workers; in the other half lie the head and the Bastion.
+SMALLEST_SPACE = 24
+LARGEST_SPACE = 8
+HEAD_SUBNET_PREFIX = 28
+BASTION_SUBNET_PREFIX = 26  # Azure asks for this much
+# Azure keeps the first four addresses of a subnet and the last one.
+RESERVED_FIRST = 4
+RESERVED = 5
+
+# Canonical's image of Ubuntu 24.04; its disk as it comes, and the GiB that trusted launch keeps.
+OS_IMAGE_GIB = 30
+TRUSTED_LAUNCH_GIB = 1
+# A disk that also holds container images: those with CUDA unpack to tens of GB.
+DISK_GIB = 64
+GPU_DISK_GIB = 128
+# The head's second one, a P4: its cluster's state takes megabytes, its metrics at most 4 GB (the
+# limit in cloud_init's prometheus.sh).
+STATE_DISK_GIB = 32
+
+# What Ray's own images are built with and Sunspot's are too.
+IMAGE_PYTHON = "py311"
+
+# Where Ray's name of an accelerator is not that of the catalogue.
+RAY_ACCELERATORS = {"MI300X": "AMD-Instinct-MI300X-OAM"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Addresses:
+    """The subnets of the cluster's own network, and the head's address in it."""
+
+    space: str
+    head_subnet: str
+    head_address: str
+    workers_subnet: str
+    bastion_subnet: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """One kind of machine: its size and what follows from it.
+
+    `ephemeral_disk` says that its system lives on its temporary disk; otherwise it has a Premium
+    disk of `disk_gib`. `accelerator` is Ray's name of its GPUs.
+    """
+
+    size: VmSize
+    image: str | None
+    driver: Driver
+    secure_boot: bool
+    ephemeral_disk: bool
+    disk_gib: int
+    accelerator: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """The workers of one group and market: one scale set, one Ray node type.
+
+    `elastic` says that Ray's autoscaler owns the number of workers, Pulumi what it starts with.
+    `twin` is the node type that stands in where this one's machines cannot be had.
+    """
+
+    node_type: str
+    group: str
+    market: Market
+    machine: Machine
+    scale_set: str
+    minimum: int
+    maximum: int
+    elastic: bool
+    twin: str | None = None
+
+    @property
+    def starts_with(self) -> int:
+        """How many machines Pulumi makes.
+
+        None where others may have to stand in for them: one that cannot be had fails the whole
+        creation. The autoscaler makes that minimum.
+        """
+        return 0 if self.twin else self.minimum
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageBuild:
+    """A folder that exists, and the Dockerfile in it."""
+
+    context: Path
+    dockerfile: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class AzurePlan:
+    """Everything that a stack makes on Azure, checked.
+
+    `addresses` is None where `subnet_ids` brings a network along. `build` is None where the
+    machines' images are references.
+    """
+
+    stack: str
+    cluster_name: str
+    cluster: RayClusterConfig
+    location: str
+    owner: str
+    tags: dict[str, str]
+    access: Access
+    ssh_public_key: str
+    addresses: Addresses | None
+    subnet_ids: SubnetIds | None
+    storage: Storage
+    build: ImageBuild | None
+    head: Machine
+    pools: tuple[Pool, ...]
+
+    @property
+    def head_name(self) -> str:
+        """The name of the head's VM."""
+        return _scale_set(self.cluster_name, HEAD)
+
+
+def plan(stack: Stack, folder: Path) -> AzurePlan:
+    """The plan of a stack whose relative paths start in `folder`.
+
+    Raises UsageError with everything that is wrong, before anything was made.
+    """
+    stack = stack.for_target("azure")
+    _check(stack, folder)
+    cluster_name = _cluster_name(stack)
+    return AzurePlan(
+        stack=stack.name,
+        cluster_name=cluster_name,
+        cluster=stack.cluster,
+        location=_location(stack),
+        owner=stack.owner,
+        tags={"project": PROJECT, "stack": stack.name, "owner": stack.owner, **stack.tags},
+        access=stack.access,
+        ssh_public_key=_ssh_public_key(stack, folder),
+        addresses=_addresses(stack),
+        subnet_ids=stack.network.subnet_ids,
+        storage=stack.storage,
+        build=_build(stack, folder),
+        head=_machine(size_for(stack.cluster.head_node), stack, keeps_disk=True),
+        pools=tuple(
+            _pool(stack, group, market, node_type, cluster_name)
+            for group in stack.cluster.scaling_groups
+            for node_type, market in _node_types(group)
+        ),
+    )
+
+
+def _check(stack: Stack, folder: Path) -> None:
+    """Asks for every part that may be wrong, so that all problems are told at once."""
+    problems: list[str] = []
+    parts: tuple[Callable[[], object], ...] = (
+        lambda: _location(stack),
+        lambda: _check_regions(stack),
+        lambda: _cluster_name(stack),
+        lambda: _ssh_public_key(stack, folder),
+        lambda: _addresses(stack),
+        lambda: _build(stack, folder),
+        lambda: _check_bastion(stack),
+    )
+    for part in parts:
+        try:
+            part()
+        except UsageError as error:
+            problems.append(str(error))
+    if problems:
+        raise UsageError("\n  ".join([f"stack {stack.name} on azure:", *problems]))
+
+
+def _location(stack: Stack) -> str:
+    if stack.location is None:
+        raise UsageError(
+            "config > azure-native:location: missing: name an Azure region "
+            f"(`pulumi config set azure-native:location uksouth -s {stack.name}`)"
+        )
+    return stack.location
+
+
+def _check_regions(stack: Stack) -> None:
+    """Refuses a size that the stack's region is known not to have, each with who asks for it."""
+    if stack.location is None or not stack.check_region:
+        return
+    needed_by: dict[str, list[str]] = {size_for(stack.cluster.head_node).name: [HEAD]}
+    for group in stack.cluster.scaling_groups:
+        needed_by.setdefault(size_for(group.worker_nodes).name, []).append(group.name)
+    problems = [
+        _not_sold(size, who, stack.location)
+        for size, who in needed_by.items()
+        if catalog_regions.is_sold(size, stack.location) is False
+    ]
+    if problems:
+        raise UsageError("\n  ".join(problems))
+
+
+def _not_sold(size: str, needed_by: list[str], region: str) -> str:
+    return (
+        f"config > azure-native:location: {region} has no {size} (for {', '.join(needed_by)}), by "
+        f"Azure's prices of {catalog_regions.date()}. Take one of the regions that have it "
+        f"({', '.join(catalog_regions.sold_in(size))}), or another size. If Azure has it there by "
+        f"now (`az vm list-skus --location {region} --size {size} -o table`), say "
+        "sunspot:check_region: false"
+    )
+
+
+def _cluster_name(stack: Stack) -> str:
+    name = f"{PROJECT}-{stack.name}"
+    if not _CLUSTER_NAME.fullmatch(name):
+        raise UsageError(
+            f"stack name {stack.name!r} cannot name machines: use lower-case letters, digits and "
+            "hyphens, no hyphen last"
+        )
+    node_types = [kind for group in stack.cluster.scaling_groups for kind in group.node_types()]
+    longest = max((_scale_set(name, kind) for kind in (HEAD, *node_types)), key=len)
+    if len(longest) > MAX_SCALE_SET_NAME:
+        raise UsageError(
+            f"machines named {longest!r} would have {len(longest)} characters, at most "
+            f"{MAX_SCALE_SET_NAME} fit: shorten the stack's or the group's name"
+        )
+    return name
+
+
+def _scale_set(cluster_name: str, node_type: str) -> str:
+    return f"{cluster_name}-{node_type}"
+
+
+def _ssh_public_key(stack: Stack, folder: Path) -> str:
+    where = "config > sunspot:access > ssh_public_key_file"
+    access = stack.access
+    if access.ssh_public_key is not None:
+        return access.ssh_public_key
+    path = folder / Path(access.ssh_public_key_file).expanduser()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is no text"
+        raise UsageError(
+            f"{where}: no SSH key in {path} ({reason}): make one with `ssh-keygen -t ed25519`, "
+            "name its .pub file here, or give the key as ssh_public_key"
+        ) from error
+    try:
+        return checked_ssh_public_key(text)
+    except UsageError as error:
+        raise UsageError(f"{where}: {path}: {error}") from error
+
+
+def _addresses(stack: Stack) -> Addresses | None:
+    if stack.network.subnet_ids is not None:
+        return None
+    where = "config > sunspot:network > address_space"
+    space = ipaddress.IPv4Network(stack.network.address_space)
+    needed = _most_workers(stack)
+    if not LARGEST_SPACE <= space.prefixlen <= SMALLEST_SPACE:
+        raise UsageError(
+            f"{where}: {space} is a /{space.prefixlen}: give one from /{LARGEST_SPACE} "
+            f"to /{SMALLEST_SPACE}"
+        )
+    workers, rest = space.subnets(prefixlen_diff=1)
+    room = workers.num_addresses - RESERVED
+    if needed > room:
+        fitting = 31 - (needed + RESERVED - 1).bit_length()
+        raise UsageError(
+            f"{where}: {space} is too small for {needed} workers (the maximum of all groups; a "
+            f"group that falls back counts twice): {room} fit, give a /{fitting} or larger"
+        )
+    head = next(rest.subnets(new_prefix=HEAD_SUBNET_PREFIX))
+    *_, bastion = rest.subnets(new_prefix=max(BASTION_SUBNET_PREFIX, rest.prefixlen))
+    return Addresses(
+        space=str(space),
+        head_subnet=str(head),
+        head_address=str(head.network_address + RESERVED_FIRST),
+        workers_subnet=str(workers),
+        bastion_subnet=str(bastion),
+    )
+
+
+def _most_workers(stack: Stack) -> int:
+    # Both node types of a group that falls back may be full while one takes over from the other.
+    return sum(
+        group.max_workers * len(group.node_types()) for group in stack.cluster.scaling_groups
+    )
+
+
+def _build(stack: Stack, folder: Path) -> ImageBuild | None:
+    image = stack.image
+    if image.context is None:
+        return None
+    context = folder / Path(image.context).expanduser()
+    if not context.is_dir():
+        raise UsageError(f"config > sunspot:image > context: there is no folder {context}")
+    dockerfile = context / image.dockerfile
+    if not dockerfile.is_file():
+        raise UsageError(f"config > sunspot:image > dockerfile: there is no file {dockerfile}")
+    return ImageBuild(context=context, dockerfile=dockerfile)
+
+
+def _check_bastion(stack: Stack) -> None:
+    if stack.access.bastion and stack.network.subnet_ids is not None:
+        raise UsageError(
+            "config > sunspot:access > bastion: is only made in a network of the stack's own: "
+            "use the Bastion of yours, or leave subnet_ids out"
+        )
+
+
+# Machines
+
+
+def _node_types(group: ScalingGroup) -> tuple[tuple[str, Market], ...]:
+    """The group's node types, each with the market that its machines are bought on."""
+    names = group.node_types()
+    if group.market == "spot-with-fallback":
+        spot, on_demand = names
+        return (spot, "spot"), (on_demand, "on-demand")
+    return ((names[0], group.market),)
+
+
+def _pool(
+    stack: Stack, group: ScalingGroup, market: Market, node_type: str, cluster_name: str
+) -> Pool:
+    is_twin = node_type != group.name
+    falls_back = market == "spot" and group.market == "spot-with-fallback"
+    return Pool(
+        node_type=node_type,
+        group=group.name,
+        market=market,
+        machine=_machine(size_for(group.worker_nodes), stack, keeps_disk=False),
+        scale_set=_scale_set(cluster_name, node_type),
+        minimum=0 if is_twin else group.min_workers,
+        maximum=group.max_workers,
+        elastic=group.is_autoscaled(),
+        twin=group.node_types()[1] if falls_back else None,
+    )
+
+
+def _machine(size: VmSize, stack: Stack, *, keeps_disk: bool) -> Machine:
+    driver = _driver(size)
+    return Machine(
+        size=size,
+        image=_image(stack, size),
+        driver=driver,
+        # Ubuntu's NVIDIA modules are signed by Canonical; AMD's are built on the machine, unsigned.
+        secure_boot=driver != "rocm",
+        # A head may be stopped and started again, which a machine without a disk cannot.
+        ephemeral_disk=not keeps_disk and size.temp_gib >= OS_IMAGE_GIB + TRUSTED_LAUNCH_GIB,
+        disk_gib=GPU_DISK_GIB if size.gpu_count else DISK_GIB,
+        accelerator=_accelerator(size),
+    )
+
+
+def _driver(size: VmSize) -> Driver:
+    if size.gpu_name is None:
+        return "none"
+    return "rocm" if size.gpu_name.startswith("MI") else "nvidia"
+
+
+def _accelerator(size: VmSize) -> str | None:
+    return None if size.gpu_name is None else RAY_ACCELERATORS.get(size.gpu_name, size.gpu_name)
+
+
+def _image(stack: Stack, size: VmSize) -> str | None:
+    """The image's reference; None where it is yet to be built."""
+    if stack.image.context is not None:
+        return None
+    if stack.image.reference is not None:
+        return stack.image.reference
+    version = stack.cluster.ray_version.removeprefix("v")
+    suffix = "-gpu" if size.gpu_count else ""
+    return f"rayproject/ray:{version}-{IMAGE_PYTHON}{suffix}"

@@ -1,0 +1,102 @@
+"""What a stack will be on Azure, told without an account, an engine or a network."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from sunspot import console
+from sunspot.catalog import prices
+from sunspot.catalog.prices import Prices
+from sunspot.errors import UsageError
+from sunspot.stack import Stack, project_directory
+from sunspot.targets.azure import plan as azure_plan
+from sunspot.targets.azure.plan import AzurePlan
+from sunspot.targets.azure.preview import access, advice, costs, tree, user_data
+from sunspot.targets.azure.preview.output import to_json
+from sunspot.targets.azure.preview.text import show
+from sunspot.targets.azure.settings import DEFAULT_KEY_FILE
+
+__all__ = ["USER_DATA", "Preview", "collect", "show", "show_part", "to_json"]
+
+USER_DATA = "user-data"
+
+# Stands for the key that is yet to be made. It is in no user data and reaches no machine.
+_NO_KEY = "ssh-ed25519 (none yet)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """A plan, and what follows from it. `target` is where `sunspot up` would run the stack."""
+
+    plan: AzurePlan
+    target: str
+    resources: tree.Resource
+    costs: costs.Costs
+    openings: list[access.Opening]
+    quotas: list[advice.Quota]
+    warnings: list[str]
+    notes: list[str]
+
+
+def collect(stack: Stack, folder: Path | None = None, *, refresh_prices: bool = False) -> Preview:
+    """The preview of a stack whose relative paths start in `folder`, by default the project's.
+
+    With `refresh_prices`, today's prices of the stack's region are asked of Azure. Raises
+    UsageError with everything that is wrong with the stack. The default SSH key, which belongs to
+    the machine and not to the stack, may be missing: that is a warning.
+    """
+    folder = project_directory() if folder is None else folder
+    key_missing = _default_key_is_missing(stack)
+    plan = azure_plan.plan(_with_some_key(stack) if key_missing else stack, folder)
+    return Preview(
+        plan=plan,
+        target=stack.target,
+        resources=tree.tree(plan),
+        costs=costs.costs(plan, _todays(plan) if refresh_prices else prices.from_catalog()),
+        openings=access.openings(plan),
+        quotas=advice.quotas(plan),
+        warnings=advice.warnings(plan, key_missing=key_missing),
+        notes=advice.notes(plan),
+    )
+
+
+def show_part(preview: Preview, what: str, node: str, *, as_json: bool = False) -> None:
+    """Prints what `--show WHAT NODE` asks for, alone, so that it can go into a file.
+
+    Raises UsageError for what there is not.
+    """
+    if what != USER_DATA:
+        raise UsageError(
+            f"--show {what!r} is unknown: it shows {USER_DATA}, such as --show {USER_DATA} head"
+        )
+    found = user_data.user_data(preview.plan, node)
+    if as_json:
+        print(json.dumps(asdict(found), indent=2))
+        return
+    print(found.text, end="")
+    console.note(
+        f"{found.node_type}: {found.bytes_sent:,} bytes as sent (files compressed), Azure takes "
+        f"{found.bytes_allowed:,}. What stands in < > is filled in by `pulumi up`."
+    )
+
+
+def _todays(plan: AzurePlan) -> Prices:
+    sizes = {plan.head.size.name, *(pool.machine.size.name for pool in plan.pools)}
+    return prices.ask(sizes, plan.location)
+
+
+def _default_key_is_missing(stack: Stack) -> bool:
+    given = stack.access
+    return (
+        given.ssh_public_key is None
+        and given.ssh_public_key_file == DEFAULT_KEY_FILE
+        and not Path(DEFAULT_KEY_FILE).expanduser().exists()
+    )
+
+
+def _with_some_key(stack: Stack) -> Stack:
+    return stack.model_copy(
+        update={"access": stack.access.model_copy(update={"ssh_public_key": _NO_KEY})}
+    )

@@ -1,0 +1,128 @@
+"""What a person should know before a planned cluster is made: warnings, notes, quota."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sunspot.catalog import regions as catalog_regions
+from sunspot.spec import HEAD
+from sunspot.targets.azure.plan import OS_IMAGE_GIB, TRUSTED_LAUNCH_GIB, AzurePlan, Driver, Machine
+from sunspot.targets.azure.preview.access import has_way_in
+from sunspot.targets.azure.preview.tree import short
+from sunspot.targets.azure.settings import DEFAULT_KEY_FILE
+
+# All sizes count against these two, beside the quota of their family.
+ALL_ON_DEMAND = "Total Regional vCPUs"
+ALL_SPOT = "Total Regional Spot vCPUs"
+
+DRIVERS: dict[Driver, str] = {
+    "nvidia": "NVIDIA driver from Ubuntu's own signed modules; secure boot stays on",
+    "rocm": "AMD driver, built unsigned on the machine; secure boot is off",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quota:
+    """vCPUs that a subscription must be allowed, in the stack's region, with all groups full.
+
+    `name` is as Azure's usage list spells it, `needed_by` the groups that count.
+    """
+
+    name: str
+    vcpus: int
+    needed_by: tuple[str, ...]
+
+
+def quotas(plan: AzurePlan) -> list[Quota]:
+    """The quotas that the plan uses, the families' first."""
+    counted: dict[str, list[tuple[str, int]]] = {}
+    on_demand = [(HEAD, plan.head, 1)]
+    on_demand += [(p.node_type, p.machine, p.maximum) for p in plan.pools if p.market != "spot"]
+    for name, machine, count in on_demand:
+        entry = name, machine.size.vcpus * count
+        counted.setdefault(machine.size.quota_family, []).append(entry)
+    counted[ALL_ON_DEMAND] = [(n, m.size.vcpus * count) for n, m, count in on_demand]
+    # Spot machines have one quota for all families.
+    if spot := [p for p in plan.pools if p.market == "spot"]:
+        counted[ALL_SPOT] = [(p.node_type, p.machine.size.vcpus * p.maximum) for p in spot]
+    return [
+        Quota(name=name, vcpus=sum(n for _, n in uses), needed_by=tuple(who for who, _ in uses))
+        for name, uses in counted.items()
+    ]
+
+
+def warnings(plan: AzurePlan, *, key_missing: bool) -> list[str]:
+    """What is likely to go wrong, or to surprise, each with what to do."""
+    found = []
+    if key_missing:
+        found.append(
+            f"There is no SSH key in {DEFAULT_KEY_FILE}, and `pulumi up` will refuse: make one "
+            "with `ssh-keygen -t ed25519`, or name yours in sunspot:access."
+        )
+    if not has_way_in(plan):
+        found.append(
+            "Nobody outside the cluster's network can reach its head. Give sunspot:access "
+            "ssh_cidrs (and public_ip: true, unless you come in by a VPN), or bastion: true."
+        )
+    found += _region_warnings(plan)
+    found += [warning for pool in _one_of_each(plan) for warning in _disk_warnings(*pool)]
+    return found
+
+
+def notes(plan: AzurePlan) -> list[str]:
+    """What is decided for the user, and why a group differs from another."""
+    found: dict[str, list[str]] = {}
+    machines = [(HEAD, plan.head), *((pool.node_type, pool.machine) for pool in plan.pools)]
+    for name, machine in machines:
+        if machine.driver != "none":
+            found.setdefault(DRIVERS[machine.driver], []).append(name)
+    drivers = [f"{', '.join(names)}: {text}." for text, names in found.items()]
+    if unchecked := _sizes(plan, sold=None):
+        drivers.append(
+            f"Whether {plan.location} has {', '.join(unchecked)} could not be checked: the list "
+            f"of {catalog_regions.date()} does not tell. Ask Azure: "
+            f"`az vm list-skus --location {plan.location} --size {unchecked[0]} -o table`."
+        )
+    if plan.storage.protect:
+        drivers.append(
+            "The storage is protected: `pulumi destroy` refuses to delete it until "
+            "sunspot:storage says protect: false and an update has run."
+        )
+    return drivers
+
+
+def _region_warnings(plan: AzurePlan) -> Iterator[str]:
+    # Only a stack that says check_region: false comes this far with such a size.
+    for size in _sizes(plan, sold=False):
+        yield (
+            f"{plan.location} had no {size} when the list of regions was made "
+            f"({catalog_regions.date()}), and sunspot:check_region: false lets it pass."
+        )
+
+
+def _sizes(plan: AzurePlan, *, sold: bool | None) -> list[str]:
+    """The plan's sizes of which the list says this of the plan's region."""
+    machines = [plan.head, *(pool.machine for pool in plan.pools)]
+    names = dict.fromkeys(machine.size.name for machine in machines)
+    return [name for name in names if catalog_regions.is_sold(name, plan.location) is sold]
+
+
+def _one_of_each(plan: AzurePlan) -> Iterator[tuple[str, Machine]]:
+    """Each group with its machine, once; the twin of a group has the same."""
+    yield from {pool.group: pool.machine for pool in plan.pools}.items()
+
+
+def _disk_warnings(group: str, machine: Machine) -> Iterator[str]:
+    size, system = machine.size, OS_IMAGE_GIB + TRUSTED_LAUNCH_GIB
+    if 0 < size.temp_gib < system:
+        yield (
+            f"{group}: the temporary disk of {short(size.name)} has {size.temp_gib:g} GiB, the "
+            f"system needs {system}: each worker gets a Premium disk, which is billed."
+        )
+    elif machine.ephemeral_disk and size.temp_gib < machine.disk_gib:
+        yield (
+            f"{group}: the temporary disk of {short(size.name)} has {size.temp_gib:g} GiB, of "
+            f"which {size.temp_gib - system:g} are left for container images, checkpoints and "
+            "spilled objects: keep the image small, or take a larger size."
+        )

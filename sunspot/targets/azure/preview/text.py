@@ -1,0 +1,205 @@
+"""A preview as text for a person, made to fit 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from sunspot.spec import HEAD
+from sunspot.targets.azure.plan import AzurePlan
+from sunspot.targets.azure.preview import access
+from sunspot.targets.azure.preview.access import Opening
+from sunspot.targets.azure.preview.advice import Quota
+from sunspot.targets.azure.preview.costs import HOURS_A_MONTH, Costs, GroupCost
+from sunspot.targets.azure.preview.tree import Resource, short
+
+if TYPE_CHECKING:
+    from sunspot.targets.azure.preview import Preview
+
+UNKNOWN = "?"
+MARKETS = {"spot-with-fallback": "spot, else on-demand"}
+BASTION_USD = 0.29  # an hour, as its documentation and the stack file's schema say
+
+
+def show(preview: Preview, console: Console) -> None:
+    """Prints the preview: resources, costs, ports, quota, notes, and the warnings last."""
+    plan = preview.plan
+    nodes = 1 + sum(group.max_workers for group in plan.cluster.scaling_groups)
+    console.print(
+        f"[bold]{escape(plan.stack)}[/] on Azure, {plan.location}: at most {nodes} "
+        f"machine{'' if nodes == 1 else 's'}"
+    )
+    if preview.target != "azure":
+        console.print(
+            f"`sunspot up {escape(plan.stack)}` runs it on target {preview.target}; this is what "
+            f"`pulumi up -s {escape(plan.stack)}` would make.",
+            style="dim",
+        )
+    made = sum(1 for r in preview.resources.walk() if not r.children)
+    _heading(console, f"Resources ({made})")
+    console.print(_indented(_tree(preview.resources)))
+    _heading(console, "Cost, USD an hour")
+    console.print(_indented(_cost_table(preview.costs)))
+    for line in _cost_lines(preview):
+        console.print(_indented(Text(line, style="dim")))
+    _heading(console, "Who may connect")
+    console.print(_indented(_port_table(preview)))
+    console.print(_indented(Text(_network_line(plan), style="dim")))
+    _heading(console, f"Quota to have in {plan.location}, all groups full")
+    console.print(_indented(_quota_table(preview.quotas)))
+    _list(console, "Good to know", preview.notes)
+    _list(console, "Warnings", preview.warnings, style="yellow")
+
+
+def _heading(console: Console, title: str, style: str = "bold") -> None:
+    console.print()
+    console.print(title, style=style)
+
+
+def _list(console: Console, title: str, lines: Sequence[str], style: str = "") -> None:
+    if not lines:
+        return
+    _heading(console, title, f"bold {style}".strip())
+    table = Table.grid(padding=(0, 1))
+    for line in lines:
+        table.add_row(Text("-", style=style), Text(line))
+    console.print(_indented(table))
+
+
+def _indented(content: Table | Text | Tree) -> Padding:
+    return Padding(content, (0, 0, 0, 2), expand=False)
+
+
+def _tree(resource: Resource, into: Tree | None = None) -> Tree:
+    label = Text(resource.kind, style="bold" if resource.children else "")
+    if resource.detail:
+        label.append(f"  {resource.detail}", style="dim")
+    if resource.protected:
+        label.append("  protected", style="yellow")
+    branch = Tree(label, guide_style="dim") if into is None else into.add(label)
+    for child in resource.children:
+        _tree(child, branch)
+    return branch
+
+
+def _cost_table(costs: Costs) -> Table:
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    table.add_column("\ngroup", overflow="fold", max_width=14)
+    table.add_column("\nmachines")
+    for heading in ("at min\nspot", "at min\non demand", "at max\nspot", "at max\non demand"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for group in costs.groups:
+        market = MARKETS.get(group.market, group.market)
+        table.add_row(
+            group.group,
+            f"{_count(group)} x {short(group.size)}, {market}",
+            *(
+                # The head is never spot.
+                "-" if spot and group.group == HEAD else _usd(group.at(count, spot=spot))
+                for count in (group.minimum, group.maximum)
+                for spot in (True, False)
+            ),
+        )
+    return table
+
+
+def _count(group: GroupCost) -> str:
+    if group.minimum == group.maximum:
+        return str(group.minimum)
+    return f"{group.minimum}-{group.maximum}"
+
+
+def _usd(amount: float | None) -> str:
+    return UNKNOWN if amount is None else f"{amount:.3f}"
+
+
+def _cost_lines(preview: Preview) -> Iterator[str]:
+    costs, prices = preview.costs, preview.costs.prices
+    month = HOURS_A_MONTH
+    yield (
+        f"As bought: {costs.minimum:.3f} at the minimum, {costs.maximum:.3f} at the maximum "
+        f"({costs.minimum * month:.0f} and {costs.maximum * month:.0f} USD a month)."
+    )
+    elsewhere = prices.region != preview.plan.location
+    yield (
+        f"Prices: {prices.source}, {prices.region}, {prices.date}."
+        + (" For today's here: --refresh-prices." if elsewhere else "")
+    )
+    if costs.assumed:
+        yield (
+            f"{UNKNOWN} No spot price known for {_sizes(costs.assumed)}; the sums take the "
+            "on-demand price."
+        )
+    if costs.unknown:
+        yield f"{UNKNOWN} No price known for {_sizes(costs.unknown)}; the sums leave it out."
+    compared = {g.size for g in costs.groups if g.market == "on-demand" and g.group != HEAD}
+    priceless = {g.size for g in costs.groups if g.price.spot is None} - set(costs.unknown)
+    if only_compared := sorted(compared & priceless - set(costs.assumed)):
+        yield f"{UNKNOWN} No spot price known for {_sizes(only_compared)}."
+    bastion = f"a Bastion (about {BASTION_USD} an hour), " if preview.plan.access.bastion else ""
+    yield (
+        f"Machines alone: {bastion}disks, addresses, the NAT gateway, storage and traffic come on "
+        "top."
+    )
+
+
+def _sizes(names: Sequence[str]) -> str:
+    return ", ".join(short(name) for name in names)
+
+
+def _port_table(preview: Preview) -> Table:
+    table = Table("port", "", "on", "from", box=None, header_style="dim", pad_edge=False)
+    for where, opening in _merged(preview.openings):
+        table.add_row(opening.range, opening.port, where, _sources(opening, preview.plan))
+    return table
+
+
+def _merged(openings: Sequence[Opening]) -> Iterator[tuple[str, Opening]]:
+    """Each opening with where it is; one line where head and workers have the same."""
+    of_workers = {o.port: o for o in openings if o.role == "worker"}
+    for opening in openings:
+        if opening.role == "worker":
+            continue
+        other = of_workers.get(opening.port)
+        if other is None:
+            yield "head", opening
+        elif other.sources == opening.sources:
+            yield "every node", opening
+        else:
+            yield "head", opening
+            yield "workers", other
+
+
+def _sources(opening: Opening, plan: AzurePlan) -> str:
+    if opening.sources == access.nodes(plan):
+        return "the cluster's own nodes"
+    head, _ = access.nodes(plan)
+    bastion = None if plan.addresses is None else plan.addresses.bastion_subnet
+    names = {head: "the head", bastion: "the Bastion"}
+    return ", ".join(names.get(source, source) for source in opening.sources) or "nobody"
+
+
+def _network_line(plan: AzurePlan) -> str:
+    head, workers = access.nodes(plan)
+    public = "has a public address" if plan.access.public_ip else "has no public address"
+    return (
+        f"Everything else is refused, peered networks included. The head {public}, workers never "
+        f"have one. Nodes: {head} (head), {workers} (workers)."
+    )
+
+
+def _quota_table(quotas: Sequence[Quota]) -> Table:
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    table.add_column("vCPUs", justify="right")
+    table.add_column("quota")
+    table.add_column("for")
+    for quota in quotas:
+        table.add_row(str(quota.vcpus), quota.name, ", ".join(quota.needed_by))
+    return table

@@ -1,0 +1,83 @@
+"""The user data of a planned node, as a preview shows it without Pulumi.
+
+Rendered like that of the program of `infra/`, from stand-ins for what Azure will say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sunspot.errors import SunspotError, UsageError
+from sunspot.spec import HEAD
+from sunspot.targets.azure.plan import AzurePlan, Pool
+
+WORKER = "worker"
+
+# What nobody knows before the resources are there.
+STAND_INS = {
+    "vault_url": "<address of the vault>",
+    "storage_url": "<address of the storage>",
+    "subscription_id": "<subscription>",
+    "resource_group": "<resource group>",
+    "identity_client_id": "<client id of the identity>",
+    "token_secret": "ray-token",  # its name, which the program chooses
+}
+BUILT_IMAGE = "<registry>/sunspot/ray@<digest>"
+BUILT_REGISTRY = "<registry>"
+HEAD_ADDRESS = "<address of the head>"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserData:
+    """A node type's user data as a person reads it, and its size as Azure gets it (compressed)."""
+
+    node_type: str
+    text: str
+    bytes_sent: int
+    bytes_allowed: int
+
+
+def user_data(plan: AzurePlan, node: str) -> UserData:
+    """The user data of a node: "head", "worker", or the name of a group or node type.
+
+    Raises UsageError for a name that means none of the plan's nodes, or several.
+    """
+    pool = _chosen(plan, node)
+    try:
+        from cloud_init.nodes import node_values
+        from cloud_init.render import MAX_USER_DATA_BYTES, render
+    except ImportError as error:
+        raise SunspotError(
+            "the user data is rendered by cloud_init/ of the project, which is not here: "
+            "install Sunspot from a clone (`make setup`)"
+        ) from error
+    values = node_values(plan, pool, _known(plan))
+    return UserData(
+        node_type=values.group,
+        text=render(values, compress=False).decode(),
+        bytes_sent=len(render(values, compress=True)),
+        bytes_allowed=MAX_USER_DATA_BYTES,
+    )
+
+
+def _known(plan: AzurePlan) -> dict[str, str | None]:
+    built = plan.build is not None
+    return {
+        **STAND_INS,
+        "head_address": HEAD_ADDRESS if plan.addresses is None else plan.addresses.head_address,
+        "image": BUILT_IMAGE if built else None,
+        "registry": BUILT_REGISTRY if built else None,
+    }
+
+
+def _chosen(plan: AzurePlan, node: str) -> Pool | None:
+    if node == HEAD:
+        return None
+    found = [pool for pool in plan.pools if node in (WORKER, pool.group, pool.node_type)]
+    exact = [pool for pool in found if pool.node_type == node]
+    chosen = exact or found
+    if len(chosen) == 1:
+        return chosen[0]
+    known = ", ".join([HEAD, *(pool.node_type for pool in plan.pools)])
+    what = "means several nodes" if chosen else "is no node of this stack"
+    raise UsageError(f"{node!r} {what}: choose one of {known}")

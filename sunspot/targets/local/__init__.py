@@ -1,0 +1,15 @@
+"""This machine: a cluster as processes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sunspot.targets.local.target import LocalTarget
+
+
+def create() -> LocalTarget:
+    """The target, on the user's state directory."""
+    from sunspot.targets.local import target
+
+    return target.create()

@@ -1,0 +1,67 @@
+"""What a node of a local cluster has printed: a file that stays until the cluster is taken away."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TextIO
+
+from sunspot.errors import UsageError
+from sunspot.node.local.folder import COLOUR_CODE, HEAD, HEAD_TEMP_DIR, ClusterFolder
+from sunspot.targets.protocol import Progress
+
+POLL_S = 0.2
+
+
+def show(
+    folder: ClusterFolder, node: str, out: TextIO, tell: Progress, *, follow: bool = False
+) -> int:
+    """Prints a node's log, and tells where it and Ray's own logs lie; returns 0.
+
+    With `follow` it goes on until the node's process has ended, or the cluster is gone. Raises
+    UsageError for a node that this cluster never had.
+    """
+    known = sorted((file.stem for file in _records(folder)), key=lambda name: (name != HEAD, name))
+    if node not in known:
+        raise UsageError(
+            f"stack {folder.path.name!r} has no node {node!r}; it has: {', '.join(known) or 'none'}"
+        )
+    log = folder.log(node)
+    tell(f"the file: {log}" if log.exists() else f"node {node} has printed nothing yet")
+    ray_logs = folder.temp_dir / HEAD_TEMP_DIR / "session_latest" / "logs"
+    if ray_logs.is_dir():
+        tell(f"Ray's own logs, of all nodes of this cluster: {ray_logs}")
+    printed = _print(log, 0, out, whole_lines=follow)
+    while follow:
+        # Asked for before the last look: what it printed at its end must not be missed.
+        ended = _has_ended(folder, node)
+        printed = _print(log, printed, out, whole_lines=not ended)
+        if ended:
+            break
+        time.sleep(POLL_S)
+    return 0
+
+
+def _records(folder: ClusterFolder) -> list[Path]:
+    return list((folder.path / "nodes").glob("*.json"))
+
+
+def _has_ended(folder: ClusterFolder, node: str) -> bool:
+    if folder.process(node) is None:  # it has not started yet, or `down` took everything away
+        return not (folder.path / "nodes" / f"{node}.json").exists()
+    return not folder.is_running(node)
+
+
+def _print(log: Path, start: int, out: TextIO, *, whole_lines: bool = False) -> int:
+    """Prints the log from this byte on, without colour codes; returns where it ended."""
+    try:
+        with log.open("rb") as file:
+            file.seek(start)
+            data = file.read()
+    except FileNotFoundError:
+        return start
+    if whole_lines:
+        data = data[: data.rfind(b"\n") + 1]
+    out.write(COLOUR_CODE.sub("", data.decode(errors="replace")))
+    out.flush()
+    return start + len(data)

@@ -1,0 +1,83 @@
+"""Who is a member of a cluster on Azure, as Ray's state API tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sunspot.errors import SunspotError
+from sunspot.node.collector import GROUP_LABEL, MARKET_LABEL
+from sunspot.spec import HEAD, ScalingGroup, size_for
+from sunspot.stack import Stack
+from sunspot.targets.protocol import ClusterHandle, NodeStatus
+
+GIB = 2**30
+
+# How Ray words the end of a node that was let go: drained, idle, or told to stop.
+_LET_GO = ("expected termination", "drain", "idle")
+
+
+def missing(stack: Stack, handle: ClusterHandle) -> str:
+    """What is not there yet, in words; "" if everything is."""
+    from sunspot.ray.jobs import JobClient
+
+    try:
+        alive = [one for one in JobClient(handle).state("nodes") if one["state"] == "ALIVE"]
+    except SunspotError:
+        return "the head's job API does not answer yet"
+    groups = [(one.get("labels") or {}).get(GROUP_LABEL) for one in alive]
+    joined = {
+        group.name: sum(groups.count(node_type) for node_type in group.node_types())
+        for group in stack.cluster.scaling_groups
+    }
+    short = [
+        f"{joined[group.name]} of {group.min_workers} workers of {group.name} joined"
+        for group in stack.cluster.scaling_groups
+        if joined[group.name] < group.min_workers
+    ]
+    return ", ".join(short) if alive else "the head has not joined its own cluster yet"
+
+
+def node(member: Mapping[str, Any]) -> NodeStatus | None:
+    """One member as Ray's state API tells of it; None for one that was let go."""
+    message = member.get("state_message") or ""
+    is_up = member["state"] == "ALIVE"
+    if not is_up and any(sign in message.lower() for sign in _LET_GO):
+        return None
+    labels = member.get("labels") or {}
+    has = member.get("resources_total") or {}
+    is_head = member.get("is_head_node", False)
+    draining = is_up and "drain" in message.lower()
+    return NodeStatus(
+        name=member["node_name"],
+        group=HEAD if is_head else labels.get(GROUP_LABEL, ""),
+        market=labels.get(MARKET_LABEL, ""),
+        state="draining" if draining else "up" if is_up else "lost",
+        cpus=has.get("CPU", 0.0),
+        gpus=has.get("GPU", 0.0),
+        memory_gb=round(has.get("memory", 0.0) / GIB, 1),
+        log="" if is_up else message,
+    )
+
+
+def addresses(members: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The private address of each living member, by its name."""
+    return {one["node_name"]: one["node_ip"] for one in members if one["state"] == "ALIVE"}
+
+
+def awaited(group: ScalingGroup, count: int) -> list[NodeStatus]:
+    """The workers of a group that should be members and are not."""
+    size = size_for(group.worker_nodes)
+    market = "spot" if group.market == "spot-with-fallback" else group.market
+    return [
+        NodeStatus(
+            name=f"{group.name} (awaited {number})",
+            group=group.name,
+            market=market,
+            state="starting",
+            cpus=size.vcpus,
+            gpus=size.gpu_count,
+            memory_gb=size.memory_gib,
+        )
+        for number in range(1, count + 1)
+    ]

@@ -1,0 +1,210 @@
+"""SSH to a cluster's machines: commands, copies, and the way to a node through its head.
+
+A node that only the head reaches is reached by `ssh HEAD -W NODE:22` as its ProxyCommand, so it
+takes whatever way leads to the head, `az network bastion ssh` as well. User and key are the head's.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sunspot.errors import SunspotError, UsageError
+
+SSH_PORT = 22
+
+CONNECT_TIMEOUT_S = 10
+# Azure's network forgets a silent connection after 4 minutes; a dead one is noticed in 45 s.
+ALIVE_INTERVAL_S, ALIVE_COUNT = 15, 3
+READ_TIMEOUT_S = 30.0
+HEAD_PREFIX = "head:"
+_REFUSED_KEY = ("Permission denied", "Too many authentication failures")
+_CHANGED_HOST = ("Host key verification failed", "IDENTIFICATION HAS CHANGED")
+
+# Two connections one after the other; through a Bastion, `az` starts and logs in first.
+JUMP_CONNECT_TIMEOUT_S = 45
+
+
+class UnreachableError(SunspotError):
+    """Nobody answered at a machine's SSH port. It may be booting, or no way leads there."""
+
+
+class RemoteCommandError(SunspotError):
+    """SSH works, but the command on the machine ended with an error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ssh:
+    """How to run ssh to one machine, the head unless another is named (`through`).
+
+    Attributes:
+        command: what the stack's output `ssh_command` says, in words: `ssh ... USER@HOST`, or
+            `az network bastion ssh ...`.
+        key: the private key, or None for those that ssh finds by itself.
+        known_hosts: the file that keeps the head's host key; the first one is taken as it is.
+        alias: the name that the host key is kept by, where that is not the address.
+        called: what messages call the machine.
+        connect_timeout_s: how long the way there may take.
+    """
+
+    command: tuple[str, ...]
+    key: Path | None
+    known_hosts: Path
+    alias: str | None = None
+    called: str = "the head"
+    connect_timeout_s: int = CONNECT_TIMEOUT_S
+
+    @classmethod
+    def parse(cls, command: str, *, key: Path | None, known_hosts: Path) -> Ssh:
+        words = tuple(shlex.split(command))
+        if len(words) < 2 or words[0] not in {"ssh", "az"}:
+            raise SunspotError(f"the stack's output ssh_command is no ssh command: {command!r}")
+        return cls(command=words, key=key, known_hosts=known_hosts)
+
+    def arguments(
+        self, *options: str, remote: Sequence[str] = (), interactive: bool = False
+    ) -> list[str]:
+        """The whole command line. Unless `interactive`, it asks for nothing and fails instead."""
+        ours = [*self._options(interactive=interactive), *options]
+        if self.command[0] == "az":
+            return [*self.command, "--", *ours, *remote]
+        return ["ssh", *ours, *self.command[1:], *remote]
+
+    def read(self, *remote: str, timeout_s: float = READ_TIMEOUT_S) -> str:
+        """What a command on the machine prints. Raises as `failure` does."""
+        try:
+            done = subprocess.run(
+                self.arguments(remote=[shlex.join(remote)]),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=timeout_s,
+            )
+        except subprocess.TimeoutExpired:
+            raise UnreachableError(f"{self.called} did not answer within {timeout_s:g} s") from None
+        except FileNotFoundError:
+            raise no_program(self.command[0]) from None
+        if done.returncode == 255:
+            raise self.failure(done.stderr)
+        if done.returncode:
+            raise RemoteCommandError(
+                f"`{shlex.join(remote)}` on {self.called} ended with {done.returncode}: "
+                f"{_last_lines(done.stderr)}"
+            )
+        return done.stdout
+
+    def run(self, remote: Sequence[str]) -> int:
+        """A shell on the head, or a command there, at this terminal; returns its exit code.
+
+        One word is a line for the head's shell, several are one command with its arguments.
+        """
+        line = list(remote) if len(remote) < 2 else [shlex.join(remote)]
+        try:
+            return subprocess.call(self.arguments(remote=line, interactive=True))
+        except FileNotFoundError:
+            raise no_program(self.command[0]) from None
+
+    def copy(self, source: str, destination: str) -> int:
+        """Copies files with rsync, to the head or from it; returns rsync's exit code."""
+        ends = [source, destination]
+        if sum(end.startswith(HEAD_PREFIX) for end in ends) != 1:
+            raise UsageError(
+                f"one of SOURCE and DEST is on the head: write it as {HEAD_PREFIX}PATH, for "
+                f"instance: sunspot rsync data/ {HEAD_PREFIX}data/"
+            )
+        if self.command[0] == "az":
+            raise UsageError(
+                "rsync does not go through Azure Bastion; put files into the stack's storage "
+                "(its output storage_url), or open SSH in sunspot:access"
+            )
+        *options, host = self.command[1:]
+        shell = shlex.join(["ssh", *self._options(interactive=True), *options])
+        places = [
+            f"{host}:{end.removeprefix(HEAD_PREFIX)}" if end.startswith(HEAD_PREFIX) else end
+            for end in ends
+        ]
+        try:
+            command = ["rsync", "-az", "--partial", "-e", shell, "--", *places]
+            return subprocess.call(command)
+        except FileNotFoundError:
+            raise no_program("rsync") from None
+
+    def failure(self, stderr: str) -> SunspotError:
+        """The error that tells what ssh complained of."""
+        said = _last_lines(stderr)
+        if any(sign in stderr for sign in _REFUSED_KEY):
+            which = f"the key {self.key}" if self.key else "every key that ssh has"
+            return SunspotError(
+                f"{self.called} refuses {which} ({said}). It takes the key that sunspot:access "
+                "names in the stack file; one with a passphrase must be in your agent: ssh-add"
+            )
+        if any(sign in stderr for sign in _CHANGED_HOST):
+            file = shlex.quote(str(self.known_hosts))
+            forget = f"ssh-keygen -f {file} -R {self.alias}" if self.alias else f"rm {file}"
+            return SunspotError(
+                f"another machine than before answers at the address of {self.called} ({said}). If "
+                f"you replaced it yourself, forget the old one: {forget}"
+            )
+        return UnreachableError(f"no SSH to {self.called}: {said or 'ssh ended without a word'}")
+
+    def _options(self, *, interactive: bool) -> list[str]:
+        settings = {
+            "StrictHostKeyChecking": "accept-new",
+            "UserKnownHostsFile": f'"{self.known_hosts}"',
+            "ConnectTimeout": self.connect_timeout_s,
+            "ServerAliveInterval": ALIVE_INTERVAL_S,
+            "ServerAliveCountMax": ALIVE_COUNT,
+        }
+        if self.alias:
+            settings["HostKeyAlias"] = self.alias
+        if not interactive:
+            settings["BatchMode"] = "yes"
+        options = [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
+        return [*options, "-i", str(self.key)] if self.key else options
+
+
+def through(head: Ssh, address: str, name: str) -> Ssh:
+    """The way to the node at this private address, by way of the head.
+
+    Its host key is kept by `name`: an evicted node's address is soon another node's.
+    """
+    place = f"[{address}]" if ":" in address else address
+    proxy = shlex.join(head.arguments("-W", f"{place}:{SSH_PORT}"))
+    user = _user(head)
+    return replace(
+        head,
+        command=(
+            "ssh",
+            "-p",
+            str(SSH_PORT),
+            "-o",
+            # ssh would replace %h and the like in it.
+            f"ProxyCommand={proxy.replace('%', '%%')}",
+            f"{user}@{address}" if user else address,
+        ),
+        alias=name,
+        called=name if name == address else f"{name} ({address})",
+        connect_timeout_s=JUMP_CONNECT_TIMEOUT_S,
+    )
+
+
+def _user(head: Ssh) -> str:
+    """Who logs in to the head; "" where its command does not say."""
+    if head.command[0] == "az":
+        given = dict(zip(head.command, head.command[1:], strict=False))
+        return given.get("--username", "")
+    return head.command[-1].rpartition("@")[0]
+
+
+def _last_lines(text: str, count: int = 2) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return "; ".join(line for line in lines[-count:])
+
+
+def no_program(name: str) -> SunspotError:
+    package = {"ssh": "openssh-client", "rsync": "rsync", "az": "azure-cli"}.get(name, name)
+    return SunspotError(f"there is no `{name}` on this machine; install it (package {package})")

@@ -1,0 +1,209 @@
+"""The tunnel to a head that only SSH reaches: to its job API, and to what else it serves.
+
+It is an `ssh -L` that stays in the background and is used again by the next command. It is
+written down as a process with its start time, so that a recycled pid is never taken for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import psutil
+
+from sunspot.errors import SunspotError
+from sunspot.node.files import write_private
+from sunspot.node.free_ports import free_port, port_is_free
+from sunspot.node.processes import Process
+from sunspot.targets.ssh import Ssh, UnreachableError, no_program
+
+LOOPBACK = "127.0.0.1"
+OPEN_TIMEOUT_S = 30.0
+CLOSE_TIMEOUT_S = 5.0
+POLL_S = 0.05
+PORT_ATTEMPTS = 3
+
+
+_TAKEN = ("Address already in use", "cannot listen to port")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Record:
+    """A tunnel that was opened. `also` are further ports: [the head's, the one here]."""
+
+    process: Process
+    port: int
+    command: list[str] = field(default_factory=list)
+    also: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Tunnel:
+    """The tunnel of one cluster; its record and log lie in `folder`."""
+
+    folder: Path
+
+    def port(self) -> int | None:
+        """The local port of the tunnel, or None where none is alive."""
+        record = self._read()
+        if record is None or not record.process.is_running() or not _answers(record.port):
+            return None
+        return record.port
+
+    def also(self) -> dict[int, int]:
+        """Where the live tunnel leads besides: the head's ports, and the local ones to them."""
+        record = self._read()
+        if record is None or self.port() is None:
+            return {}
+        return dict(record.also)
+
+    def open(
+        self,
+        ssh: Ssh,
+        remote_port: int,
+        *,
+        preferred: int | None = None,
+        also: Sequence[int] = (),
+    ) -> int:
+        """The local port of a tunnel to the head's own `remote_port`; a live one is used again.
+
+        It leads to the head's ports of `also` as well, whether or not anything listens there.
+        Raises as `Ssh.failure` does.
+        """
+        record = self._read()
+        if record is not None and record.command == list(ssh.command):
+            port = self.port()
+            led_to = [remote for remote, _ in record.also]
+            if port is not None and preferred in (None, port) and led_to == list(also):
+                return port
+        self.close()
+        for attempt in range(PORT_ATTEMPTS):
+            forwards = _local_ports([(remote_port, preferred), *((p, None) for p in also)], attempt)
+            if self._start(ssh, forwards):
+                return forwards[0][1]
+        raise SunspotError("no local port could be had for the tunnel; try again")
+
+    def close(self) -> None:
+        """Ends the tunnel, if there is one."""
+        record = self._read()
+        if record is not None and record.process.is_running():
+            with contextlib.suppress(psutil.Error):
+                end(psutil.Process(record.process.pid))
+        self._record_file.unlink(missing_ok=True)
+
+    @property
+    def _record_file(self) -> Path:
+        return self.folder / "tunnel.json"
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "tunnel.log"
+
+    def _start(self, ssh: Ssh, forwards: Sequence[tuple[int, int]]) -> bool:
+        """Starts ssh and waits for its ports; False if somebody took one meanwhile.
+
+        `forwards` are pairs, the head's port and the one here.
+        """
+        options = ["-N", "-o", "ExitOnForwardFailure=yes"]
+        for remote, local in forwards:
+            options += ["-L", f"{LOOPBACK}:{local}:{LOOPBACK}:{remote}"]
+        arguments = ssh.arguments(*options)
+        (_, port), *others = forwards
+        try:
+            with self._log.open("wb") as log:
+                process = subprocess.Popen(
+                    arguments,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,  # Ctrl-C ends the command, not the tunnel
+                )
+        except FileNotFoundError:
+            raise no_program(ssh.command[0]) from None
+        try:
+            for _, local in forwards:
+                self._wait(process, local)
+            started = psutil.Process(process.pid).create_time()
+        except (psutil.Error, ChildProcessError):
+            process.wait()
+            text = self._log.read_text(errors="replace")
+            if any(sign in text for sign in _TAKEN):
+                return False
+            raise ssh.failure(text) from None
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        record = _Record(
+            process=Process(pid=process.pid, start_time=started),
+            port=port,
+            command=list(ssh.command),
+            also=others,
+        )
+        write_private(self._record_file, json.dumps(asdict(record)))
+        return True
+
+    def _wait(self, process: subprocess.Popen[bytes], port: int) -> None:
+        deadline = time.monotonic() + OPEN_TIMEOUT_S
+        while not _listens(process.pid, port):
+            if process.poll() is not None:
+                raise ChildProcessError
+            if time.monotonic() > deadline:
+                raise UnreachableError(f"the tunnel was not open after {OPEN_TIMEOUT_S:g} s")
+            time.sleep(POLL_S)
+
+    def _read(self) -> _Record | None:
+        try:
+            fields = json.loads(self._record_file.read_text())
+            return _Record(**fields | {"process": Process(**fields["process"])})
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+
+def _local_ports(wishes: Sequence[tuple[int, int | None]], attempt: int) -> list[tuple[int, int]]:
+    """A free local port for each of the head's; at the first attempt the wished or the same one."""
+    found: list[tuple[int, int]] = []
+    taken: set[int] = set()
+    for remote, wish in wishes:
+        usual = wish or remote
+        usable = not attempt and usual not in taken and port_is_free(usual)
+        local = usual if usable else free_port(taken)
+        taken.add(local)
+        found.append((remote, local))
+    return found
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Whether this process, or one that it started, listens there: not just anybody."""
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        return any(
+            connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+            for one in (process, *process.children(recursive=True))
+            for connection in one.net_connections("tcp")
+        )
+    return False
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=1):
+        return True
+    return False
+
+
+def end(process: psutil.Process) -> None:
+    """Ends a process and those that it started (`az` starts the ssh itself)."""
+    family = [*process.children(recursive=True), process]
+    for one in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.terminate()
+    _, alive = psutil.wait_procs(family, timeout=CLOSE_TIMEOUT_S)
+    for one in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()

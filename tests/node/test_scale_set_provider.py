@@ -1,0 +1,204 @@
+"""The autoscaler's provider over scale sets: spot first, on-demand where spot is refused."""
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import fake_arm
+import pytest
+from fake_arm import GROUP, HEAD, SUBSCRIPTION
+
+from sunspot.node import autoscaler_config
+from sunspot.node.autoscaler import MachinesProvider
+from sunspot.node.azure.arm import ArmError
+from sunspot.node.fallback import Fallback
+from sunspot.node.machines import LaunchRefusedError
+
+GPU, TWIN = "sunspot-test-gpu", "sunspot-test-gpu-on-demand"
+SETS = {"gpu": GPU, "gpu-on-demand": TWIN}
+NO_SIZE = (409, "SkuNotAvailable", "not available in uksouth")
+NO_CAPACITY = (202, "AllocationFailed", "no capacity")
+
+
+@pytest.fixture
+def arm():
+    with fake_arm.serving() as made:
+        made.add(*SETS.values())
+        yield made
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    def node_type(priority, minimum=0):
+        return {
+            "resources": {"CPU": 1},
+            "min_workers": minimum,
+            "max_workers": 4,
+            "priority": priority,
+        }
+
+    config = autoscaler_config.config(
+        name="test",
+        provider={},
+        node_types={
+            "head": node_type(0),
+            "gpu": node_type(autoscaler_config.SPOT_PRIORITY, 2),
+            "gpu-on-demand": node_type(autoscaler_config.ON_DEMAND_PRIORITY),
+        },
+        head_type="head",
+    )
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps(config))
+    return path
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(Fallback.__init__, "__kwdefaults__", {"clock": made})
+    return made
+
+
+@pytest.fixture
+def provider(arm, config_file, clock):
+    return MachinesProvider(
+        {
+            "subscription_id": SUBSCRIPTION,
+            "resource_group": GROUP,
+            "identity_client_id": "client",
+            "head": HEAD,
+            "head_type": "head",
+            "scale_sets": SETS,
+            "twins": {"gpu": "gpu-on-demand"},
+            "config_file": str(config_file),
+            "imds_url": arm.url,
+            "arm_url": arm.url,
+        },
+        "test",
+    )
+
+
+def launch(provider, node_type, count=1):
+    provider.create_node_with_resources_and_labels(
+        {}, {"ray-user-node-type": node_type}, count, {}, {}
+    )
+
+
+def steering(config_file):
+    types = json.loads(config_file.read_text())["available_node_types"]
+    return {
+        name: (kind["priority"], kind["min_workers"])
+        for name, kind in types.items()
+        if name != "head"
+    }
+
+
+def test_ray_gets_ids_types_and_states(provider, arm):
+    launch(provider, "gpu", 2)
+    head, *workers = provider.non_terminated_nodes({})
+    assert head == HEAD
+    assert provider.node_tags(HEAD)["ray-node-type"] == "head"
+    for name in workers:
+        assert provider.node_tags(name)["ray-user-node-type"] == "gpu"
+        assert provider.is_running(name)
+    provider.terminate_nodes([HEAD, workers[0]])
+    assert arm.loses(workers[0])
+    assert provider.non_terminated_nodes({}) == [HEAD, workers[1]]
+
+
+def test_one_tick_asks_azure_once_a_page(provider, arm):
+    launch(provider, "gpu", 3)
+    arm.requests.clear()
+    for name in provider.non_terminated_nodes({}):
+        provider.node_tags(name)
+        provider.is_running(name)
+    assert len(arm.requests) == 2
+
+
+def test_a_refused_spot_type_comes_after_its_twin_until_it_has_cooled_down(
+    provider, arm, config_file, clock
+):
+    launch(provider, "gpu", 2)
+    provider.non_terminated_nodes({})
+    assert steering(config_file) == {"gpu": (1, 2), "gpu-on-demand": (0, 0)}
+    arm.refusals[GPU] = [NO_SIZE]
+    with pytest.raises(LaunchRefusedError, match="SkuNotAvailable"):
+        launch(provider, "gpu")
+    assert steering(config_file) == {"gpu": (-1, 2), "gpu-on-demand": (0, 0)}
+    clock.now += 599
+    provider.non_terminated_nodes({})
+    assert steering(config_file)["gpu"] == (-1, 2)
+    clock.now += 2
+    provider.non_terminated_nodes({})
+    assert steering(config_file) == {"gpu": (1, 2), "gpu-on-demand": (0, 0)}
+
+
+def test_azure_is_not_asked_at_every_tick_for_what_it_refused(provider, arm, clock):
+    arm.refusals[GPU] = [NO_SIZE]
+    with pytest.raises(LaunchRefusedError):
+        launch(provider, "gpu")
+    arm.requests.clear()
+    with pytest.raises(LaunchRefusedError, match="asked for again in"):
+        launch(provider, "gpu")
+    assert arm.requests == []
+    launch(provider, "gpu-on-demand")
+    clock.now += 61
+    launch(provider, "gpu")
+    assert arm.sets[GPU].capacity == 1
+
+
+def test_the_twin_stands_in_for_the_minimum_that_spot_does_not_give(
+    provider, arm, config_file, clock
+):
+    launch(provider, "gpu")
+    provider.non_terminated_nodes({})
+    arm.refusals[GPU] = [NO_CAPACITY]
+    with pytest.raises(LaunchRefusedError):
+        launch(provider, "gpu")
+    assert steering(config_file) == {"gpu": (-1, 2), "gpu-on-demand": (0, 1)}
+    # Not before spot gives it again: what stands in is not dropped in between.
+    clock.now += 700
+    provider.non_terminated_nodes({})
+    assert steering(config_file) == {"gpu": (1, 2), "gpu-on-demand": (0, 1)}
+    launch(provider, "gpu")
+    provider.non_terminated_nodes({})
+    assert steering(config_file) == {"gpu": (1, 2), "gpu-on-demand": (0, 0)}
+
+
+def test_what_azure_cannot_say_is_no_refusal(provider, arm, config_file):
+    arm.refusals[GPU] = [(403, "AuthorizationFailed", "no role yet")]
+    with pytest.raises(ArmError, match="AuthorizationFailed"):
+        launch(provider, "gpu")
+    provider.non_terminated_nodes({})
+    assert steering(config_file)["gpu"] == (1, 2)
+    launch(provider, "gpu")
+    assert arm.sets[GPU].capacity == 1
+
+
+def test_ray_reads_a_whole_file_at_any_time(provider, arm, config_file, clock):
+    stop = threading.Event()
+
+    def write():
+        while not stop.is_set():
+            arm.refusals[GPU] = [NO_SIZE]
+            clock.now += 61
+            with pytest.raises(LaunchRefusedError):
+                launch(provider, "gpu")
+            clock.now += 601
+            provider.non_terminated_nodes({})
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        try:
+            for _ in range(300):
+                assert json.loads(config_file.read_text())["cluster_name"] == "test"
+        finally:
+            stop.set()
+        writing.result(timeout=60)

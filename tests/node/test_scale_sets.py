@@ -1,0 +1,277 @@
+"""Azure's scale sets as machines of Ray's autoscaler, against a stand-in for ARM."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import fake_arm
+import pytest
+from fake_arm import GROUP, HEAD, SUBSCRIPTION, Reply
+
+from sunspot.node.azure.arm import Arm, ArmError
+from sunspot.node.azure.imds import Imds
+from sunspot.node.azure.scale_sets import Cluster, ScaleSetMachines
+from sunspot.node.machines import LaunchRefusedError
+
+GPU, TWIN = "sunspot-test-gpu", "sunspot-test-gpu-on-demand"
+SETS = {"gpu": GPU, "gpu-on-demand": TWIN}
+QUOTA = "Operation could not be completed as it results in exceeding approved quota"
+REFUSALS = [
+    (409, "SkuNotAvailable", "not available in uksouth"),
+    (409, "OperationNotAllowed", QUOTA),
+    (202, "AllocationFailed", "no capacity"),
+    (202, "OverconstrainedAllocationRequest", "no capacity for spot"),
+    (202, "SomethingNew", "nobody knows this one yet"),
+]
+
+
+@pytest.fixture
+def arm():
+    with fake_arm.serving() as made:
+        made.add(*SETS.values())
+        yield made
+
+
+def client(arm, patience_s=20.0):
+    return Arm(Imds(arm.url), arm.url, patience_s=patience_s)
+
+
+@pytest.fixture
+def machines(arm):
+    cluster = Cluster(
+        subscription_id=SUBSCRIPTION,
+        resource_group=GROUP,
+        head=HEAD,
+        head_type="head",
+        scale_sets=SETS,
+    )
+    return ScaleSetMachines(cluster, client(arm))
+
+
+def ids(machines, node_type="gpu"):
+    return sorted(machine.id for machine in machines.list() if machine.node_type == node_type)
+
+
+# Listing
+
+
+def test_the_head_is_listed_by_its_name(machines):
+    (head,) = machines.list()
+    assert (head.id, head.node_type, head.is_head, head.running) == (HEAD, "head", True, True)
+
+
+def test_machines_come_from_all_pages_with_their_types(machines, arm):
+    machines.create("gpu", 5)
+    machines.create("gpu-on-demand", 1)
+    found = machines.list()
+    assert len(found) == 7
+    assert len(ids(machines)) == 5
+    assert ids(machines, "gpu-on-demand") == [name for name in arm.vms if name.startswith(TWIN)]
+    assert all(machine.running for machine in found)
+
+
+@pytest.mark.parametrize(
+    ("state", "listed", "running"),
+    [
+        ("Creating", True, False),
+        ("Updating", True, True),
+        ("Succeeded", True, True),
+        ("Failed", True, False),
+        ("Deleting", False, False),
+    ],
+)
+def test_states_of_azure(machines, arm, state, listed, running):
+    arm.vms["x"] = fake_arm.Vm(f"{GPU}_0000abcd", GPU, state)
+    arm.vms["foreign"] = fake_arm.Vm("other_0000abcd", "other", "Succeeded")
+    found = [machine for machine in machines.list() if not machine.is_head]
+    assert [(m.id, m.running) for m in found] == ([(f"{GPU}_0000abcd", running)] if listed else [])
+
+
+def test_a_machine_that_is_known_is_not_asked_for_again(machines, arm):
+    machines.create("gpu", 1)
+    (name,) = ids(machines)
+    before = len(arm.requests)
+    assert machines.find(name).running
+    assert machines.find(HEAD).is_head
+    assert len(arm.requests) == before
+    assert machines.find("nobody") is None
+
+
+# Growing
+
+
+def test_growing_raises_the_capacity_and_returns_when_the_machines_are_made(machines, arm):
+    machines.create("gpu", 2)
+    assert arm.sets[GPU].capacity == 2
+    assert arm.sets[TWIN].capacity == 0
+    assert {vm.state for vm in arm.vms.values()} == {"Succeeded"}
+
+
+def test_growing_from_several_threads_loses_no_machine(machines, arm):
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda n: machines.create("gpu" if n % 2 else "gpu-on-demand", 1), range(6)))
+    assert (arm.sets[GPU].capacity, arm.sets[TWIN].capacity) == (3, 3)
+    assert len(ids(machines)) == 3
+
+
+def test_a_change_of_somebody_else_in_between_is_not_overwritten(machines, arm):
+    def evict_one(scale_set):
+        arm.before_patch = lambda _: None
+        scale_set.capacity -= 1
+        scale_set.revision += 1
+
+    machines.create("gpu", 2)
+    arm.vms.pop(ids(machines)[0])
+    arm.before_patch = evict_one
+    machines.create("gpu", 1)
+    assert arm.sets[GPU].capacity == 2
+    assert len(ids(machines)) == 2
+
+
+def test_a_set_that_is_busy_is_asked_again(machines, arm):
+    arm.refusals[GPU] = [(409, "Conflict", "another operation is in progress")]
+    machines.create("gpu", 1)
+    assert arm.sets[GPU].capacity == 1
+
+
+def test_a_launch_that_cannot_be_watched_is_none_that_failed(machines, arm):
+    forbidden = Reply(403, {"error": {"code": "AuthorizationFailed", "message": "no"}})
+    arm.before_patch = lambda _: arm.failures.append(forbidden)
+    machines.create("gpu", 1)
+    assert len(ids(machines)) == 1
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda r: f"{r[0]}-{r[1]}")
+def test_a_refused_launch_says_so_and_leaves_nothing(machines, arm, refusal):
+    machines.create("gpu", 1)
+    kept = ids(machines)
+    arm.refusals[GPU] = [refusal]
+    with pytest.raises(LaunchRefusedError, match=refusal[1]):
+        machines.create("gpu", 2)
+    assert ids(machines) == kept
+    assert arm.loses(*[name for name in arm.vms if name not in {HEAD, *kept}])
+    assert arm.sets[GPU].capacity == 1
+    machines.create("gpu", 1)
+    assert len(ids(machines)) == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message"),
+    [
+        (403, "AuthorizationFailed", "no role yet"),
+        (400, "InvalidParameter", "nonsense"),
+        (409, "OperationNotAllowed", "the set is being deleted"),
+    ],
+)
+def test_what_is_no_refusal_is_told_as_it_is(machines, arm, status, code, message, monkeypatch):
+    monkeypatch.setattr("sunspot.node.azure.scale_sets.CHANGE_TIMEOUT_S", 0.0)
+    arm.refusals[GPU] = [(status, code, message)]
+    with pytest.raises(ArmError, match=message):
+        machines.create("gpu", 1)
+    assert arm.sets[GPU].capacity == 0
+
+
+def test_an_unknown_type_is_an_error(machines, arm):
+    with pytest.raises(KeyError, match="nonsense"):
+        machines.create("nonsense", 1)
+    assert [method for method, _ in arm.requests if method != "GET"] == []
+
+
+# Giving back
+
+
+def test_one_machine_is_given_back_and_no_other(machines, arm):
+    machines.create("gpu", 3)
+    first, second, third = ids(machines)
+    machines.terminate(second)
+    assert ids(machines) == [first, third]
+    assert arm.loses(second)
+    assert arm.sets[GPU].capacity == 2
+    machines.create("gpu", 1)
+    assert second not in ids(machines)
+
+
+def test_giving_back_again_is_no_error(machines, arm):
+    machines.create("gpu", 1)
+    (name,) = ids(machines)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(machines.terminate, [name] * 8))
+    assert arm.loses(name)
+    machines.terminate(name)
+    machines.terminate(f"{GPU}_nobody00")
+    arm.sets.pop(GPU)
+    machines.terminate(name)  # 404: not even the set is there
+
+
+def test_the_head_and_strangers_are_never_deleted(machines, arm):
+    for name in (HEAD, "", "other_0000abcd", "nobody"):
+        machines.terminate(name)
+    assert [method for method, _ in arm.requests if method != "GET"] == []
+
+
+def test_a_deletion_that_is_refused_is_told(machines, arm, monkeypatch):
+    monkeypatch.setattr("sunspot.node.azure.scale_sets.CHANGE_TIMEOUT_S", 0.0)
+    machines.create("gpu", 1)
+    (name,) = ids(machines)
+    arm.failures = [Reply(409, {"error": {"code": "ScopeLocked", "message": "a lock"}})]
+    with pytest.raises(ArmError, match="ScopeLocked"):
+        machines.terminate(name)
+
+
+# ARM itself
+
+
+def test_a_busy_arm_is_left_alone_for_as_long_as_it_says(arm):
+    waits = []
+
+    def sleep(seconds):
+        waits.append(seconds)
+        time.sleep(seconds)
+
+    asked = Arm(Imds(arm.url), arm.url, sleep=sleep)
+    arm.failures = [Reply(429, None, {"Retry-After": "1"})]
+    assert asked.get(f"{fake_arm.PROVIDERS}/virtualMachines", "x").body["value"]
+    assert 0.5 < sum(waits) <= 1.5
+    assert len(arm.requests) == 2
+
+
+def test_a_wait_that_is_too_long_is_told_and_nobody_asks_meanwhile(arm):
+    asked = client(arm, patience_s=1.0)
+    arm.failures = [Reply(429, None, {"Retry-After": "600"})]
+    for _ in range(3):
+        with pytest.raises(ArmError) as caught:
+            asked.get(f"{fake_arm.PROVIDERS}/virtualMachines", "x")
+        assert caught.value.status == 429
+    assert len(arm.requests) == 1
+
+
+def test_a_failing_arm_is_asked_again(arm):
+    arm.failures = [Reply(503), Reply(500)]
+    assert client(arm).get(f"{fake_arm.PROVIDERS}/virtualMachines", "x").body["value"]
+
+
+def test_an_error_names_what_arm_named(arm):
+    details = {
+        "code": "Conflict",
+        "message": "outer",
+        "details": [{"code": "SkuNotAvailable", "message": "inner"}],
+    }
+    arm.failures = [Reply(409, {"error": details})]
+    with pytest.raises(ArmError) as caught:
+        client(arm).get("/x", "x")
+    assert caught.value.codes == ("Conflict", "SkuNotAvailable")
+
+
+def test_no_token_goes_to_another_host(arm):
+    page = {"value": [], "nextLink": "http://localhost:1/stolen"}
+    arm.failures = [Reply(200, page)]
+    with pytest.raises(ArmError, match="no token is sent there"):
+        list(client(arm).pages("/x", "x"))
+
+
+def test_an_arm_that_is_away_is_an_error_of_arm():
+    class Tokens:
+        def token(self, resource):
+            return resource
+
+    with pytest.raises(ArmError, match="GET /x"):
+        Arm(Tokens(), "http://127.0.0.1:9", patience_s=0.0).get("/x", "x")

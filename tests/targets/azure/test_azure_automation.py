@@ -1,0 +1,121 @@
+"""Pulumi's events, errors and state, as they are told and kept."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from azure_stacks import GROUP, account, exported, group, machine
+
+from sunspot.targets.azure.automation import AzureStack, Watcher, parse_state
+from sunspot.targets.azure.errors import explain, problem
+
+
+def event(**kinds) -> Any:
+    names = (
+        "resource_pre_event",
+        "res_outputs_event",
+        "res_op_failed_event",
+        "diagnostic_event",
+    )
+    return SimpleNamespace(**{**dict.fromkeys(names), **kinds})
+
+
+def step(op, kind="azure-native:compute:VirtualMachine", name="head-vm"):
+    metadata = SimpleNamespace(op=op, type=kind, urn=f"urn:pulumi:x::sunspot::{kind}::{name}")
+    return SimpleNamespace(metadata=metadata)
+
+
+def test_progress_names_each_step_of_azures_resources():
+    steps = []
+    watch = Watcher(steps.append)
+    watch(event(resource_pre_event=step("create")))
+    watch(event(res_outputs_event=step("create")))
+    watch(event(res_outputs_event=step("same")))
+    watch(event(res_outputs_event=step("create", kind="sunspot:azure:Head")))
+    watch(event(res_outputs_event=step("delete-replaced")))
+    watch(event(res_op_failed_event=step("create")))
+    for severity, text in (("warning", "<{%fg 3%}>Nobody can reach<{%reset%}>"), ("info", "x")):
+        watch(event(diagnostic_event=SimpleNamespace(severity=severity, message=text)))
+    assert steps == [
+        "creating VirtualMachine head-vm",
+        "created VirtualMachine head-vm",
+        "deleted the old VirtualMachine head-vm",
+        "failed: VirtualMachine head-vm",
+        "warning: Nobody can reach",
+    ]
+
+
+def test_the_engines_errors_are_kept_once():
+    watch = Watcher(lambda _: None)
+    for text in ("boom", "boom", "update failed"):
+        watch(event(diagnostic_event=SimpleNamespace(severity="error", message=text)))
+    assert watch.errors == ["boom"]
+
+
+QUOTA = (
+    "Code=OperationNotAllowed Message=Operation could not be completed as it results in exceeding "
+    "approved {family} quota. Additional details - Deployment Model: Resource Manager, Location: "
+    "uksouth, Current Limit: 10, Current Usage: 8, Additional Required: 4, (Minimum) New Limit "
+    "Required: 12. Setup Alerts when Quota reaches threshold."
+)
+
+
+def test_a_quota_error_names_family_limit_and_fix():
+    told = explain(QUOTA.format(family="standardNCASv3_T4Family Cores")) or ""
+    assert "'standardNCASv3_T4Family Cores'" in told
+    assert "limit is 10, 8 are in use, 4 more are needed" in told
+    assert "Ask for 12" in told
+    assert "uksouth" in told
+    assert "all spot machines" in (explain(QUOTA.format(family="LowPriorityCores")) or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Code=SkuNotAvailable", "another size or region"),
+        ("Code=AllocationFailed", "try later"),
+        ("action 'Microsoft.Authorization/roleAssignments/write'", "User Access Administrator"),
+        ("AuthorizationFailed", "Contributor"),
+        ("Please run 'az login'", "az login"),
+        ("passphrase must be set with PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE"),
+        ("error: PULUMI_ACCESS_TOKEN must be set for login", "pulumi login --local"),
+        ("the stack is currently locked by 1 lock(s)", "pulumi cancel"),
+    ],
+)
+def test_known_errors_are_explained(text, told):
+    assert told in (explain(text) or "")
+
+
+def test_unknown_errors_are_passed_on_shortened():
+    assert explain("what") is None
+    message = str(problem("x", "first", "second " * 200, "third", "fourth"))
+    assert "it said: first" in message
+    assert "1 errors more" in message
+    assert len(message) < 1200
+
+
+def test_a_state_has_only_azures_resources():
+    state = parse_state(exported(group(), machine("7"), account(), head_address="1.2.3.4"))
+    assert state.outputs == {"head_address": "1.2.3.4"}
+    assert len(state.resources) == 3
+    assert state.group_id == GROUP
+    assert state.head is not None
+    assert state.head.outputs["vmId"] == "7"
+    assert [one.name for one in state.protected] == ["sunspot1"]
+    assert parse_state({}).resources == ()
+
+
+def test_pulumis_own_commands_are_asked(tmp_path):
+    asked = []
+
+    class Command:
+        def run(self, arguments, folder, environment):
+            asked.append((arguments, folder, environment["PULUMI_SKIP_UPDATE_CHECK"]))
+            return SimpleNamespace(stdout=json.dumps(exported(group())))
+
+    state = AzureStack("x", tmp_path, Command()).state()  # type: ignore[arg-type]
+    assert state is not None
+    assert state.group_id == GROUP
+    # Without --show-secrets: what is secret stays encrypted.
+    assert asked == [(["stack", "export", "--stack", "x"], str(tmp_path), "true")]

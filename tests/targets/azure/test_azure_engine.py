@@ -1,0 +1,141 @@
+"""Pulumi's command as `sunspot` runs it, with a script in its place; the real one: tests/real."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from pulumi import automation as auto
+
+from sunspot.targets.azure.engine import EngineMissingError, Pulumi, find_engine
+
+DEADLINE_S = 120
+
+# What ends in order when it is interrupted, as `pulumi` does; `stubborn` only when killed.
+PULUMI = f"""#!{sys.executable}
+import os, signal, sys, time
+if "version" in sys.argv:
+    print("v3.999.0")
+    sys.exit()
+folder, *words = sys.argv[2:]
+interrupts = 0
+def interrupted(*_):
+    global interrupts
+    interrupts += 1
+    with open(folder + "/interrupts", "a") as file:
+        file.write("x")
+    if "stubborn" not in words:
+        sys.exit(1)
+signal.signal(signal.SIGINT, interrupted)
+if "child" in words:
+    import subprocess
+    child = subprocess.Popen(["sleep", "1000"])
+    print(child.pid, file=open(folder + "/child", "w"))
+if "fail" in words:
+    sys.exit("it went wrong")
+if "wait" in words:
+    open(folder + "/pid.new", "w").write(str(os.getpid()))
+    os.rename(folder + "/pid.new", folder + "/pid")
+    while True:
+        time.sleep(0.05)
+print("said", *words)
+"""
+
+US = """
+import signal, sys
+from sunspot.targets.azure import engine as azure_engine
+from sunspot.targets.azure.engine import Pulumi
+def terminate(*_): raise KeyboardInterrupt
+signal.signal(signal.SIGTERM, terminate)
+azure_engine.KILL_AFTER_S = 0.5
+try:
+    Pulumi().run(sys.argv[1:], ".", {})
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """A `pulumi` first on the PATH, whose folder is the test's."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "pulumi").write_text(PULUMI)
+    (tools / "pulumi").chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(tools), os.environ["PATH"]]))
+    return tmp_path
+
+
+def wait_for(what, condition):
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {DEADLINE_S} s for {what}"
+        time.sleep(0.02)
+
+
+def interrupts(folder: Path) -> int:
+    file = folder / "interrupts"
+    return len(file.read_text()) if file.exists() else 0
+
+
+def started(folder, *words):
+    """We, in a process of our own, with `pulumi` running."""
+    us = subprocess.Popen(
+        [sys.executable, "-c", US, str(folder), *words], stderr=subprocess.PIPE, text=True
+    )
+    wait_for("pulumi to run", (folder / "pid").exists)
+    return us, int((folder / "pid").read_text())
+
+
+def test_what_it_prints_and_how_it_ends(command):
+    pulumi = Pulumi()
+    lines = []
+    result = pulumi.run([str(command), "a"], str(command), {}, lines.append)
+    assert (result.stdout, result.code, lines) == ("said a", 0, ["said a"])
+    with pytest.raises(auto.CommandError, match="it went wrong"):
+        pulumi.run([str(command), "fail"], str(command), {})
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_an_interrupt_reaches_it_once_and_is_waited_for(command, number):
+    us, pid = started(command, "wait")
+    us.send_signal(number)
+    _, said = us.communicate(timeout=DEADLINE_S)
+    assert us.returncode == 130
+    assert interrupts(command) == 1
+    assert not psutil.pid_exists(pid)
+    assert "it ends what it has begun" in said
+    assert "pulumi cancel" not in said
+
+
+def test_what_does_not_end_is_killed_with_all_that_it_started(command):
+    us, pid = started(command, "wait", "stubborn", "child", "--stack", "dev")
+    child = int((command / "child").read_text())
+    us.send_signal(signal.SIGTERM)
+    wait_for("the first interrupt", lambda: interrupts(command) == 1)
+    assert us.poll() is None
+    us.send_signal(signal.SIGTERM)
+    _, said = us.communicate(timeout=DEADLINE_S)
+    assert us.returncode == 130
+    assert interrupts(command) == 2
+    wait_for("the child's end", lambda: not is_alive(child))
+    assert not is_alive(pid)
+    assert "pulumi cancel -s dev" in " ".join(said.split())
+
+
+def is_alive(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_no_command_is_an_error_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(EngineMissingError, match="no `pulumi` command"):
+        find_engine()

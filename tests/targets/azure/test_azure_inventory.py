@@ -1,0 +1,157 @@
+"""What Azure still has, asked by its REST API and by the Azure CLI; both are stand-ins."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from azure_stacks import GROUP
+
+from sunspot.errors import SunspotError
+from sunspot.targets.azure.inventory import Endpoints, addresses
+from sunspot.targets.azure.remaining import remaining
+
+
+def answering(pages):
+    """A server of Azure's login and its REST API: path -> (status, body)."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            status, body = pages[self.path.partition("?")[0]]
+            if self.headers["Authorization"] != "Bearer t0":
+                status, body = 401, {}
+            self._answer(status, body)
+
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self._answer(200, {"access_token": "t0"})
+
+        def _answer(self, status, body):
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, format, *args):  # noqa: A002
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+    return server
+
+
+@pytest.fixture
+def principal(monkeypatch):
+    for name in ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID"):
+        monkeypatch.setenv(name, "x")
+
+
+def by_rest(pages, ask=remaining):
+    server = answering(pages)
+    address = f"http://127.0.0.1:{server.server_port}"
+    for _, body in pages.values():
+        if "nextLink" in body:
+            body["nextLink"] = address + body["nextLink"]
+    try:
+        return ask(GROUP, Endpoints(login=address, management=address))
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_azure_is_asked_page_by_page(principal):
+    pages = {
+        f"{GROUP}/resources": (200, {"value": [{"id": "a"}], "nextLink": "/more"}),
+        "/more": (200, {"value": [{"id": "b"}]}),
+    }
+    assert by_rest(pages) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "left"),
+    [
+        (404, {"error": {"code": "ResourceGroupNotFound"}}, []),
+        (200, {"value": []}, [GROUP]),
+    ],
+)
+def test_a_group_that_is_gone_or_empty(principal, status, body, left):
+    assert by_rest({f"{GROUP}/resources": (status, body)}) == left
+
+
+@pytest.mark.parametrize("status", [401, 404, 500])
+def test_an_answer_that_says_nothing_is_an_error(principal, status):
+    with pytest.raises(SunspotError, match="did not answer"):
+        by_rest({f"{GROUP}/resources": (status, {"error": {"code": "SubscriptionNotFound"}})})
+
+
+def card(machine, *addresses, primary=0):
+    """A network interface as Azure's REST API lists it."""
+    configurations = [
+        {"properties": {"privateIPAddress": address, "primary": number == primary}}
+        for number, address in enumerate(addresses)
+    ]
+    vm = f"{GROUP.upper()}/providers/Microsoft.Compute/virtualMachines/{machine}"
+    attached = {"virtualMachine": {"id": vm}} if machine else {}
+    return {"id": "x", "properties": {**attached, "ipConfigurations": configurations}}
+
+
+def test_the_addresses_of_machines_by_rest(principal):
+    path = f"{GROUP}/providers/Microsoft.Network/networkInterfaces"
+    first = [card("vm_a", "10.0.0.5"), card(None, "10.0.0.6"), card("starting")]
+    pages = {
+        path: (200, {"value": first, "nextLink": "/more"}),
+        "/more": (200, {"value": [card("vm_b", "10.0.0.7", "10.0.0.8", primary=1)]}),
+    }
+    assert by_rest(pages, addresses) == {"vm_a": "10.0.0.5", "vm_b": "10.0.0.8"}
+    gone = {path: (404, {"error": {"code": "ResourceGroupNotFound"}})}
+    assert by_rest(gone, addresses) == {}
+
+
+@pytest.fixture
+def az(tmp_path, monkeypatch):
+    """Puts an `az` on the PATH that is this script."""
+    for name in ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID"):
+        monkeypatch.delenv(name, raising=False)
+
+    def write(script):
+        tool = tmp_path / "az"
+        tool.write_text(f"#!/bin/sh\n{script}\n")
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path))
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("script", "left"),
+    [
+        ("""echo '[{"id": "a"}]'""", ["a"]),
+        ("echo '(ResourceGroupNotFound) gone' >&2; exit 3", []),
+        ('[ "$1" = group ] && echo false || echo "[]"', []),
+        ('[ "$1" = group ] && echo true || echo "[]"', [GROUP]),
+    ],
+)
+def test_the_azure_cli_is_asked(az, script, left):
+    az(script)
+    assert remaining(GROUP) == left
+
+
+@pytest.mark.parametrize("key", ["privateIPAddress", "privateIpAddress"])
+def test_the_addresses_of_machines_by_the_azure_cli(az, key):
+    vm = f"{GROUP}/providers/Microsoft.Compute/virtualMachines/vm_a"
+    card = {"id": "x", "virtualMachine": {"id": vm}, "ipConfigurations": [{key: "10.0.0.5"}]}
+    free = {"id": "y", "virtualMachine": None, "ipConfigurations": [{key: "10.0.0.6"}]}
+    wanted = "network nic list --resource-group sunspot-x --subscription s --output json"
+    az(f"""[ "$*" = "{wanted}" ] && echo '{json.dumps([card, free])}' || exit 9""")
+    assert addresses(GROUP) == {"vm_a": "10.0.0.5"}
+
+
+def test_an_azure_cli_that_fails_or_is_missing(az, tmp_path, monkeypatch):
+    az("echo 'Please run az login' >&2; exit 1")
+    with pytest.raises(SunspotError, match="az login"):
+        remaining(GROUP)
+    az("echo no json")
+    with pytest.raises(SunspotError, match="no list"):
+        remaining(GROUP)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    with pytest.raises(SunspotError, match="neither the Azure CLI"):
+        remaining(GROUP)

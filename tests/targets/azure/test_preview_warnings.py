@@ -1,0 +1,85 @@
+"""What `sunspot preview` says of quota, and what it warns of."""
+
+from azure_model.price_list import T4
+from preview_stacks import (
+    D4,
+    KEY,
+    ROOT,
+    group,
+    make,
+    parse,
+    shown,
+)
+
+from sunspot.targets.azure import preview
+
+
+def quotas(*groups, **keys):
+    return {q.name: (q.vcpus, q.needed_by) for q in make(*groups, **keys).quotas}
+
+
+def test_quota_is_counted_with_all_groups_full():
+    family = "Standard NCASv3_T4 Family"
+    assert quotas(
+        group("a", T4, max_workers=4),
+        group("b", T4, market="on-demand", max_workers=2),
+        group("c", T4, market="spot-with-fallback", max_workers=3),
+    ) == {
+        "standardDSv5Family": (4, ("head",)),
+        family: (4 * 2 + 4 * 3, ("b", "c-on-demand")),
+        "Total Regional vCPUs": (24, ("head", "b", "c-on-demand")),
+        "Total Regional Spot vCPUs": (4 * 4 + 4 * 3, ("a", "c")),
+    }
+
+
+def test_without_spot_no_spot_quota():
+    assert set(quotas()) == {"standardDSv5Family", "Total Regional vCPUs"}
+
+
+def test_a_way_in_ends_the_warning():
+    assert any("Nobody outside" in w for w in make().warnings)
+    assert make(access={"ssh_public_key": KEY, "ssh_cidrs": ["10.0.0.0/8"]}).warnings == []
+    subnet = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v"
+    ids = {"head": f"{subnet}/subnets/a", "workers": f"{subnet}/subnets/b"}
+    found = make(network={"subnet_ids": ids})
+    assert found.warnings == []
+    assert "your head subnet" in shown(found)
+
+
+def test_small_temporary_disks_are_warned_of():
+    (warning,) = make(
+        group("g", "Standard_NC24ads_A100_v4", market="spot-with-fallback"),
+        group("t", T4),
+        access={"ssh_public_key": KEY, "ssh_cidrs": ["10.0.0.0/8"]},
+    ).warnings
+    assert warning.startswith("g: the temporary disk of NC24ads_A100_v4 has 64 GiB, of which 33")
+
+
+def test_a_temporary_disk_too_small_for_the_system_is_warned_of(monkeypatch):
+    from sunspot import catalog
+
+    small = catalog.get(T4).__class__(**{**vars(catalog.get(T4)), "temp_gib": 16})
+    monkeypatch.setattr("sunspot.targets.azure.plan.size_for", lambda _: small)
+    found = make(group("g", T4))
+    assert any("16 GiB, the system needs 31: each worker gets" in w for w in found.warnings)
+
+
+def test_the_drivers_way_is_noted():
+    assert "secure boot is off" in make(head="Standard_ND96isr_MI300X_v5").notes[0]
+    assert make(storage={"protect": False}).notes == []
+
+
+def test_what_the_list_of_regions_does_not_tell_is_noted_once():
+    h100 = "Standard_NC40ads_H100_v5"
+    (note,) = [one for one in make(group("a", h100), group("b", h100)).notes if "Whether" in one]
+    assert f"uksouth has {h100} could not be checked" in note
+    assert f"az vm list-skus --location uksouth --size {h100}" in note
+    stack = parse(group("a", T4)).model_copy(update={"location": "italynorth"})
+    (note,) = [one for one in preview.collect(stack, ROOT).notes if "Whether" in one]
+    assert f"italynorth has {D4}, {T4} could not be checked" in note
+    assert not any("Whether" in one for one in make(group("a", T4)).notes)
+
+
+def test_a_size_that_was_let_pass_is_a_warning():
+    stack = parse(group("a", T4), check_region=False).model_copy(update={"location": "ukwest"})
+    assert any(f"ukwest had no {T4}" in one for one in preview.collect(stack, ROOT).warnings)

@@ -1,0 +1,184 @@
+"""Finding a cluster, and what a local one answers in every state of its records."""
+
+import os
+import socket
+from dataclasses import replace
+
+import pytest
+from local_stacks import WORKERS, stack, write
+
+from sunspot.errors import SunspotError, UsageError
+from sunspot.node.processes import Process
+from sunspot.targets import registry
+from sunspot.targets.clusters import find
+from sunspot.targets.local import target as local
+from sunspot.targets.local.target import LocalTarget
+from sunspot.targets.protocol import HeadLostError
+
+
+@pytest.fixture
+def clusters(tmp_path, monkeypatch):
+    monkeypatch.setenv(local.STATE_DIRECTORY_VARIABLE, str(tmp_path))
+    return tmp_path / "clusters"
+
+
+@pytest.mark.parametrize("name", registry.PLANNED)
+def test_a_target_that_is_not_built_says_so(name):
+    with pytest.raises(UsageError, match=f"target '{name}' is not built yet; .*--target local"):
+        registry.get(name)
+
+
+def test_an_unknown_target_is_refused_with_those_that_exist():
+    with pytest.raises(UsageError, match="no target 'moon'; there are: local"):
+        registry.get("moon")
+
+
+def test_every_target_of_a_stack_file_is_built_or_planned():
+    from sunspot import stack as stacks
+
+    assert {*registry.MODULES, *registry.PLANNED} == set(stacks.TARGETS)
+
+
+@pytest.mark.parametrize(
+    ("up", "name", "parts"),
+    [
+        ([], None, ["no cluster is up", "sunspot up dev"]),
+        ([], "gpu", ["stack 'gpu' is not up", "sunspot up gpu"]),
+        (["dev"], "gpu", ["stack 'gpu' is not up (up: dev)", "sunspot up gpu"]),
+        (["a", "b"], "gpu", ["stack 'gpu' is not up (up: a, b)"]),
+    ],
+)
+def test_a_cluster_that_is_not_up_says_which_are(clusters, up, name, parts):
+    for one in up:
+        write(clusters, stack(WORKERS, name=one))
+    with pytest.raises(SunspotError) as caught:
+        find(name)
+    assert caught.value.exit_code == 1
+    assert all(part in str(caught.value) for part in parts), caught.value
+
+
+def test_of_several_clusters_one_must_be_named(clusters):
+    for name in ("a", "b"):
+        write(clusters, stack(WORKERS, name=name))
+    with pytest.raises(UsageError, match=r"several clusters are up \(a, b\); say which"):
+        find(None)
+    assert find("b")[1] == "b"
+
+
+def test_the_only_cluster_need_not_be_named(clusters):
+    write(clusters, stack(WORKERS, name="a"))
+    target, name, _ = find(None)
+    assert (target, name) == (LocalTarget(clusters), "a")
+    assert target.stack(name) == stack(WORKERS, name="a")
+
+
+# A cluster's state
+
+
+def test_a_cluster_that_is_not_ready_has_no_handle(clusters):
+    target = LocalTarget(clusters)
+    with pytest.raises(SunspotError, match="'dev' is not up; start it with: sunspot up dev"):
+        target.handle("dev")
+    write(clusters, stack(WORKERS))
+    with pytest.raises(SunspotError, match="still starting, or was interrupted"):
+        target.handle("dev")
+
+
+def test_a_dead_head_says_what_to_do_and_shows_its_log(clusters):
+    folder = write(clusters, stack(WORKERS), address="127.0.0.1:1", ready_at=1.0)
+    folder.record_process("head", Process(pid=os.getpid(), start_time=1.0))
+    folder.log("head").write_text("it hurt\n")
+    with pytest.raises(HeadLostError) as caught:
+        LocalTarget(clusters).handle("dev")
+    assert "sunspot down dev && sunspot up dev" in str(caught.value)
+    assert str(caught.value).endswith("it hurt")
+
+
+def test_nodes_have_the_state_that_record_and_process_say(clusters):
+    folder = write(clusters, stack(WORKERS))
+    shape = folder.cluster().shapes["workers"]
+    starting, lost, draining, gone = [folder.add_node(shape) for _ in range(4)]
+    dead = Process(pid=os.getpid(), start_time=1.0)
+    folder.record_process("head", Process.current())
+    folder.record_process(lost.name, dead)
+    folder.log(lost.name).write_text("evicted\n")
+    folder.record_process(draining.name, Process.current())
+    folder.record_process(gone.name, dead)
+    for node in (draining, gone):
+        folder.write_node(replace(node, goal="down"))
+    found = LocalTarget(clusters).nodes("dev")
+    assert [(node.name, node.state, node.log) for node in found] == [
+        ("head", "up", ""),
+        (starting.name, "starting", ""),
+        (draining.name, "draining", ""),
+        (lost.name, "lost", "evicted"),
+    ]
+    assert (found[0].market, found[1].market, found[1].memory_gb) == ("on-demand", "spot", 4.0)
+
+
+@pytest.mark.parametrize(
+    ("group", "count", "part"),
+    [
+        ("gpu", 1, "no group 'gpu'; it has: workers"),
+        ("head", 1, "no group 'head'"),
+        ("workers", 5, "workers=5 is outside 0 to 4"),
+        ("workers", -1, "workers=-1 is outside 0 to 4"),
+    ],
+)
+def test_a_scale_that_cannot_be_is_refused(clusters, group, count, part):
+    write(clusters, stack(WORKERS), address="127.0.0.1:1", ready_at=1.0)
+    with pytest.raises(UsageError) as caught:
+        LocalTarget(clusters).scale("dev", group, count, lambda _: None)
+    assert part in str(caught.value)
+
+
+def test_down_removes_every_file_and_a_second_one_finds_nothing(clusters):
+    folder = write(clusters, stack(WORKERS))
+    target = LocalTarget(clusters)
+    assert target.down("dev", lambda _: None) is True
+    assert not folder.path.exists()
+    assert target.names() == []
+    assert target.down("dev", lambda _: None) is False
+
+
+@pytest.mark.parametrize("file", ["cluster.json", "nodes/head.json", "nodes/head.pid"])
+@pytest.mark.parametrize("text", ["", "{}"])
+def test_down_removes_a_cluster_whose_records_are_broken(clusters, file, text):
+    # A full disk or a power cut may leave them so.
+    folder = write(clusters, stack(WORKERS))
+    (folder.path / file).write_text(text)
+    assert LocalTarget(clusters).down("dev", lambda _: None) is True
+    assert not folder.path.exists()
+
+
+@pytest.mark.parametrize("file", ["cluster.json", "nodes/head.json", "nodes/head.pid"])
+@pytest.mark.parametrize("ask", ["handle", "nodes"])
+def test_a_broken_record_is_an_error_that_says_what_to_do(clusters, file, ask):
+    folder = write(clusters, stack(WORKERS), address="127.0.0.1:1", ready_at=1.0)
+    folder.record_process("head", Process.current())
+    (folder.path / file).write_text("")
+    try:
+        getattr(LocalTarget(clusters), ask)("dev")  # an answer is fine where the file is not read
+    except SunspotError as error:
+        assert "sunspot down dev" in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize("flag", ["port", "dashboard_port"])
+def test_a_port_that_is_taken_is_refused_before_anything_starts(clusters, flag):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+        with pytest.raises(UsageError) as caught:
+            LocalTarget(clusters).up(stack(WORKERS), lambda _: None, **{flag: taken})
+    message = str(caught.value)
+    assert f"port {taken} is taken" in message
+    assert f"pid {os.getpid()}" in message
+    assert f"--{flag.replace('_', '-')}" in message
+    assert LocalTarget(clusters).names() == []
+
+
+def test_a_state_directory_that_cannot_be_written_is_a_usage_error(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UsageError) as caught:
+        LocalTarget(tmp_path / "file" / "clusters").up(stack(WORKERS), lambda _: None)
+    assert str(tmp_path / "file") in str(caught.value)
+    assert local.STATE_DIRECTORY_VARIABLE in str(caught.value)

@@ -1,0 +1,376 @@
+"""SSH to the head: a real sshd on the loopback, real ssh, real processes."""
+
+import shlex
+import shutil
+import socket
+import stat
+import subprocess
+from dataclasses import replace
+
+import psutil
+import pytest
+import requests
+from job_api import serving
+from ssh_server import make_key, needs_sshd, prepared, running
+from waiting import until
+
+from sunspot.errors import SunspotError, UsageError
+from sunspot.node.processes import Process
+from sunspot.targets import ssh as jump
+from sunspot.targets.ssh import RemoteCommandError, Ssh, UnreachableError
+from sunspot.targets.tunnel import Tunnel
+
+pytestmark = needs_sshd
+
+
+@pytest.fixture
+def server(tmp_path):
+    folder = tmp_path / "sshd"
+    folder.mkdir()
+    server = prepared(folder)
+    with running(server):
+        yield server
+
+
+@pytest.fixture
+def ssh(server, tmp_path):
+    return Ssh.parse(server.command, key=server.key, known_hosts=tmp_path / "known_hosts")
+
+
+@pytest.fixture
+def api():
+    with serving() as (api, port):
+        yield api, port
+
+
+@pytest.fixture
+def tunnel(tmp_path):
+    tunnel = Tunnel(tmp_path / "state with a space")
+    tunnel.folder.mkdir()
+    yield tunnel
+    tunnel.close()
+
+
+def process_of(tunnel):
+    record = tunnel._read()
+    assert record is not None
+    return psutil.Process(record.process.pid)
+
+
+def versions(port, token):
+    headers = {"Authorization": f"Bearer {token}"}
+    return requests.get(f"http://127.0.0.1:{port}/api/jobs/", headers=headers, timeout=10)
+
+
+def test_the_job_api_answers_through_the_tunnel(ssh, tunnel, api):
+    known, port = api
+    local = tunnel.open(ssh, port)
+    assert local != port
+    assert versions(local, known.token).json() == []
+
+
+def test_a_live_tunnel_is_used_again(ssh, tunnel, api):
+    first = tunnel.open(ssh, api[1])
+    process = process_of(tunnel)
+    assert tunnel.open(ssh, api[1]) == first
+    assert process_of(tunnel) == process
+    assert Tunnel(tunnel.folder).port() == first
+
+
+def test_one_tunnel_leads_to_several_ports(ssh, tunnel, api):
+    with serving() as (other, other_port):
+        first = tunnel.open(ssh, api[1], also=[other_port])
+        process = process_of(tunnel)
+        assert list(tunnel.also()) == [other_port]
+        assert versions(first, api[0].token).ok
+        assert versions(tunnel.also()[other_port], other.token).ok
+        assert tunnel.open(ssh, api[1], also=[other_port]) == first
+        assert process_of(tunnel) == process
+        tunnel.open(ssh, api[1])
+        assert tunnel.also() == {}
+        assert not process.is_running()
+
+
+def test_a_port_of_a_tunnel_may_have_nothing_behind_it(ssh, tunnel, api):
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # taken here, and nobody listens
+        closed = silent.getsockname()[1]
+        local = tunnel.open(ssh, api[1], also=[closed])
+        assert versions(local, api[0].token).ok
+        with socket.create_connection(("127.0.0.1", tunnel.also()[closed]), timeout=30) as nobody:
+            assert nobody.recv(1) == b""
+
+
+def test_a_tunnel_that_died_is_found_dead_and_opened_anew(ssh, tunnel, api):
+    tunnel.open(ssh, api[1])
+    before = process_of(tunnel)
+    before.kill()
+    until(lambda: tunnel.port() is None)
+    local = tunnel.open(ssh, api[1])
+    assert process_of(tunnel) != before
+    assert versions(local, api[0].token).ok
+
+
+def test_a_tunnel_dies_with_its_server(server, tmp_path, tunnel, api):
+    folder = tmp_path / "other"
+    folder.mkdir()
+    other = prepared(folder)
+    way = Ssh.parse(other.command, key=other.key, known_hosts=tmp_path / "hosts")
+    with running(other) as daemon:
+        tunnel.open(way, api[1])
+        for session in psutil.Process(daemon.pid).children(recursive=True):
+            session.kill()
+        until(lambda: tunnel.port() is None)
+
+
+def test_a_preferred_port_is_taken_and_moves_an_open_tunnel(ssh, tunnel, api):
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        wanted = probe.getsockname()[1]
+    tunnel.open(ssh, api[1])
+    assert tunnel.open(ssh, api[1], preferred=wanted) == wanted
+
+
+def test_another_head_gets_another_tunnel(ssh, tunnel, api):
+    tunnel.open(ssh, api[1])
+    before = process_of(tunnel)
+    other = Ssh(
+        command=(*ssh.command[:1], "-4", *ssh.command[1:]), key=ssh.key, known_hosts=ssh.known_hosts
+    )
+    tunnel.open(other, api[1])
+    until(lambda: not before.is_running())
+
+
+def test_closing_ends_the_process_and_twice_is_fine(ssh, tunnel, api):
+    tunnel.open(ssh, api[1])
+    process = process_of(tunnel)
+    tunnel.close()
+    assert not process.is_running()
+    assert tunnel.port() is None
+    tunnel.close()
+
+
+def test_a_recycled_pid_is_not_taken_for_the_tunnel(ssh, tunnel, api):
+    tunnel.open(ssh, api[1])
+    process = process_of(tunnel)
+    file = tunnel.folder / "tunnel.json"
+    me = Process.current()
+    file.write_text(file.read_text().replace(str(process.pid), str(me.pid)))
+    assert tunnel.port() is None
+    tunnel.close()  # and does not end this process
+    process.kill()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"process": {"pid": 1}}'])
+def test_a_broken_record_is_no_tunnel(tunnel, text):
+    (tunnel.folder / "tunnel.json").write_text(text)
+    assert tunnel.port() is None
+    tunnel.close()
+
+
+def test_the_record_is_private(ssh, tunnel, api):
+    tunnel.open(ssh, api[1])
+    assert stat.S_IMODE((tunnel.folder / "tunnel.json").stat().st_mode) == 0o600
+
+
+def test_the_first_host_key_is_taken_and_another_refused(server, ssh, tunnel, api):
+    tunnel.open(ssh, api[1])
+    assert "ssh-ed25519" in ssh.known_hosts.read_text()
+    tunnel.close()
+    lines = ssh.known_hosts.read_text().split()
+    other = (make_key(server.folder / "other").with_suffix(".pub")).read_text().split()
+    ssh.known_hosts.write_text(f"{lines[0]} {other[0]} {other[1]}\n")
+    with pytest.raises(SunspotError, match="another machine than before") as caught:
+        tunnel.open(ssh, api[1])
+    assert str(ssh.known_hosts) in str(caught.value)
+    assert not isinstance(caught.value, UnreachableError)
+
+
+def test_a_wrong_key_is_told_with_its_name(server, tmp_path, tunnel, api):
+    wrong = make_key(tmp_path / "wrong")
+    refused = Ssh.parse(server.command, key=wrong, known_hosts=tmp_path / "known_hosts")
+    # Keys of this machine's own must not help.
+    refused = Ssh(
+        command=("ssh", "-o", "IdentitiesOnly=yes", *refused.command[1:]),
+        key=wrong,
+        known_hosts=refused.known_hosts,
+    )
+    for action in (lambda: tunnel.open(refused, api[1]), lambda: refused.read("true")):
+        with pytest.raises(SunspotError, match="refuses the key") as caught:
+            action()
+        assert str(wrong) in str(caught.value)
+        assert not isinstance(caught.value, UnreachableError)
+    assert tunnel.port() is None
+
+
+def test_nobody_at_the_port_is_unreachable(tmp_path, tunnel):
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    nobody = Ssh.parse(f"ssh -p {port} x@127.0.0.1", key=None, known_hosts=tmp_path / "hosts")
+    with pytest.raises(UnreachableError, match="refused"):
+        tunnel.open(nobody, 8265)
+    with pytest.raises(UnreachableError, match="refused"):
+        nobody.read("true")
+
+
+def test_a_command_is_passed_word_by_word_and_its_output_read(ssh):
+    assert ssh.read("printf", "%s|", "a b", "*") == "a b|*|"
+
+
+def test_a_command_that_fails_is_told(ssh):
+    with pytest.raises(RemoteCommandError, match=r"ended with 3.*boo"):
+        ssh.read("sh", "-c", "echo boo >&2; exit 3")
+
+
+def test_run_ends_with_the_code_of_the_command(ssh, capfd):
+    assert ssh.run(["echo one | tr n d; exit 7"]) == 7
+    assert ssh.run(["echo", "a  b", "$HOME"]) == 0
+    assert capfd.readouterr().out == "ode\na  b $HOME\n"
+
+
+@pytest.mark.skipif(not shutil.which("rsync"), reason="there is no rsync here")
+def test_files_are_copied_both_ways(ssh, tmp_path):
+    there, back = tmp_path / "there", tmp_path / "back"
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "a b.txt").write_text("hello")
+    assert ssh.copy(f"{source}/", f"head:{there}/") == 0
+    assert (there / "a b.txt").read_text() == "hello"
+    assert ssh.copy(f"head:{there}/", f"{back}/") == 0
+    assert (back / "a b.txt").read_text() == "hello"
+
+
+@pytest.mark.parametrize("ends", [("a", "b"), ("head:a", "head:b")])
+def test_a_copy_has_one_end_on_the_head(ssh, ends):
+    with pytest.raises(UsageError, match="head:PATH"):
+        ssh.copy(*ends)
+
+
+@pytest.mark.parametrize("command", ["", "ssh", "rm -rf x", "curl x | sh"])
+def test_an_output_that_is_no_ssh_command_is_refused(tmp_path, command):
+    with pytest.raises(SunspotError, match="ssh_command"):
+        Ssh.parse(command, key=None, known_hosts=tmp_path / "x")
+
+
+def test_through_bastion_the_options_follow_the_dashes(tmp_path):
+    command = "az network bastion ssh --name b --resource-group g --ssh-key ~/.ssh/id_ed25519"
+    way = Ssh.parse(command, key=None, known_hosts=tmp_path / "hosts")
+    words = way.arguments("-N", remote=["true"])
+    cut = words.index("--")
+    assert " ".join(words[:cut]) == command
+    assert words[-2:] == ["-N", "true"]
+    assert "BatchMode=yes" in words[cut:]
+    with pytest.raises(UsageError, match="Bastion"):
+        way.copy("a", "head:b")
+
+
+def test_a_missing_program_is_told(tmp_path, monkeypatch, ssh, tunnel):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for action in (
+        lambda: ssh.read("true"),
+        lambda: ssh.run([]),
+        lambda: tunnel.open(ssh, 1),
+        lambda: ssh.copy("a", "head:b"),
+    ):
+        with pytest.raises(SunspotError, match="install it"):
+            action()
+
+
+# Through the head to a node
+
+
+@pytest.fixture
+def node(server, tmp_path, monkeypatch):
+    """A second sshd, which takes the head's key as well: a worker."""
+    node = prepared_node(tmp_path, server, monkeypatch)
+    with running(node):
+        yield node
+
+
+def prepared_node(tmp_path, server, monkeypatch):
+    folder = tmp_path / "node"
+    folder.mkdir()
+    node = prepared(folder, takes=server.key)
+    node.stub("who", "echo the node")
+    monkeypatch.setattr(jump, "SSH_PORT", node.port)
+    return node
+
+
+def test_a_node_is_reached_through_the_head(ssh, node):
+    way = jump.through(ssh, "127.0.0.1", "vm_a")
+    assert way.read("who") == "the node\n"
+    assert way.read("printf", "%s|", "a b", "*") == "a b|*|"
+    with pytest.raises(RemoteCommandError, match=r"on vm_a \(127.0.0.1\) ended with 3"):
+        way.read("sh", "-c", "exit 3")
+
+
+def test_without_the_head_no_way_leads_to_a_node(server, node, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    command = server.command.replace(str(server.port), str(port))
+    nobody = Ssh.parse(command, key=server.key, known_hosts=tmp_path / "hosts")
+    with pytest.raises(UnreachableError, match="vm_a"):
+        jump.through(nobody, "127.0.0.1", "vm_a").read("who")
+
+
+def test_the_way_to_a_node_may_lead_through_bastion(server, node, tmp_path, monkeypatch):
+    # As `az network bastion ssh` does: it calls ssh with what stands behind the dashes.
+    az = tmp_path / "bin" / "az"
+    az.parent.mkdir()
+    az.write_text(
+        '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift\n'
+        f'exec {server.command} -i {server.key} -o LogLevel=Error "$@"\n'
+    )
+    az.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{az.parent}:/usr/bin:/bin")
+    user = server.command.split()[-1].partition("@")[0]
+    command = f"az network bastion ssh --name b --username {user} --ssh-key x"
+    head = Ssh.parse(command, key=server.key, known_hosts=tmp_path / "hosts of bastion")
+    way = jump.through(head, "127.0.0.1", "vm_a")
+    assert way.command[-1] == f"{user}@127.0.0.1"
+    assert way.read("who") == "the node\n"
+
+
+def test_nodes_that_share_an_address_one_after_the_other_do_not_clash(
+    server, ssh, tmp_path, monkeypatch
+):
+    node = prepared_node(tmp_path, server, monkeypatch)
+    with running(node):
+        assert jump.through(ssh, "127.0.0.1", "vm_a").read("who")
+    node.new_host_key()  # vm_a was evicted, another machine has its address
+    with running(node):
+        check_new_machine(ssh)
+
+
+def check_new_machine(ssh):
+    assert jump.through(ssh, "127.0.0.1", "vm_b").read("who")
+    with pytest.raises(SunspotError, match="another machine than before") as caught:
+        jump.through(ssh, "127.0.0.1", "vm_a").read("who")
+    forget = str(caught.value).partition("forget the old one: ")[2]
+    subprocess.run(shlex.split(forget), check=True, capture_output=True)
+    assert jump.through(ssh, "127.0.0.1", "vm_a").read("who")
+    assert ssh.read("true") == ""  # the head's own key is still known
+
+
+def test_a_node_that_does_not_answer_is_told_by_its_name(ssh, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    monkeypatch.setattr(jump, "SSH_PORT", port)
+    with pytest.raises(UnreachableError, match=r"no SSH to vm_a \(127.0.0.1\)"):
+        jump.through(ssh, "127.0.0.1", "vm_a").read("true")
+
+
+def test_a_node_that_refuses_the_key_is_told_by_its_name(ssh, tmp_path, monkeypatch):
+    folder = tmp_path / "closed"
+    folder.mkdir()
+    closed = prepared(folder)
+    monkeypatch.setattr(jump, "SSH_PORT", closed.port)
+    head = replace(ssh, command=("ssh", "-o", "IdentitiesOnly=yes", *ssh.command[1:]))
+    with running(closed), pytest.raises(SunspotError, match=r"vm_a \(127.0.0.1\) refuses the key"):
+        jump.through(head, "127.0.0.1", "vm_a").read("true")
+
+
+def test_what_ssh_would_replace_in_a_proxy_command_stays(tmp_path):
+    head = Ssh.parse("ssh -o Tag=%h sunspot@h", key=None, known_hosts=tmp_path / "x")
+    proxy = next(w for w in jump.through(head, "fd00::4", "n").command if "ProxyCommand" in w)
+    assert "Tag=%%h" in proxy
+    assert f"-W '[fd00::4]:{jump.SSH_PORT}'" in proxy
