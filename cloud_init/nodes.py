@@ -52,7 +52,7 @@ def _prices(plan: AzurePlan) -> dict[str, float]:
     return {
         name: price
         for name, machine, market in types
-        if (price := machine.size.price_usd(spot=market == "spot")) is not None
+        if (price := machine.size.price.usd(spot=market == "spot")) is not None
     }
 
 

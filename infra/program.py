@@ -9,9 +9,10 @@ from pulumi.runtime import config as engine_config
 
 from infra.cluster import AzureRayCluster, AzureRayClusterArgs
 from infra.machines import ADMIN_USER
-from sunspot.catalog import cost
+from sunspot.catalog import prices
 from sunspot.ray import ports
 from sunspot.stack import Stack, project_directory
+from sunspot.targets.azure.costs import costs
 from sunspot.targets.azure.plan import AzurePlan, plan
 
 LOOPBACK = "127.0.0.1"
@@ -68,7 +69,15 @@ def _outputs(cluster: AzureRayCluster, checked: AzurePlan) -> Outputs:
         "token_secret": cluster.token.secret_uri,
         "storage_url": cluster.results.url,
         "resource_group": cluster.resource_group.name,
-        "estimated_cost_per_hour": cost.estimate(checked.cluster).as_dict(),
+        "estimated_cost_per_hour": _estimate(checked),
+    }
+
+
+def _estimate(checked: AzurePlan) -> dict[str, Any]:
+    found = costs(checked, prices.from_catalog())
+    return {
+        **found.as_dict(),
+        "prices": f"{found.prices.region}, {found.prices.date}; machines only",
     }
 
 

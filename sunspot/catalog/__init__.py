@@ -1,5 +1,5 @@
 """Azure's VM sizes: what each holds, costs and where it is sold."""
 
-from sunspot.catalog.sizes import VmSize, cheapest, get, load, source
+from sunspot.catalog.sizes import Price, VmSize, cheapest, get, load, source
 
-__all__ = ["VmSize", "cheapest", "get", "load", "source"]
+__all__ = ["Price", "VmSize", "cheapest", "get", "load", "source"]

@@ -1,68 +1,88 @@
-"""What a cluster's machines cost an hour, by the catalogue's prices."""
+"""What groups of machines cost an hour at given prices: the one calculator of cost.
+
+The rule for what is unknown: where no spot price is known, the on-demand price stands in for it and
+the size is named in `assumed`; where a machine then still has no price, the sums leave it out and
+its size is named in `unknown`.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from sunspot import catalog
-from sunspot.spec import RayClusterConfig, ScalingGroup, size_for
+from sunspot.catalog.prices import Prices
+
+HOURS_A_MONTH = 730
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """USD an hour with every group at its minimum, and at its maximum; machines alone.
+class Group:
+    """Between `minimum` and `maximum` machines of one size; the head is a group of one.
 
-    `assumed` names the sizes whose spot price is not known, so that their on-demand price stands
-    for it; `unknown` those without any known price, which are left out of the sums.
+    `market` is "on-demand", "spot", or "spot-with-fallback", which may be all on-demand once full.
     """
 
+    name: str
+    size: str
+    market: str
+    minimum: int
+    maximum: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """USD an hour of all groups as they are bought; machines only.
+
+    `minimum` and `maximum` are the sums with every group at its minimum and at its maximum.
+    `assumed` and `unknown` name sizes, sorted: see the rule of this module.
+    """
+
+    groups: tuple[Group, ...]
+    prices: Prices
     minimum: float
     maximum: float
-    assumed: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()
+    assumed: tuple[str, ...]
+    unknown: tuple[str, ...]
 
-    def as_dict(self) -> dict[str, float | str | list[str]]:
-        """The estimate as plain values, with where its prices are from."""
-        source = catalog.source()
+    def usd(self, group: Group, count: int, *, spot: bool) -> float | None:
+        """USD an hour of `count` machines of a group at one price; None where it is not known."""
+        price = self.prices.of(group.size)
+        each = price.spot if spot else price.on_demand
+        return None if each is None else round(each * count, 4)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The sums as plain values, and what they stand on."""
         return {
             "minimum": self.minimum,
             "maximum": self.maximum,
             "currency": "USD",
-            "prices": f"{source['region']}, {source['date']}; machines alone",
             "on_demand_price_taken_for": list(self.assumed),
             "price_unknown": list(self.unknown),
         }
 
 
-def estimate(cluster: RayClusterConfig) -> Estimate:
-    """The estimate for a cluster; nodes that only name needs count as the size that fits them."""
-    head = size_for(cluster.head_node)
-    groups = [(group, size_for(group.worker_nodes)) for group in cluster.scaling_groups]
-    minimum = maximum = _price(head, spot=False)
-    for group, size in groups:
-        minimum += group.min_workers * _price(size, spot=_may_be_spot(group))
-        # A group that falls back may be all on-demand.
-        maximum += group.max_workers * _price(size, spot=group.market == "spot")
-    return Estimate(
-        minimum=round(minimum, 4),
-        maximum=round(maximum, 4),
-        assumed=_names(
-            size
-            for group, size in groups
-            if _may_be_spot(group) and size.spot_usd is None and size.on_demand_usd is not None
+def of(groups: Iterable[Group], prices: Prices) -> Costs:
+    """The costs of these groups at these prices."""
+    groups = tuple(groups)
+    at_minimum = [(g, g.minimum, prices.of(g.size).usd(spot=_starts_on_spot(g))) for g in groups]
+    at_maximum = [(g, g.maximum, prices.of(g.size).usd(spot=g.market == "spot")) for g in groups]
+    bought = [*at_minimum, *at_maximum]
+    return Costs(
+        groups=groups,
+        prices=prices,
+        minimum=round(sum(count * (each or 0.0) for _, count, each in at_minimum), 4),
+        maximum=round(sum(count * (each or 0.0) for _, count, each in at_maximum), 4),
+        assumed=_sizes(
+            g
+            for g, _, each in at_minimum
+            if _starts_on_spot(g) and prices.of(g.size).spot is None and each is not None
         ),
-        unknown=_names(
-            size for size in (head, *(size for _, size in groups)) if size.on_demand_usd is None
-        ),
+        unknown=_sizes(g for g, _, each in bought if each is None),
     )
 
 
-def _may_be_spot(group: ScalingGroup) -> bool:
+def _starts_on_spot(group: Group) -> bool:
     return group.market != "on-demand"
 
 
-def _price(size: catalog.VmSize, *, spot: bool) -> float:
-    return size.price_usd(spot=spot) or 0.0
-
-
-def _names(sizes: Iterable[catalog.VmSize]) -> tuple[str, ...]:
-    return tuple(sorted({size.name for size in sizes}))
+def _sizes(groups: Iterable[Group]) -> tuple[str, ...]:
+    return tuple(sorted({group.size for group in groups}))

@@ -1,6 +1,6 @@
 """Today's prices of Azure's VM sizes, asked of the Azure Retail Prices API.
 
-Anybody may ask it, without an account. Nothing of its answer is kept.
+The API needs no account. Nothing of its answer is kept.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sunspot import catalog
+from sunspot.catalog import Price
 from sunspot.errors import SunspotError
 
 DEFAULT_URL = "https://prices.azure.com/api/retail/prices"
@@ -26,14 +27,6 @@ READ_TIMEOUT_S = 30
 MAX_PAGES = 50
 # A filter travels in the address, which servers cut at some thousand characters.
 SIZES_PER_QUESTION = 15
-
-
-@dataclass(frozen=True, kw_only=True)
-class Price:
-    """USD an hour of one machine; None where it is not known."""
-
-    on_demand: float | None = None
-    spot: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +50,7 @@ def from_catalog() -> Prices:
         region=source["region"],
         date=source["date"],
         source="Sunspot's catalogue",
-        sizes={
-            size.name: Price(on_demand=size.on_demand_usd, spot=size.spot_usd)
-            for size in catalog.load()
-        },
+        sizes={size.name: size.price for size in catalog.load()},
     )
 
 
@@ -69,7 +59,7 @@ def ask(sizes: Iterable[str], location: str, url: str | None = None) -> Prices:
 
     `url` is the API's address, by default the variable SUNSPOT_PRICES_URL or Azure's own. A size
     that the answer does not name has no price. Raises SunspotError where no answer comes, or one
-    that is none.
+    that is not a price list.
     """
     base = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
     names = sorted(set(sizes))
@@ -88,7 +78,7 @@ def ask(sizes: Iterable[str], location: str, url: str | None = None) -> Prices:
 
 def _rows(base: str, sizes: list[str], location: str) -> Iterator[Mapping[str, Any]]:
     """The rows of all pages."""
-    import requests  # a third of a second, for whoever asks
+    import requests  # a third of a second, which only `ask` needs
 
     url: str | None = base
     # The API tells small letters from capitals in these values.
@@ -121,7 +111,9 @@ def _page(session: Any, url: str | None, query: dict[str, str] | None) -> Mappin
         hint = ": it is asked too often, wait a minute" if status == requests.codes.too_many else ""
         raise SunspotError(f"the price list at {url} answered HTTP {status}{hint}") from error
     except requests.JSONDecodeError as error:
-        raise SunspotError(f"the price list at {url} answered something that is no JSON") from error
+        raise SunspotError(
+            f"the price list at {url} answered something that is not JSON"
+        ) from error
     except requests.Timeout as error:
         raise SunspotError(f"the price list at {url} did not answer in time: {_OFFLINE}") from error
     except requests.RequestException as error:

@@ -14,8 +14,20 @@ from sunspot.errors import UsageError
 PREFIX = "Standard_"
 
 
-# Ray names NVIDIA's cards as the catalogue does, and this one otherwise (Ray 2.60).
+# Ray names NVIDIA's GPUs as the catalogue does, and this one otherwise (Ray 2.60).
 _ACCELERATOR_TYPES = {"MI300X": "AMD-Instinct-MI300X-OAM"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """USD an hour of one machine; None where it is not known."""
+
+    on_demand: float | None = None
+    spot: float | None = None
+
+    def usd(self, *, spot: bool) -> float | None:
+        """What a machine costs an hour; an unknown spot price is taken to be the on-demand one."""
+        return self.spot if spot and self.spot is not None else self.on_demand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,9 +35,8 @@ class VmSize:
     """One VM size. Counts and memory are those of the whole machine.
 
     `memory_gib`, `gpu_memory_gib` and `temp_gib` are GiB (2**30 bytes); `temp_gib` is 0 where the
-    size has no temporary disk. Prices are USD an hour and None where the catalogue has none.
-    `retired` is the day (ISO) on which Azure withdrew the size, and `successor` what to take
-    instead; both are None for a size that can be had.
+    size has no temporary disk. `retired` is the day (ISO) on which Azure withdrew the size, and
+    `successor` what to take instead; both are None for a size that can be had.
     """
 
     name: str
@@ -35,8 +46,7 @@ class VmSize:
     gpu_name: str | None
     gpu_memory_gib: float
     temp_gib: float
-    on_demand_usd: float | None
-    spot_usd: float | None
+    price: Price
     infiniband: bool
     quota_family: str
     retired: str | None = None
@@ -46,10 +56,6 @@ class VmSize:
     def accelerator_type(self) -> str | None:
         """What Ray calls the GPU, as in the resource `accelerator_type:T4`; None without one."""
         return _ACCELERATOR_TYPES.get(self.gpu_name, self.gpu_name) if self.gpu_name else None
-
-    def price_usd(self, *, spot: bool) -> float | None:
-        """USD an hour; on demand also where the spot price is asked for and not known."""
-        return self.spot_usd if spot and self.spot_usd is not None else self.on_demand_usd
 
     def __str__(self) -> str:
         gpus = "1 GPU" if self.gpu_count == 1 else f"{self.gpu_count} GPUs"
@@ -76,7 +82,7 @@ def get(name: str) -> VmSize:
     sizes = _by_key()
     size = sizes.get(_key(name))
     if size is None:
-        raise UsageError(f"{name!r} is no VM size in Sunspot's catalogue: {_closest(name)}")
+        raise UsageError(f"{name!r} is not a VM size in Sunspot's catalogue: {_closest(name)}")
     if size.retired is not None:
         raise UsageError(
             f"{size.name} was retired by Azure on {size.retired}: use {size.successor}"
@@ -101,7 +107,7 @@ _NOTES = frozenset({"shapes", "prices", "region", "currency", "date", "quota"})
 
 
 def _cost(size: VmSize) -> tuple[bool, float]:
-    return size.on_demand_usd is None, size.on_demand_usd or 0.0
+    return size.price.on_demand is None, size.price.on_demand or 0.0
 
 
 def _shortage(size: VmSize, cpu: float, memory_gib: float, gpu_count: int) -> dict[str, float]:
@@ -164,8 +170,7 @@ def _size(row: dict[str, str]) -> VmSize:
         gpu_name=row["gpu_name"] or None,
         gpu_memory_gib=float(row["gpu_memory_gib"]),
         temp_gib=float(row["temp_gib"]),
-        on_demand_usd=_price(row["on_demand_usd"]),
-        spot_usd=_price(row["spot_usd"]),
+        price=Price(on_demand=_usd(row["on_demand_usd"]), spot=_usd(row["spot_usd"])),
         infiniband={"yes": True, "no": False}[row["infiniband"]],
         quota_family=row["quota_family"],
         retired=row["retired"] or None,
@@ -173,5 +178,5 @@ def _size(row: dict[str, str]) -> VmSize:
     )
 
 
-def _price(text: str) -> float | None:
+def _usd(text: str) -> float | None:
     return float(text) if text else None

@@ -18,9 +18,9 @@ def test_every_row_makes_sense():
         assert size.memory_gib > 0
         assert (size.gpu_count > 0) == (size.gpu_name is not None) == (size.gpu_memory_gib > 0)
         assert size.quota_family
-        if size.spot_usd is not None:
-            assert size.on_demand_usd is not None
-            assert 0 < size.spot_usd < size.on_demand_usd
+        if size.price.spot is not None:
+            assert size.price.on_demand is not None
+            assert 0 < size.price.spot < size.price.on_demand
 
 
 def test_header_gives_source_region_and_date():
@@ -33,10 +33,10 @@ def test_header_gives_source_region_and_date():
 def test_rows_as_published():
     size = catalog.get("Standard_NC64as_T4_v3")
     assert (size.vcpus, size.memory_gib, size.gpu_count, size.gpu_name) == (64, 440, 4, "T4")
-    assert (size.gpu_memory_gib, size.temp_gib, size.on_demand_usd) == (64, 2816, 4.352)
+    assert (size.gpu_memory_gib, size.temp_gib, size.price.on_demand) == (64, 2816, 4.352)
     assert not size.infiniband
     mi300x = catalog.get("Standard_ND96isr_MI300X_v5")
-    assert (mi300x.gpu_count, mi300x.on_demand_usd, mi300x.spot_usd) == (8, None, None)
+    assert (mi300x.gpu_count, mi300x.price) == (8, catalog.Price())
     assert mi300x.infiniband
 
 
@@ -117,8 +117,8 @@ def test_cheapest_is_the_cheapest_of_all_that_fit():
         without = [size for size in fits if size.gpu_count == 0]
         pool = without if gpus == 0 and without else fits
         assert chosen in pool
-        prices = [size.on_demand_usd for size in pool if size.on_demand_usd is not None]
-        assert chosen.on_demand_usd == min(prices)
+        prices = [size.price.on_demand for size in pool if size.price.on_demand is not None]
+        assert chosen.price.on_demand == min(prices)
 
 
 @pytest.mark.parametrize(

@@ -1,52 +1,95 @@
-"""What a cluster costs an hour."""
+"""What groups of machines cost an hour, above all where a price is not known."""
 
-from sunspot.catalog import cost
-from sunspot.spec import AutoscalerConfig, RayClusterConfig, RayNodeConfig, ScalingGroup
+import pytest
 
-D4 = RayNodeConfig(vm_size="Standard_D4s_v5")
-T4 = RayNodeConfig(vm_size="Standard_NC4as_T4_v3")
-MI300X = RayNodeConfig(vm_size="Standard_ND96isr_MI300X_v5")
+from sunspot.catalog import Price, cost
+from sunspot.catalog.prices import Prices
 
-
-def cluster(*groups, head=D4):
-    return RayClusterConfig(
-        head_node=head,
-        scaling_groups=groups,
-        autoscaler_config=AutoscalerConfig(cpu=0.5, memory_gb=1),
-    )
-
-
-def group(node, market, minimum, maximum):
-    return ScalingGroup(worker_nodes=node, market=market, min_workers=minimum, max_workers=maximum)
+PRICES = Prices(
+    region="uksouth",
+    date="2026-01-01",
+    source="a test",
+    sizes={
+        "both": Price(on_demand=0.5, spot=0.1),
+        "no-spot": Price(on_demand=0.2),
+        "only-spot": Price(spot=0.1),
+    },
+)
 
 
-def test_spot_workers_cost_the_spot_price():
-    found = cost.estimate(cluster(group(T4, "spot", 1, 4)))
-    assert (found.minimum, found.maximum) == (0.192 + 0.063, 0.192 + 4 * 0.063)
-    assert (found.assumed, found.unknown) == ((), ())
+def costs(*groups):
+    return cost.of(groups, PRICES)
 
 
-def test_a_group_that_falls_back_may_be_all_on_demand():
-    found = cost.estimate(cluster(group(T4, "spot-with-fallback", 1, 2)))
-    assert (found.minimum, found.maximum) == (0.192 + 0.063, 0.192 + 2 * 0.526)
+def group(size, market, minimum, maximum):
+    return cost.Group(name="g", size=size, market=market, minimum=minimum, maximum=maximum)
 
 
-def test_on_demand_price_stands_for_an_unknown_spot_price():
-    found = cost.estimate(cluster(group(D4, "spot", 0, 2)))
-    assert found.maximum == round(3 * 0.192, 4)
-    assert found.assumed == ("Standard_D4s_v5",)
+HEAD = group("no-spot", "on-demand", 1, 1)
 
 
-def test_sizes_without_any_price_are_named():
-    found = cost.estimate(cluster(head=MI300X))
-    assert (found.minimum, found.unknown) == (0, ("Standard_ND96isr_MI300X_v5",))
+def sums(found):
+    return found.minimum, found.maximum
 
 
-def test_nodes_by_need_cost_what_fits_them():
-    assert cost.estimate(cluster(head=RayNodeConfig(cpu=3, memory_gb=10))).minimum == 0.192
+def named(found):
+    return found.assumed, found.unknown
+
+
+@pytest.mark.parametrize(
+    ("market", "expected"),
+    [
+        ("on-demand", (0.5, 2.0)),
+        ("spot", (0.1, 0.4)),
+        ("spot-with-fallback", (0.1, 2.0)),  # all of it may be on-demand
+    ],
+)
+def test_each_market_has_its_price(market, expected):
+    found = costs(group("both", market, 1, 4))
+    assert sums(found) == expected
+    assert named(found) == ((), ())
+
+
+def test_groups_are_added_up():
+    assert sums(costs(HEAD, group("both", "spot", 0, 2))) == (0.2, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("size", "market", "expected", "words"),
+    [
+        ("no-spot", "on-demand", (0.2, 0.4), ((), ())),
+        ("no-spot", "spot", (0.2, 0.4), (("no-spot",), ())),
+        ("no-spot", "spot-with-fallback", (0.2, 0.4), (("no-spot",), ())),
+        ("only-spot", "on-demand", (0, 0), ((), ("only-spot",))),
+        ("only-spot", "spot", (0.1, 0.2), ((), ())),
+        ("only-spot", "spot-with-fallback", (0.1, 0), ((), ("only-spot",))),
+        ("neither", "on-demand", (0, 0), ((), ("neither",))),
+        ("neither", "spot", (0, 0), ((), ("neither",))),
+        ("neither", "spot-with-fallback", (0, 0), ((), ("neither",))),
+    ],
+)
+def test_what_is_unknown_is_assumed_or_left_out_and_named(size, market, expected, words):
+    found = costs(group(size, market, 1, 2))
+    assert sums(found) == expected
+    assert named(found) == words
+
+
+def test_a_size_is_named_once():
+    found = costs(group("no-spot", "spot", 1, 1), group("no-spot", "spot-with-fallback", 1, 1))
+    assert named(found) == (("no-spot",), ())
+
+
+def test_one_market_can_be_asked_for():
+    found = costs(HEAD)
+    assert found.usd(HEAD, 3, spot=False) == pytest.approx(0.6)
+    assert found.usd(HEAD, 3, spot=True) is None
 
 
 def test_as_plain_values():
-    values = cost.estimate(cluster(group(T4, "spot", 0, 4))).as_dict()
-    assert (values["minimum"], values["maximum"]) == (0.192, 0.444)
-    assert "eastus" in str(values["prices"])
+    assert costs(group("no-spot", "spot", 0, 4), group("neither", "spot", 0, 1)).as_dict() == {
+        "minimum": 0,
+        "maximum": 0.8,
+        "currency": "USD",
+        "on_demand_price_taken_for": ["no-spot"],
+        "price_unknown": ["neither"],
+    }

@@ -8,15 +8,15 @@ import pytest
 from azure_model.price_list import D4, ROWS, T4, price_list, row
 
 from sunspot import catalog
-from sunspot.catalog import prices
+from sunspot.catalog import Price, prices
 from sunspot.errors import SunspotError
 
 
 def test_only_linux_pay_as_you_go_hours_count():
     with price_list() as served:
         found = prices.ask([T4, D4], "uksouth", served.url)
-    assert found.of(T4) == prices.Price(on_demand=0.6, spot=0.07)
-    assert found.of(D4) == prices.Price(on_demand=0.22, spot=None)
+    assert found.of(T4) == Price(on_demand=0.6, spot=0.07)
+    assert found.of(D4) == Price(on_demand=0.22, spot=None)
     assert (found.region, found.source) == ("uksouth", "Azure Retail Prices API")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", found.date)
 
@@ -37,7 +37,7 @@ def test_question_is_the_documented_one():
 def test_all_pages_are_read(page_size):
     with price_list(page_size=page_size) as served:
         found = prices.ask([T4, D4], "uksouth", served.url)
-    assert found.of(T4) == prices.Price(on_demand=0.6, spot=0.07)
+    assert found.of(T4) == Price(on_demand=0.6, spot=0.07)
     assert found.of(D4).on_demand == 0.22
     assert len(served.asked) == -(-len(ROWS) // page_size)
 
@@ -54,7 +54,7 @@ def test_many_sizes_are_asked_in_several_questions():
 def test_a_size_that_is_not_sold_there_has_no_price():
     with price_list() as served:
         found = prices.ask([T4], "westeurope", served.url)
-    assert found.of(T4) == found.of("Standard_other") == prices.Price()
+    assert found.of(T4) == found.of("Standard_other") == Price()
 
 
 def test_address_may_come_from_the_environment(monkeypatch):
@@ -68,7 +68,7 @@ def test_address_may_come_from_the_environment(monkeypatch):
     [
         ((500, "{}"), "answered HTTP 500"),
         ((429, "{}"), "HTTP 429: it is asked too often, wait"),
-        ((200, "<html>"), "something that is no JSON"),
+        ((200, "<html>"), "something that is not JSON"),
         ((200, "[]"), "unknown form, without Items"),
         ((200, '{"Items": null}'), "unknown form, without Items"),
     ],
@@ -110,5 +110,5 @@ def test_pages_without_end_are_given_up():
 def test_the_catalogues_prices_say_where_they_are_from():
     found = prices.from_catalog()
     assert found.region == catalog.source()["region"]
-    assert found.of(T4) == prices.Price(on_demand=0.526, spot=0.063)
-    assert found.of("Standard_ND96isr_MI300X_v5") == prices.Price()
+    assert found.of(T4) == Price(on_demand=0.526, spot=0.063)
+    assert found.of("Standard_ND96isr_MI300X_v5") == Price()

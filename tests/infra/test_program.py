@@ -123,6 +123,8 @@ def test_outputs(shipped):
     assert outputs["storage_url"] == "abfss://results@sunspot1a2b3c4d.dfs.core.windows.net/"
     cost = outputs["estimated_cost_per_hour"]
     assert 0 < cost["minimum"] < cost["maximum"]
+    assert cost["currency"] == "USD"
+    assert cost["prices"].startswith("eastus, ")
     assert shipped.secret_outputs == set()
 
 

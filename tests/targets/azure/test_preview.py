@@ -263,7 +263,7 @@ def test_json_holds_all_that_the_text_shows(project):
     ("block", "message"),
     [
         ("{head_node: {vm_size: NC6s_v3}}", "was retired by Azure on 2025-09-30: use"),
-        ("{head_node: {vm_size: D4s_v9}}", "is no VM size in Sunspot's catalogue"),
+        ("{head_node: {vm_size: D4s_v9}}", "is not a VM size in Sunspot's catalogue"),
         (
             INFINIBAND,
             "has InfiniBand",

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from sunspot import console
 from sunspot.catalog import prices
+from sunspot.catalog.cost import Costs
 from sunspot.catalog.prices import Prices
 from sunspot.errors import UsageError
 from sunspot.stack import Stack, project_directory
 from sunspot.targets.azure import plan as azure_plan
+from sunspot.targets.azure.costs import costs
 from sunspot.targets.azure.plan import AzurePlan
-from sunspot.targets.azure.preview import access, advice, costs, tree, user_data
+from sunspot.targets.azure.preview import access, advice, tree, user_data
 from sunspot.targets.azure.preview.output import to_json
 from sunspot.targets.azure.preview.text import show
 from sunspot.targets.azure.settings import DEFAULT_KEY_FILE
@@ -33,7 +35,7 @@ class Preview:
     plan: AzurePlan
     target: str
     resources: tree.Resource
-    costs: costs.Costs
+    costs: Costs
     openings: list[access.Opening]
     quotas: list[advice.Quota]
     warnings: list[str]
@@ -54,7 +56,7 @@ def collect(stack: Stack, folder: Path | None = None, *, refresh_prices: bool = 
         plan=plan,
         target=stack.target,
         resources=tree.tree(plan),
-        costs=costs.costs(plan, _todays(plan) if refresh_prices else prices.from_catalog()),
+        costs=costs(plan, _todays(plan) if refresh_prices else prices.from_catalog()),
         openings=access.openings(plan),
         quotas=advice.quotas(plan),
         warnings=advice.warnings(plan, key_missing=key_missing),

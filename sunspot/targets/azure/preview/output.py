@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from sunspot.targets.azure.preview.costs import Costs, GroupCost
+from sunspot.catalog.cost import Costs, Group
 from sunspot.targets.azure.preview.tree import Resource
 
 if TYPE_CHECKING:
@@ -42,27 +42,23 @@ def _resource(resource: Resource) -> dict[str, Any]:
 def _costs(costs: Costs) -> dict[str, Any]:
     prices = costs.prices
     return {
-        "currency": "USD",
-        "minimum": costs.minimum,
-        "maximum": costs.maximum,
+        **costs.as_dict(),
         "prices": {"source": prices.source, "region": prices.region, "date": prices.date},
-        "on_demand_price_taken_for": list(costs.assumed),
-        "price_unknown": list(costs.unknown),
-        "groups": [_group(group) for group in costs.groups],
+        "groups": [_group(costs, group) for group in costs.groups],
     }
 
 
-def _group(group: GroupCost) -> dict[str, Any]:
+def _group(costs: Costs, group: Group) -> dict[str, Any]:
     return {
-        "group": group.group,
+        "group": group.name,
         "size": group.size,
         "market": group.market,
-        "each": asdict(group.price),
+        "each": asdict(costs.prices.of(group.size)),
         **{
             name: {
                 "machines": count,
-                "spot": group.at(count, spot=True),
-                "on_demand": group.at(count, spot=False),
+                "spot": costs.usd(group, count, spot=True),
+                "on_demand": costs.usd(group, count, spot=False),
             }
             for name, count in (("minimum", group.minimum), ("maximum", group.maximum))
         },

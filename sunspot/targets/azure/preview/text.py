@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from sunspot.catalog.cost import HOURS_A_MONTH, Costs, Group
 from sunspot.spec import HEAD
 from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.preview import access
 from sunspot.targets.azure.preview.access import Opening
 from sunspot.targets.azure.preview.advice import Quota
-from sunspot.targets.azure.preview.costs import HOURS_A_MONTH, Costs, GroupCost
 from sunspot.targets.azure.preview.tree import Resource, short
 
 if TYPE_CHECKING:
@@ -98,11 +98,11 @@ def _cost_table(costs: Costs) -> Table:
     for group in costs.groups:
         market = MARKETS.get(group.market, group.market)
         table.add_row(
-            group.group,
+            group.name,
             f"{_count(group)} x {short(group.size)}, {market}",
             *(
                 # The head is never spot.
-                "-" if spot and group.group == HEAD else _usd(group.at(count, spot=spot))
+                "-" if spot and group.name == HEAD else _usd(costs.usd(group, count, spot=spot))
                 for count in (group.minimum, group.maximum)
                 for spot in (True, False)
             ),
@@ -110,7 +110,7 @@ def _cost_table(costs: Costs) -> Table:
     return table
 
 
-def _count(group: GroupCost) -> str:
+def _count(group: Group) -> str:
     if group.minimum == group.maximum:
         return str(group.minimum)
     return f"{group.minimum}-{group.maximum}"
@@ -139,13 +139,13 @@ def _cost_lines(preview: Preview) -> Iterator[str]:
         )
     if costs.unknown:
         yield f"{UNKNOWN} No price known for {_sizes(costs.unknown)}; the sums leave it out."
-    compared = {g.size for g in costs.groups if g.market == "on-demand" and g.group != HEAD}
-    priceless = {g.size for g in costs.groups if g.price.spot is None} - set(costs.unknown)
-    if only_compared := sorted(compared & priceless - set(costs.assumed)):
-        yield f"{UNKNOWN} No spot price known for {_sizes(only_compared)}."
+    shown = {g.size for g in costs.groups if g.market == "on-demand" and g.name != HEAD}
+    named = {*costs.assumed, *costs.unknown}
+    if others := sorted(size for size in shown - named if prices.of(size).spot is None):
+        yield f"{UNKNOWN} No spot price known for {_sizes(others)}."
     bastion = f"a Bastion (about {BASTION_USD} an hour), " if preview.plan.access.bastion else ""
     yield (
-        f"Machines alone: {bastion}disks, addresses, the NAT gateway, storage and traffic come on "
+        f"Machines only: {bastion}disks, addresses, the NAT gateway, storage and traffic come on "
         "top."
     )
 
