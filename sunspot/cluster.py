@@ -4,8 +4,10 @@
     with RayCluster(config=SimpleRayCluster(n_nodes=3, node_config=node)):
         ray.get(task.remote())
 
-The body starts when every minimum worker is up and `ray.init` is done. The cluster is taken away
-after the body, after an exception, and after Ctrl-C, also one that comes while it is starting.
+The body starts when every minimum worker is up and `ray.init` is done: on the head's own address
+where that can be reached from here, through Ray Client where only SSH leads there. The cluster is
+taken away after the body, after an exception, and after Ctrl-C, also one that comes while it is
+starting. A stack of the project, with all that its file says: `RayCluster.from_stack("hybrid")`.
 """
 
 from __future__ import annotations
@@ -21,12 +23,13 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from sunspot import stack as stacks
 from sunspot.errors import SunspotError, UsageError
 from sunspot.signals import uninterrupted
 from sunspot.spec import RayClusterConfig
 from sunspot.stack import Stack, check_name
 from sunspot.targets import registry
-from sunspot.targets.protocol import ClusterHandle, NodeStatus
+from sunspot.targets.protocol import ClusterHandle, NodeStatus, silent
 
 logger = logging.getLogger(__name__)
 
@@ -79,12 +82,13 @@ class RayCluster:
         forward_logs: print what tasks and actors print (`log_to_driver` of `ray.init`).
         activation_timeout_seconds: how long every minimum worker may take to come up.
         deactivation_timeout_seconds: how long the cluster may take to go.
-        target: where it runs: "local", processes on this machine.
+        target: where it runs; by default on this machine, as processes.
         name: how `sunspot status` calls it; made up by default.
         on_state: called with each new state and its message, from whichever thread it happens in.
 
     Raises:
-        UsageError: no config, a number that is not positive, a target that does not exist.
+        UsageError: no config, a number that is not positive, a target that does not exist, or one
+            that needs more than a config says (see `from_stack`).
     """
 
     def __init__(
@@ -94,30 +98,71 @@ class RayCluster:
         forward_logs: bool = True,
         activation_timeout_seconds: float = 900.0,
         deactivation_timeout_seconds: float = 300.0,
-        target: str = "local",
+        target: str = registry.THIS_MACHINE,
         name: str | None = None,
         on_state: StateCallback | None = None,
     ) -> None:
         if not isinstance(config, RayClusterConfig):
             raise UsageError(f"config must be a RayClusterConfig, not {config!r}")
+        name = f"ray-{uuid.uuid4().hex[:8]}" if name is None else check_name(name)
+        self._begin(
+            Stack(name=name, cluster=config).for_target(target),
+            forward_logs=forward_logs,
+            activation_timeout_seconds=activation_timeout_seconds,
+            deactivation_timeout_seconds=deactivation_timeout_seconds,
+            on_state=on_state,
+        )
+
+    @classmethod
+    def from_stack(
+        cls,
+        stack: str | Stack,
+        *,
+        forward_logs: bool = True,
+        activation_timeout_seconds: float = 900.0,
+        deactivation_timeout_seconds: float = 300.0,
+        target: str | None = None,
+        on_state: StateCallback | None = None,
+    ) -> Self:
+        """The cluster of a stack: "hybrid" for Pulumi.hybrid.yaml, with all that the file says.
+
+        `target` runs it elsewhere than the file says. The rest is as for a config. Raises
+        UsageError as `sunspot.stack.load` does, and with all that the target would refuse.
+        """
+        loaded = stacks.load(stack) if isinstance(stack, str) else stack
+        made = cls.__new__(cls)
+        made._begin(
+            loaded.for_target(target or loaded.target),
+            forward_logs=forward_logs,
+            activation_timeout_seconds=activation_timeout_seconds,
+            deactivation_timeout_seconds=deactivation_timeout_seconds,
+            on_state=on_state,
+        )
+        return made
+
+    def _begin(
+        self,
+        stack: Stack,
+        *,
+        forward_logs: bool,
+        activation_timeout_seconds: float,
+        deactivation_timeout_seconds: float,
+        on_state: StateCallback | None,
+    ) -> None:
         for argument, seconds in (
             ("activation_timeout_seconds", activation_timeout_seconds),
             ("deactivation_timeout_seconds", deactivation_timeout_seconds),
         ):
             if not seconds > 0:  # refuses NaN as well
                 raise UsageError(f"{argument} must be more than 0 s, not {seconds!r}")
-        self._target = registry.get(target)
-        name = f"ray-{uuid.uuid4().hex[:8]}" if name is None else check_name(name)
-        stack = Stack(name=name, target="local", cluster=config)
-        self._stack = stack.for_target(target)
+        self._target = registry.get(stack.target)
+        self._target.check(stack)
+        self._stack = stack
         self._forward_logs = forward_logs
         self._activation_timeout_s = activation_timeout_seconds
         self._deactivation_timeout_s = deactivation_timeout_seconds
         self._on_state = on_state
-        self._state, self._message = (
-            ResourceState.CREATED,
-            f"Cluster {self._stack.name} is described.",
-        )
+        self._state, self._message = ResourceState.CREATED, f"Cluster {stack.name} is described."
         self._handle: ClusterHandle | None = None
         self._leave = contextlib.ExitStack()
         self._moving = threading.Lock()
@@ -187,21 +232,32 @@ class RayCluster:
             self._move(ResourceState.ACTIVATING, step)
 
         try:
-            return self._target.up(self._stack, progress, timeout_s=self._activation_timeout_s)
+            return self._target.up(
+                self._stack, progress, timeout_s=self._activation_timeout_s
+            ).handle
         except SunspotError as error:
             raise ExternalResourceError(f"Could not activate {self.name}: {error}") from error
 
     def _connect(self, handle: ClusterHandle) -> None:
         import ray
 
+        if handle.driver_address is None:
+            raise ExternalResourceError(
+                f"No driver reaches {self.name} from this machine. Run the program as a job: "
+                f"sunspot submit --stack {self.name} -- python PROGRAM.py"
+            )
         self._leave.enter_context(_environment(handle.environment()))
         self._leave.enter_context(_without_scheduler_events())
         _reload_authentication()
-        ray.init(
-            address=handle.head_address,
-            log_to_driver=self._forward_logs,
-            logging_level=logging.WARNING,
-        )
+        try:
+            ray.init(
+                address=handle.driver_address,
+                log_to_driver=self._forward_logs,
+                logging_level=logging.WARNING,
+            )
+        except (ConnectionError, RuntimeError) as error:
+            # Ray Client's own words hold both versions, where they differ.
+            raise ExternalResourceError(f"Could not connect to {self.name}: {error}") from error
 
     def _deactivate(self, error: BaseException | None) -> None:
         """Takes the cluster away. What goes wrong here never hides the body's own error."""
@@ -244,7 +300,9 @@ class RayCluster:
 
         def down() -> None:
             try:
-                self._target.down(self.name, lambda _step: None)
+                removal = self._target.down(self.name, silent)
+                if removal is not None:
+                    removal.check(self.name)
             except BaseException as error:
                 problems.append(error)
             finally:

@@ -17,6 +17,7 @@ from typing import Any
 from sunspot import console, report
 from sunspot import stack as stacks
 from sunspot.errors import SunspotError
+from sunspot.ray import following
 from sunspot.ray.feasibility import Request
 from sunspot.ray.jobs import Job, JobClient
 from sunspot.stack import Stack
@@ -54,13 +55,13 @@ def run(folder: Path, *, keep: bool = False) -> Path:
         SunspotError: a workload failed; the cluster is taken away all the same.
     """
     workloads = stacks.project_directory() / "workloads"
-    stack = _with_all_workers(stacks.load(STACK).for_target("local"))
-    place = registry.get("local")
+    stack = _with_all_workers(stacks.load(STACK).for_target(registry.THIS_MACHINE))
+    place = registry.get(registry.THIS_MACHINE)
     if NAME in place.names():
         raise SunspotError(f"a cluster named {NAME!r} is up already; first: sunspot down {NAME}")
     report.check_folder(folder)
     with _cluster(place, stack, keep) as (handle, seconds):
-        client = JobClient(handle)
+        client = JobClient(handle, reconnect=lambda: place.handle(stack.name))
         console.out.print(f"cluster of {len(place.nodes(stack.name))} nodes up in {seconds:.1f} s")
         runs = _run_all(client, workloads)
         made = report.Report(
@@ -90,7 +91,7 @@ def _with_all_workers(stack: Stack) -> Stack:
 def _cluster(place: Target, stack: Stack, keep: bool) -> Iterator[tuple[ClusterHandle, float]]:
     started = time.monotonic()
     with console.progress("starting a local cluster") as progress:
-        handle = place.up(stack, progress)
+        handle, _ = place.up(stack, progress)
     try:
         yield handle, time.monotonic() - started
     finally:
@@ -117,7 +118,7 @@ def _run_one(
     with console.progress(f"running {name}") as progress:
         job_id = client.submit(command, request=Request(), runtime_env=env)
         progress(job_id)
-        job = client.follow(job_id, log, progress)
+        job = following.follow(client, job_id, log, progress)
     if job.status != "SUCCEEDED":
         raise SunspotError(f"workload {name} {job.status}; its output:\n{log.getvalue()}")
     text = out.read_text()

@@ -1,147 +1,209 @@
 """A Pulumi stack file as a `Stack`: read, checked as a whole, every problem named by its key.
 
 Two readers lead here and must agree: Pulumi's own, inside the program, and `load`, which needs no
-engine. Both end in `Stack.parse`.
+engine. Both end in `Stack.parse`. What only one target reads is that target's `Settings`.
 """
 
-import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Self, TypeVar, get_args, get_origin
 
 import yaml
-from pydantic import AfterValidator, BaseModel, Field, ValidationError
-
-from sunspot.errors import UsageError
-from sunspot.spec import Config, RayClusterConfig, RayNodeConfig, ScalingGroup, Text, size_for
-from sunspot.targets.azure.settings import (
-    UNASSIGNED,
-    Access,
-    Image,
-    Location,
-    Network,
-    Owner,
-    Storage,
-    Tags,
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    field_validator,
+    model_validator,
 )
 
-Target = Literal["local", "compose", "azure", "kubernetes", "slurm"]
-TARGETS: tuple[Target, ...] = get_args(Target)
-
-# Where a node is a machine of Azure's, so that it must have a size.
-SIZED_TARGETS: frozenset[Target] = frozenset({"azure", "kubernetes"})
+from sunspot import stack_problems
+from sunspot.errors import UsageError
+from sunspot.spec import Config, RayClusterConfig, Text
+from sunspot.stack_problems import hint, one_of, wrong
+from sunspot.targets import registry
+from sunspot.targets.settings import Settings
 
 PROJECT_FILE = "Pulumi.yaml"
 NAMESPACE = "sunspot:"
 
-# Config key -> field of Stack. Keys of other namespaces belong to Pulumi's providers.
-KEYS = {
-    "sunspot:target": "target",
-    "sunspot:cluster": "cluster",
-    "sunspot:access": "access",
-    "sunspot:network": "network",
-    "sunspot:image": "image",
-    "sunspot:storage": "storage",
-    "sunspot:owner": "owner",
-    "sunspot:tags": "tags",
-    "sunspot:check_region": "check_region",
-    "azure-native:location": "location",
-}
+# Config key -> field of Stack. Targets have keys of their own, providers of Pulumi's have theirs.
+KEYS = {"sunspot:target": "target", "sunspot:cluster": "cluster", "sunspot:image": "image"}
 
-# The fields whose values are no text; Pulumi hands such a value to programs as JSON text.
-_NO_TEXT = frozenset({"cluster", "access", "network", "image", "storage", "tags", "check_region"})
+DEFAULT_DOCKERFILE = "Dockerfile"
 
 # Pulumi's own rule for stack names; it also keeps a name from leaving the project's folder.
 _STACK_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
-_LONGEST_VALUE = 60
 
 
 def check_name(name: str) -> str:
     """The name, if it can be a stack's. Raises UsageError for one that Pulumi would refuse."""
     if not _STACK_NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} is no stack name: use letters, digits, hyphens, underscores and periods "
+            f"{name!r} is not a stack name: use letters, digits, hyphens, underscores and periods "
             "(at most 100), as in Pulumi.<name>.yaml"
         )
     return name
 
 
-class Stack(Config, frozen=True):
-    """One stack: the cluster, and the place it is meant for.
+def _target(name: str) -> str:
+    known = registry.names()
+    if name not in known:
+        raise UsageError(f"{name!r} is not a target: choose {one_of(known)}{hint(name, known)}")
+    return name
 
-    `target` is where `sunspot up` runs it, "azure" where the file does not say; `location` is the
-    Azure region, None where the file names none.
+
+class Image(Config, frozen=True):
+    """The container image of every node: a reference, or a folder to build one from.
+
+    With neither, Ray's own image of the cluster's version.
+    """
+
+    reference: Text | None = Field(
+        default=None, description="image to pull, as it is", examples=["rayproject/ray:2.60.0"]
+    )
+    context: Text | None = Field(
+        default=None, description="folder to build an image from (needs Docker where Pulumi runs)"
+    )
+    dockerfile: Text = Field(
+        default=DEFAULT_DOCKERFILE,
+        description="Dockerfile of that build, from the context on",
+    )
+
+    @model_validator(mode="after")
+    def _check_one_way(self) -> Self:
+        if self.reference is not None and self.context is not None:
+            raise UsageError("reference and context are both given: keep one")
+        if self.reference is not None and not re.fullmatch(r"[^\s@:][^\s]*", self.reference):
+            raise UsageError(
+                f"{self.reference!r} is not an image reference: write it without spaces"
+            )
+        if self.context is None and self.dockerfile != DEFAULT_DOCKERFILE:
+            raise UsageError("dockerfile without context builds nothing: give the context's folder")
+        return self
+
+
+class Stack(Config, frozen=True):
+    """One stack: the cluster, the target it is meant for, and what each target is told besides.
+
+    `target` is where `sunspot up` runs it, registry.DEFAULT where the file does not say.
     """
 
     name: Annotated[Text, AfterValidator(check_name)] = Field(
         description="name of the stack, as in Pulumi.<name>.yaml"
     )
-    target: Target = Field(default="azure", description="where `sunspot up` runs the cluster")
+    target: Annotated[Text, AfterValidator(_target)] = Field(
+        default=registry.DEFAULT, description="where `sunspot up` runs the cluster"
+    )
     cluster: RayClusterConfig = Field(
         description="the cluster: a head_node, scaling_groups of workers"
     )
-    location: Location | None = Field(default=None, description="Azure region, such as uksouth")
-    check_region: bool = Field(
-        default=True,
-        strict=True,
-        description="whether a size is refused that the region is not known to have; say false "
-        "where Azure has it by now",
-    )
-    access: Access = Field(default=Access(), description="who may reach the head on Azure")
-    network: Network = Field(default=Network(), description="the cluster's network on Azure")
     image: Image = Field(default=Image(), description="the container image of the nodes")
-    storage: Storage = Field(default=Storage(), description="checkpoints and results on Azure")
-    owner: Owner = Field(default=UNASSIGNED, description="whom the tag `owner` names")
-    tags: Tags = Field(default={}, description="further tags of everything on Azure")
+    settings: Mapping[str, SerializeAsAny[Settings]] = Field(
+        default={}, description="the settings of each target that has any, by the target's name"
+    )
+
+    @field_validator("settings", mode="before")
+    @classmethod
+    def _read_settings(cls, given: Mapping[str, Any]) -> Mapping[str, Settings]:
+        """Settings that were written down as plain values, and only those that say anything."""
+        kinds = registry.settings()
+        read = {name: kinds[name].model_validate(one) for name, one in given.items()}
+        return {name: one for name, one in read.items() if one != kinds[name]()}
 
     @classmethod
     def parse(cls, mapping: Mapping[str, Any], *, name: str, source: str | None = None) -> Self:
         """The stack that a `config:` mapping describes, its keys as Pulumi writes them.
 
-        What is no text may also come as JSON text, as Pulumi hands it to programs. Keys of other
+        What is not text may also come as JSON text, as Pulumi hands it to programs. Keys of other
         namespaces are left alone. Raises UsageError with every problem, one a line, after
         `source` (by default `Pulumi.<name>.yaml`).
         """
-        problems = [_unknown_key(key) for key in mapping if _is_unknown(key)]
-        values = {
-            field: _decoded(mapping[key], field) for key, field in KEYS.items() if key in mapping
+        kinds = registry.settings()
+        known = [*KEYS, *(key for kind in kinds.values() for key in kind.KEYS)]
+        problems = [
+            stack_problems.unknown_key(key, known, NAMESPACE)
+            for key in mapping
+            if key not in known and (key.startswith(NAMESPACE) or ":" not in key)
+        ]
+        of_targets: list[str] = []
+        settings = {
+            target: read
+            for target, kind in kinds.items()
+            if (read := _read(kind, kind.KEYS, mapping, of_targets)) is not None
         }
-        try:
-            stack = cls.model_validate({**values, "name": name})
-        except ValidationError as error:
-            problems += _problems(error)
-        else:
-            if not problems:
-                return stack
-        raise _wrong(source or f"Pulumi.{name}.yaml", problems)
+        stack = _read(cls, KEYS, mapping, problems, name=name, settings=settings)
+        problems += of_targets
+        if stack is None or problems:
+            raise wrong(source or f"Pulumi.{name}.yaml", problems)
+        return stack
+
+    def with_settings(self, given: Settings) -> Self:
+        """This stack with these settings in place of those of the same target."""
+        target = next(name for name, kind in registry.settings().items() if kind is type(given))
+        return self.model_copy(update={"settings": {**self.settings, target: given}})
 
     def for_target(self, target: str) -> Self:
-        """This stack for another (or its own) target, checked for what that target needs.
+        """This stack for another (or its own) target, its nodes as that target wants them.
 
-        On azure and kubernetes every node gets a VM size: one that only names its needs becomes
-        the cheapest size that fits, with all the CPUs, memory and GPUs of that size. Elsewhere
-        nodes stay as they are. Raises UsageError for a target that does not exist, and with every
-        node that no size fits.
+        Raises UsageError for a target that does not exist, and with every node that it cannot
+        have.
         """
-        if target not in TARGETS:
-            raise UsageError(
-                f"{target!r} is no target: choose {_one_of(TARGETS)}{_hint(target, TARGETS)}"
-            )
-        if target not in SIZED_TARGETS:
-            return self.model_copy(update={"target": target})
         problems: list[str] = []
-        cluster = self.cluster
-        head = _sized(cluster.head_node, "head_node", problems)
-        groups = tuple(
-            _sized_group(group, index, target, problems)
-            for index, group in enumerate(cluster.scaling_groups)
-        )
+        cluster = registry.fit(_target(target), self.cluster, problems)
         if problems:
-            raise _wrong(f"stack {self.name} on {target}", problems)
-        sized = cluster.model_copy(update={"head_node": head, "scaling_groups": groups})
-        return self.model_copy(update={"target": target, "cluster": sized})
+            where = "config > sunspot:cluster"
+            raise wrong(
+                f"stack {self.name} on {target}", [f"{where} > {problem}" for problem in problems]
+            )
+        return self.model_copy(update={"target": target, "cluster": cluster})
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def _read(
+    model: type[M],
+    keys: Mapping[str, str],
+    mapping: Mapping[str, Any],
+    problems: list[str],
+    **others: Any,
+) -> M | None:
+    """The model with what its keys of a stack file say; None, with the problems, if it is wrong."""
+    given = {
+        field: _decoded(mapping[key], model, field) for key, field in keys.items() if key in mapping
+    }
+    try:
+        return model.model_validate(given | others)
+    except ValidationError as error:
+        problems += stack_problems.of_validation(error, model, keys)
+        return None
+
+
+def _decoded(value: Any, model: type[BaseModel], field: str) -> Any:
+    """The value itself, or what its JSON text holds: Pulumi passes objects on as text."""
+    if not isinstance(value, str) or _is_text(model.model_fields[field].annotation):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value  # the field says that it is not text
+
+
+def _is_text(annotation: Any) -> bool:
+    """Whether the values of a field of this type are text, or text and None."""
+    if get_origin(annotation) is Annotated:
+        return _is_text(get_args(annotation)[0])
+    if isinstance(annotation, type):
+        return annotation is str
+    return any(_is_text(part) for part in get_args(annotation)) and get_origin(annotation) not in (
+        dict,
+        tuple,
+    )
 
 
 def load(name: str, directory: Path | None = None) -> Stack:
@@ -214,12 +276,12 @@ def _config_block(path: Path) -> Mapping[str, Any]:
     if document is None:
         document = {}
     if not isinstance(document, dict):
-        raise _wrong(str(path), ["the file is no mapping: start it with `config:`"])
+        raise wrong(str(path), ["the file is not a mapping: start it with `config:`"])
     block = document.get("config")
     if block is None:
         block = {}
     if not isinstance(block, dict):
-        raise _wrong(str(path), ["config: is no mapping: indent `sunspot:cluster:` below it"])
+        raise wrong(str(path), ["config: is not a mapping: indent `sunspot:cluster:` below it"])
     return {str(key): value for key, value in block.items()}
 
 
@@ -230,161 +292,13 @@ def _read_yaml(path: Path) -> Any:
     except OSError as error:
         raise UsageError(f"Cannot read {path}: {error.strerror}") from error
     except yaml.MarkedYAMLError as error:
-        raise _wrong(str(path), [_yaml_problem(error)]) from error
+        raise wrong(str(path), [stack_problems.of_yaml(error)]) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise _wrong(str(path), [f"is no YAML: {' '.join(str(error).split())}"]) from error
-
-
-def _yaml_problem(error: yaml.MarkedYAMLError) -> str:
-    mark = error.problem_mark or error.context_mark
-    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    what = error.problem or error.context or "is no YAML"
-    return f"{where}{what}"
-
-
-def _decoded(value: Any, field: str) -> Any:
-    """The value itself, or what its JSON text holds: Pulumi passes objects on as text."""
-    if field not in _NO_TEXT or not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value  # the field says that it is no text
+        raise wrong(str(path), [f"is not YAML: {' '.join(str(error).split())}"]) from error
 
 
 def _no_such_stack(name: str, folder: Path) -> str:
     known = names(folder)
     if not known:
         return f"There is no stack {name!r}: {folder} holds no Pulumi.<name>.yaml"
-    return f"There is no stack {name!r} in {folder}: it has {', '.join(known)}{_hint(name, known)}"
-
-
-# Naming what is wrong
-
-
-def _wrong(source: str, problems: Iterable[str]) -> UsageError:
-    return UsageError("\n  ".join([f"{source}:", *problems]))
-
-
-def _is_unknown(key: str) -> bool:
-    return key not in KEYS and (key.startswith(NAMESPACE) or ":" not in key)
-
-
-def _unknown_key(key: str) -> str:
-    known = tuple(KEYS)
-    near = key if ":" in key else NAMESPACE + key
-    return f"config > {key}: unknown key{_hint(near, known)}; known: {', '.join(known)}"
-
-
-def _problems(error: ValidationError) -> list[str]:
-    # Pydantic's own links lead to its manual, not to what to do.
-    return [
-        f"{_key_path(problem['loc'])}: {_message(problem)}"
-        for problem in error.errors(include_url=False)
-    ]
-
-
-def _key_path(location: tuple[int | str, ...]) -> str:
-    """`config > sunspot:cluster > scaling_groups[0] > max_workers`."""
-    keys = {field: key for key, field in KEYS.items()}
-    path = "config"
-    for depth, part in enumerate(location):
-        if isinstance(part, int):
-            path += f"[{part}]"
-        else:
-            path += f" > {keys.get(part, part) if depth == 0 else part}"
-    return path
-
-
-# Pydantic's kinds of error, each with its limit and the fix.
-_MESSAGES = {
-    "greater_than": "{value} is too small: give a number greater than {gt:g}",
-    "greater_than_equal": "{value} is too small: give {ge:g} or more",
-    "less_than_equal": "{value} is too large: give {le:g} or less",
-    "bool_type": "{value} is neither true nor false: write one of them, without quotes",
-    "dict_type": "{value} is no mapping: put its keys below it, indented",
-    "float_type": "{value} is no number: write one, without quotes",
-    "int_type": "{value} is no whole number: write one, without quotes",
-    "int_from_float": "{value} is no whole number: write one, without quotes",
-    "finite_number": "{value} is not finite: write a number",
-    "string_type": "{value} is no text: write it in quotes",
-    "model_type": "{value} is no mapping: put its keys below it, indented",
-    "tuple_type": "{value} is no list: start each item with `- `",
-}
-
-
-def _message(problem: Any) -> str:
-    kind, location, value = problem["type"], problem["loc"], problem["input"]
-    context = problem.get("ctx", {})
-    if isinstance(value, dict) and "secure" in value and len(location) == 1:
-        return "is encrypted, but is no secret: set it again without --secret"
-    if kind == "value_error":
-        return str(context["error"])
-    if kind == "extra_forbidden":
-        known = tuple(_model_at(location[:-1]).model_fields)
-        return f"unknown key{_hint(str(location[-1]), known)}; known: {', '.join(known)}"
-    if kind == "missing":
-        field = _model_at(location[:-1]).model_fields[str(location[-1])]
-        return f"missing: give {field.description}"
-    if kind == "literal_error":
-        choices = get_args(_model_at(location[:-1]).model_fields[str(location[-1])].annotation)
-        return f"{_shown(value)} is unknown: choose {_one_of(choices)}{_hint(str(value), choices)}"
-    if template := _MESSAGES.get(kind):
-        return template.format(value=_shown(value), **context)
-    return f"{_shown(value)}: {problem['msg']}"
-
-
-def _model_at(location: tuple[int | str, ...]) -> type[BaseModel]:
-    """The config class whose key the path leads to."""
-    found: Any = Stack
-    for part in location:
-        inner = found.model_fields[part].annotation if isinstance(part, str) else found
-        # Steps into `tuple[X, ...]` and `X | None`.
-        found = inner if isinstance(inner, type) and not get_args(inner) else get_args(inner)[0]
-    return found
-
-
-def _shown(value: Any) -> str:
-    """The value as the stack file would spell it, cut where it is long."""
-    try:
-        text = json.dumps(value, default=str)
-    except (TypeError, ValueError):  # YAML can make mappings with odd keys, and circles
-        text = repr(value)
-    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
-
-
-def _hint(word: str, known: Sequence[str]) -> str:
-    # `gpu` is nearer to `cpu` by letters, but means `gpu_count`.
-    longer = [name for name in known if word and name.startswith(word)]
-    near = longer or difflib.get_close_matches(word, known, n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
-
-
-def _one_of(choices: Sequence[str]) -> str:
-    *first, last = choices
-    return f"{', '.join(first)} or {last}"
-
-
-# Giving each node its machine
-
-
-def _sized(node: RayNodeConfig, path: str, problems: list[str]) -> RayNodeConfig:
-    try:
-        return RayNodeConfig(vm_size=size_for(node).name)
-    except UsageError as error:
-        problems.append(f"{_key_path(('cluster',))} > {path}: {error}")
-        return node
-
-
-def _sized_group(group: ScalingGroup, index: int, target: str, problems: list[str]) -> ScalingGroup:
-    path = f"scaling_groups[{index}] > worker_nodes"
-    found = len(problems)
-    node = _sized(group.worker_nodes, path, problems)
-    if target == "azure" and len(problems) == found and size_for(node).infiniband:
-        # Flexible scale sets, which the workers are, cannot hold these.
-        problems.append(
-            f"{_key_path(('cluster',))} > {path}: {node.vm_size} has InfiniBand, which needs a "
-            "Uniform scale set that Sunspot does not make yet: choose a size without, "
-            "such as Standard_NC80adis_H100_v5"
-        )
-    return group.model_copy(update={"worker_nodes": node})
+    return f"There is no stack {name!r} in {folder}: it has {', '.join(known)}{hint(name, known)}"

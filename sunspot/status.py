@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sunspot.errors import SunspotError
+from sunspot.errors import SunspotError, UsageError
 from sunspot.ray.jobs import Job, JobClient
-from sunspot.targets.protocol import ClusterHandle, HeadLostError, NodeStatus, Target
+from sunspot.targets.protocol import ClusterHandle, NodeStatus, Progress, Target, silent
 
 STATE_STYLES = {"up": "green", "starting": "yellow", "draining": "yellow", "lost": "red"}
 JOB_STYLES = {"SUCCEEDED": "green", "RUNNING": "cyan", "FAILED": "red"}
@@ -36,16 +36,20 @@ class Status:
     problem: str | None = None
 
 
-def collect(target: Target, name: str) -> Status:
-    """Asks the target and the cluster; a dead head is a `problem` in the answer, not an error."""
-    nodes = target.nodes(name)
+def collect(target: Target, name: str, progress: Progress = silent) -> Status:
+    """Asks the target and the cluster; what cannot be asked is a `problem` in the answer.
+
+    `progress` is told what is waited for. Raises UsageError for what the user got wrong.
+    """
+    nodes: list[NodeStatus] = []
     handle = None
     try:
-        handle = target.handle(name)
+        nodes = target.nodes(name, progress)
+        handle = target.handle(name, progress)
         client = JobClient(handle)
         return Status(name=name, handle=handle, nodes=nodes, jobs=client.list(), used=_used(client))
-    except HeadLostError as error:
-        return Status(name=name, handle=None, nodes=nodes, problem=str(error))
+    except UsageError:
+        raise
     except SunspotError as error:
         return Status(name=name, handle=handle, nodes=nodes, problem=str(error))
 
@@ -56,7 +60,7 @@ def show(status: Status, console: Console) -> None:
     console.print(f"[bold]{escape(status.name)}[/]{where}")
     console.print(_node_table(status))
     for node in status.nodes:
-        if node.state == "lost" and node.name != "head":
+        if node.state == "lost" and not node.is_head:
             console.print(f"[red]{node.name} is lost.[/] The end of its log:")
             console.print(escape(node.log or "(empty)"), style="dim", soft_wrap=True)
     if status.jobs:

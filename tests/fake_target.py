@@ -5,7 +5,8 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sunspot.targets.protocol import ClusterHandle, NodeStatus
+from sunspot.stack import Stack
+from sunspot.targets.protocol import ClusterHandle, NodeStatus, Removal, Up
 
 VARIABLES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
 
@@ -15,28 +16,38 @@ class FakeTarget:
     """A target whose clusters are a list of calls."""
 
     token: Path
+    name: str = "fake"
     up_error: BaseException | None = None
     down_error: BaseException | None = None
     down_waits_for: threading.Event | None = None
     calls: list[str] = field(default_factory=list)
     found: list[NodeStatus] = field(default_factory=list)
     taken: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    stacks: list[Stack] = field(default_factory=list)
+    driver_address: str | None = "127.0.0.1:1"
+
+    def check(self, _stack):
+        pass
 
     def names(self):
         return self.taken
 
     def up(self, stack, progress, *, timeout_s=900.0, **_ports):
         self.calls.append(f"up {timeout_s:g}")
+        self.stacks.append(stack)
         progress("one node is up")
         if self.up_error:
             raise self.up_error
-        return ClusterHandle(
+        handle = ClusterHandle(
             name=stack.name,
-            target="fake",
+            target=self.name,
             head_address="127.0.0.1:1",
+            driver_address=self.driver_address,
             job_address="http://127.0.0.1:2",
             token_path=self.token,
         )
+        return Up(handle, was_up=False)
 
     def down(self, _name, _progress):
         self.calls.append("down")
@@ -44,7 +55,7 @@ class FakeTarget:
             self.down_waits_for.wait(30)
         if self.down_error:
             raise self.down_error
-        return True
+        return Removal(looked_for="thing", left=self.left)
 
     def nodes(self, _name):
         return self.found

@@ -21,7 +21,8 @@ from sunspot.cli import app
 from sunspot.errors import UsageError
 from sunspot.node.processes import Process
 from sunspot.ray import feasibility
-from sunspot.targets.local.target import STATE_DIRECTORY_VARIABLE, LocalTarget
+from sunspot.targets.local.target import LocalTarget
+from sunspot.targets.records import STATE_DIRECTORY_VARIABLE
 
 
 @pytest.fixture(autouse=True)

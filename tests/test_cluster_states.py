@@ -23,6 +23,7 @@ from sunspot.cluster import (
 )
 from sunspot.errors import SunspotError, UsageError
 from sunspot.spec import RayNodeConfig, SimpleRayCluster
+from sunspot.stack import Stack
 from sunspot.targets import registry
 from sunspot.targets.protocol import NodeStatus
 
@@ -263,7 +264,7 @@ def test_ctrl_c_while_activating_takes_away_what_began(make, target, states):
 
 def test_a_driver_that_cannot_connect_takes_the_cluster_away(make, target, fake_ray, states):
     fake_ray.init_error = ConnectionError("no route")
-    with pytest.raises(ConnectionError, match="no route"):
+    with pytest.raises(ExternalResourceError, match="no route"):
         make().__enter__()
     assert target.calls == ["up 900", "down"]
     assert states == ["ACTIVATING", "ACTIVATING", "DEACTIVATING", "DEACTIVATED"]
@@ -333,7 +334,7 @@ def test_the_environment_is_as_before_whatever_happened(
     before = dict(os.environ)
     fake_ray.init_error = ConnectionError() if trouble == "init" else None
     target.down_error = OSError() if trouble == "down" else None
-    expected = {"body": ValueError, "init": ConnectionError, "down": ExternalResourceError}
+    expected = {"body": ValueError, "init": ExternalResourceError, "down": ExternalResourceError}
 
     def use():
         with make() as cluster:
@@ -352,3 +353,30 @@ def test_the_environment_is_as_before_whatever_happened(
         "RAY_AUTH_TOKEN_PATH": str(target.token),
         "RAY_AUTH_TOKEN": None,  # it would win over the file
     }
+
+
+def test_a_cluster_that_no_driver_reaches_is_told_how_to_run_the_program(make, target, states):
+    target.driver_address = None
+    with pytest.raises(ExternalResourceError, match="sunspot submit --stack"):
+        make().__enter__()
+    assert target.calls == ["up 900", "down"]
+    assert states[-1] == "DEACTIVATED"
+
+
+def test_what_is_left_after_the_block_is_an_error(make, target):
+    target.left = ["disk forgotten"]
+    with pytest.raises(ExternalResourceError, match="disk forgotten"), make():
+        pass
+
+
+def test_a_stack_is_taken_with_all_that_its_file_says(target, fake_ray):
+    stack = Stack.parse(
+        {
+            "azure-native:location": "uksouth",
+            "sunspot:cluster": {"head_node": {"vm_size": "Standard_D4s_v5"}},
+        },
+        name="mine",
+    )
+    with RayCluster.from_stack(stack) as cluster:
+        assert cluster.name == "mine"
+    assert target.stacks == [stack.for_target("azure")]

@@ -65,15 +65,15 @@ def test_project_without_stacks(tmp_path):
     "name", ["../x", "a/b", "/etc/passwd", "", ".", "..", "a b", "x\n", "a\\b"]
 )
 def test_names_that_are_no_file_names_are_refused(project, name):
-    assert f"{name!r} is no stack name" in refusal(stack.load, name, project(GOOD))
+    assert f"{name!r} is not a stack name" in refusal(stack.load, name, project(GOOD))
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("", ["config > sunspot:cluster: missing"]),
-        ("- a\n", ["no mapping", "`config:`"]),
-        ("config: 3\n", ["config: is no mapping", "indent"]),
+        ("- a\n", ["not a mapping", "`config:`"]),
+        ("config: 3\n", ["config: is not a mapping", "indent"]),
         ("config:\n  a: [1\n", ["line 3, column 1"]),
         ("config:\n\ta: 1\n", ["line 2, column 1", "cannot start any token"]),
         (
@@ -82,9 +82,9 @@ def test_names_that_are_no_file_names_are_refused(project, name):
         ),
         (GOOD + "config: {}\n", ["line 4, column 1: the key 'config' is there twice"]),
         ("a: !!python/object/apply:os.getcwd []\n", ["line 1, column 4", "python/object"]),
-        ("a: 2024-13-45\n", ["is no YAML", "month"]),
-        ("config: \x00\n", ["is no YAML"]),
-        ("[" * 5000, ["is no YAML"]),
+        ("a: 2024-13-45\n", ["is not YAML", "month"]),
+        ("config: \x00\n", ["is not YAML"]),
+        ("[" * 5000, ["is not YAML"]),
         ("config:\n  sunspot:cluster: &a [*a]\n", ["config > sunspot:cluster: "]),
     ],
 )

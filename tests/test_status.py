@@ -6,11 +6,13 @@ import os
 import re
 
 import pytest
+from fake_target import FakeTarget
 from job_api import serving
 from local_stacks import WORKERS, stack, write
 from rich.console import Console
 
 from sunspot import status
+from sunspot.errors import SunspotError
 from sunspot.node.processes import Process
 from sunspot.ray.jobs import Job
 from sunspot.status import Status
@@ -36,6 +38,7 @@ def handle(tmp_path):
         name="dev",
         target="local",
         head_address="127.0.0.1:6379",
+        driver_address=None,
         job_address="http://127.0.0.1:8265",
         token_path=tmp_path / "token",
     )
@@ -91,7 +94,10 @@ def test_a_lost_node_shows_the_end_of_its_log(handle):
 
 def test_a_lost_heads_log_is_told_once_by_the_problem():
     found = Status(
-        name="dev", handle=None, nodes=[node("head", "lost", log="it hurt")], problem="it hurt"
+        name="dev",
+        handle=None,
+        nodes=[node("head", "lost", group="head", log="it hurt")],
+        problem="it hurt",
     )
     text = printed(found)
     assert text.startswith("dev\n")
@@ -238,3 +244,15 @@ def test_collect_of_a_silent_job_api_has_the_handle_and_the_problem(target, clus
     assert found.handle == target.handle("dev")
     assert found.problem == "RuntimeError: the GCS is gone"
     assert [one.name for one in found.nodes] == ["head"]
+
+
+def test_what_cannot_be_asked_is_a_problem_in_the_answer(tmp_path):
+    """As of a head on Azure that no SSH reaches: its nodes cannot be listed either."""
+
+    class Unreachable(FakeTarget):
+        def nodes(self, _name, _progress):
+            raise SunspotError("no SSH to the head")
+
+    found = status.collect(Unreachable(tmp_path / "token"), "dev")
+    assert (found.nodes, found.problem) == ([], "no SSH to the head")
+    assert json.loads(json.dumps(status.to_json(found)))["problem"] == "no SSH to the head"

@@ -23,8 +23,10 @@ class Group(TyperGroup):
         except SunspotError as error:
             console.fail(str(error))
             ctx.exit(error.exit_code)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             console.fail("interrupted")
+            for note in getattr(interrupt, "__notes__", ()):  # what stays, for instance
+                console.note(note)
             ctx.exit(INTERRUPTED)
 
 

@@ -11,8 +11,8 @@ from sunspot import console
 from sunspot import stack as stacks
 from sunspot.cli.base import DEFAULT_STACK, AsJson, NewStack, StackOption, UpStack, UpTarget
 from sunspot.errors import SunspotError, UsageError
-from sunspot.targets import clusters, registry
-from sunspot.targets.protocol import ClusterHandle, Remote, Target
+from sunspot.targets import abilities, clusters, registry
+from sunspot.targets.protocol import ClusterHandle, Outputs, Removal, Scaling, Target
 
 commands = typer.Typer()
 
@@ -33,31 +33,21 @@ def up(
     """Bring a cluster up and print how to reach it."""
     loaded = stacks.load(stack)
     place = registry.get(target or loaded.target)
-    sized = loaded.for_target(target or loaded.target)
-    # A remote cluster may have been brought up by others: its `up` always looks for changes.
-    was_up = not isinstance(place, Remote) and _is_up(place, stack)
-    try:
-        with console.progress(f"bringing up {stack}") as progress:
-            handle = place.up(sized, progress, port=port, dashboard_port=dashboard_port)
-    except KeyboardInterrupt:
-        if isinstance(place, Remote):
-            console.note(
-                f"What was made stays, and is billed. Go on: sunspot up {stack} · "
-                f"take it away: sunspot down {stack}"
-            )
-        raise
+    fitted = loaded.for_target(place.name)
+    with console.progress(f"bringing up {stack}") as progress:
+        handle, was_up = place.up(fitted, progress, port=port, dashboard_port=dashboard_port)
     console.out.print(
         f"[bold]{stack}[/] {'is up already' if was_up else 'is up'} ({handle.target})"
     )
-    if was_up and place.stack(stack) != sized:
+    if was_up and place.stack(stack) != fitted:
         console.note(
             f"Pulumi.{stack}.yaml is not what this cluster was made of. To make it anew: "
             f"sunspot down {stack} && sunspot up {stack}"
         )
     _print_handle(handle)
-    if isinstance(place, Remote):
+    if program := abilities.find(place, Outputs):
         console.out.print("  the stack's outputs:")
-        for name, value in place.outputs(stack).items():
+        for name, value in program.outputs(stack).items():
             console.out.print(f"    {name:<24} {value}", soft_wrap=True, markup=False)
 
 
@@ -69,29 +59,25 @@ def down(
         bool, typer.Option("--delete-storage", help="Azure: delete the protected results too.")
     ] = False,
 ) -> None:
-    """Take a cluster away, all of it. Nothing to take away is no error.
+    """Take a cluster away, all of it. Nothing to take away is not an error.
 
-    On Azure it then asks Azure what still exists, and fails if anything does. Results that the
-    stack protects are kept.
+    It then looks for what still exists, on Azure by asking Azure, and fails if anything does.
+    Results that the stack protects are kept.
     """
     chosen = clusters.running(stack, target)
-    places = registry.places(target)
-    if not chosen and stack and any(_take_down(p, stack, delete_storage) for p in places.values()):
-        return
-    if not chosen:
-        console.out.print(
-            f"stack {stack!r} is not up" if stack else "no cluster is up", "- nothing to do"
+    if len(names := sorted({cluster.name for cluster in chosen})) > 1:
+        raise UsageError(
+            f"several clusters are up ({', '.join(names)}); name one: sunspot down NAME"
         )
-        return
-    if len(names := {cluster.name for cluster in chosen}) > 1:
-        shown = ", ".join(sorted(names))
-        raise UsageError(f"several clusters are up ({shown}); name one: sunspot down NAME")
-    place, name, _ = clusters.only(chosen)
-    if _take_down(place, name, delete_storage):
-        return
-    with console.progress(f"taking down {name}") as progress:
-        place.down(name, progress)
-    console.out.print(f"[bold]{name}[/] is down; no process, port or file of it is left")
+    if chosen:
+        found = [clusters.only(chosen)]
+    elif stack:  # what no record here tells of may exist all the same
+        found = [clusters.Cluster(place, stack) for place in registry.all_targets(target)]
+    else:
+        found = []
+    if not any(_take_down(place, name, delete_storage) for place, name in found):
+        which = f"stack {stack!r} is not up" if stack else "no cluster is up"
+        console.out.print(f"{which} - nothing to do")
 
 
 @commands.command(epilog="Example: sunspot status --json | jq '.nodes[].name'")
@@ -99,8 +85,8 @@ def status(stack: UpStack = None, target: UpTarget = None, as_json: AsJson = Fal
     """Show nodes, resources, market, lost nodes and jobs."""
     from sunspot import status as view
 
-    place, name, _ = clusters.find(stack, target)
-    found = view.collect(place, name)
+    place, name = clusters.find(stack, target)
+    found = view.collect(place, name, console.note)
     if as_json:
         print(json.dumps(view.to_json(found), indent=2))
     else:
@@ -122,17 +108,14 @@ def scale(
 
     N also becomes the group's minimum: the autoscaler does not go below it.
     """
-    counts = [_count(change) for change in changes]
-    place, name, _ = clusters.find(stack, target)
-    if not isinstance(place, Remote):  # those say themselves who owns a group
-        for group, count in counts:
-            clusters.check_scale(place.stack(name), group, count)
-    for group, count in counts:
-        with console.progress(f"scaling {group} to {count}") as progress:
-            place.scale(name, group, count, progress)
-        console.out.print(
-            f"group [bold]{group}[/] of {name} has {count} {'worker' if count == 1 else 'workers'}"
-        )
+    counts = dict(_count(change) for change in changes)
+    place, name = clusters.find(stack, target)
+    scaling = abilities.need(place, Scaling)
+    with console.progress(f"scaling {' '.join(changes)}") as progress:
+        scaling.scale(name, counts, progress)
+    for group, count in counts.items():
+        workers = "worker" if count == 1 else "workers"
+        console.out.print(f"group [bold]{group}[/] of {name} has {count} {workers}")
 
 
 def _print_handle(handle: ClusterHandle) -> None:
@@ -143,33 +126,30 @@ def _print_handle(handle: ClusterHandle) -> None:
     }
     for label, value in rows.items():
         console.out.print(f"  {label:<22} {value}", soft_wrap=True)
-    console.out.print("  for plain `ray` commands and ray.init():")
+    drivers = " and ray.init()" if handle.driver_address else ""
+    console.out.print(f"  for plain `ray` commands{drivers}:")
     for variable, value in handle.environment().items():
         console.out.print(f"    export {variable}={value}", soft_wrap=True)
     console.out.print("    ray job submit --working-dir . -- python workloads/primes.py")
     console.note(f"next: sunspot submit -- python workloads/primes.py · sunspot down {handle.name}")
 
 
-def _is_up(place: Target, name: str) -> bool:
-    try:
-        place.handle(name)
-    except SunspotError:
-        return False
-    return True
-
-
 def _take_down(place: Target, name: str, delete_storage: bool) -> bool:
-    """Takes a cluster of a remote target away and tells what was kept; False if it has none."""
-    if not isinstance(place, Remote):
-        return False
+    """Takes a cluster away and tells what became of it; False if the target has none."""
     with console.progress(f"taking down {name}") as progress:
-        kept = place.take_down(name, progress, delete_storage=delete_storage)
-    if kept is None:
+        removal = place.down(name, progress, delete_storage=delete_storage)
+    if removal is None:
         return False
-    console.out.print(f"[bold]{name}[/] is down; nothing {'else ' if kept else ''}of it is left")
-    for sentence in kept:
-        console.out.print(f"  {sentence}", soft_wrap=True)
+    removal.check(name)
+    _print_removal(name, removal)
     return True
+
+
+def _print_removal(name: str, removal: Removal) -> None:
+    other = "other " if removal.kept else ""
+    console.out.print(f"[bold]{name}[/] is down; no {other}{removal.looked_for} of it is left")
+    for sentence in removal.kept:
+        console.out.print(f"  {sentence}", soft_wrap=True)
 
 
 def _count(change: str) -> tuple[str, int]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from sunspot import console
 from sunspot.cli.base import AfterDashes, StackOption, UpStack, UpTarget
-from sunspot.errors import UsageError
-from sunspot.targets import clusters
-from sunspot.targets.protocol import Remote
+from sunspot.targets import abilities, clusters
+from sunspot.targets.protocol import Shell, Shells
 
 commands = typer.Typer()
 
@@ -23,8 +22,8 @@ def dashboard(
     open_browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
     """Print the dashboard's address, how to get past its token, and where Grafana is."""
-    place, name, _ = clusters.find(stack, target)
-    handle = place.handle(name)
+    place, name = clusters.find(stack, target)
+    handle = place.handle(name, console.note)
     console.out.print(handle.job_address, soft_wrap=True)
     console.note(
         "The dashboard asks for the cluster's token once and keeps it in a cookie. Print it with:\n"
@@ -39,7 +38,7 @@ def dashboard(
 @commands.command(cls=AfterDashes, epilog="Example: sunspot ssh hybrid -- docker ps")
 def ssh(context: typer.Context, stack: UpStack = None, target: UpTarget = None) -> None:
     """Open a shell on the head, or run what stands after -- there and end with its exit code."""
-    sys.exit(_remote(stack, target, "ssh").run(context.meta.get(AfterDashes.KEY, [])))
+    sys.exit(_shell(stack, target).run(context.meta.get(AfterDashes.KEY, [])))
 
 
 @commands.command(epilog="Example: sunspot rsync --stack hybrid head:results/ results/")
@@ -50,12 +49,9 @@ def rsync(
     target: UpTarget = None,
 ) -> None:
     """Copy files to the head or from it; the side on the head is written head:PATH."""
-    sys.exit(_remote(stack, target, "rsync").copy(source, destination))
+    sys.exit(_shell(stack, target).copy(source, destination))
 
 
-def _remote(stack: str | None, target: str | None, command: str) -> Any:
-    """The way to a shell on a head that is not this machine."""
-    place, name, _ = clusters.find(stack, target)
-    if not isinstance(place, Remote):
-        raise UsageError(f"{name} runs on this machine: it needs no sunspot {command}")
-    return place.ssh(name)
+def _shell(stack: str | None, target: str | None) -> Shell:
+    place, name = clusters.find(stack, target)
+    return abilities.need(place, Shells).shell(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from pathlib import Path
@@ -11,8 +12,9 @@ import typer
 
 from sunspot import console
 from sunspot.cli.base import INTERRUPTED, AsJson, JobId, StackOption, UpTarget
-from sunspot.errors import UsageError
-from sunspot.targets import clusters
+from sunspot.errors import SunspotError, UsageError
+from sunspot.targets import abilities, clusters
+from sunspot.targets.protocol import NodeLogs, Target
 
 commands = typer.Typer()
 
@@ -69,8 +71,8 @@ def submit(
         jobs.check_id(name)
     if wait and detach:
         raise UsageError("--wait waits here, so it cannot go with --detach; leave one of them out")
-    place, cluster, _ = clusters.find(stack, target)
-    client = jobs.JobClient(place.handle(cluster))
+    place, cluster = clusters.find(stack, target)
+    client = _connect(place, cluster)
     types = feasibility.node_types(place.stack(cluster))
     if feasibility.can_hold(request, types):
         pass  # the usual case: no need to ask which nodes are there
@@ -124,6 +126,7 @@ def logs(
 
     With -f, Ctrl-C ends the printing, and neither the job nor the node.
     """
+    from sunspot.ray import following
     from sunspot.ray import jobs as job_api
 
     if (job_id is None) == (node is None):
@@ -132,14 +135,15 @@ def logs(
             "sunspot logs primes-3f9a1c, or: sunspot logs --node head"
         )
     if node is not None:
-        place, name, _ = clusters.find(stack, target)
-        sys.exit(place.node_log(name, node, sys.stdout, console.note, follow=follow))
+        place, name = clusters.find(stack, target)
+        node_logs = abilities.need(place, NodeLogs)
+        sys.exit(node_logs.node_log(name, node, sys.stdout, console.note, follow=follow))
     client = _job_client(stack, target)
     if not follow:
         sys.stdout.write(client.logs(job_id))
         return
-    client.get(job_id)
-    sys.exit(job_api.exit_code(client.follow(job_id, sys.stdout, console.note)))
+    found = client.get(job_id)
+    sys.exit(job_api.exit_code(following.follow(client, found.id, sys.stdout, console.note)))
 
 
 @commands.command(epilog="Example: sunspot stop primes-3f9a1c")
@@ -157,25 +161,37 @@ def stop(job_id: JobId, stack: StackOption = None, target: UpTarget = None) -> N
 
 
 def _job_client(stack: str | None, target: str | None) -> Any:
+    return _connect(*clusters.find(stack, target))
+
+
+def _connect(place: Target, name: str) -> Any:
     from sunspot.ray import jobs as job_api
 
-    place, name, _ = clusters.find(stack, target)
-    return job_api.JobClient(place.handle(name))
+    find = functools.partial(place.handle, name, console.note)
+    return job_api.JobClient(find(), reconnect=find)
 
 
 def _follow_or_stop(client: Any, job_id: str) -> int:
+    from sunspot.ray import following
     from sunspot.ray import jobs as job_api
 
     try:
-        job = client.follow(job_id, sys.stdout, console.note)
+        job = following.follow(client, job_id, sys.stdout, console.note)
     except KeyboardInterrupt:
         console.note(f"stopping job {job_id}")
-        client.stop(job_id)
-        console.fail(f"interrupted; job {job_id} is stopped")
+        console.fail(f"interrupted; {_stopped(client, job_id)}")
         return INTERRUPTED
     if job.status != "SUCCEEDED":
         console.fail(f"job {job_id} {job.status}: {job.reason}")
     return job_api.exit_code(job)
+
+
+def _stopped(client: Any, job_id: str) -> str:
+    try:
+        client.stop(job_id)
+    except SunspotError as error:
+        return f"job {job_id} could not be stopped and may still run: {error}"
+    return f"job {job_id} is stopped"
 
 
 def _resources(text: str | None) -> dict[str, float]:

@@ -22,7 +22,7 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     while True:
-        with path.open("w") as file:
+        with path.open("a") as file:  # what its holder wrote into it stays
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             if _is_at(file, path):
                 yield

@@ -6,38 +6,23 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sunspot.errors import SunspotError, UsageError
-from sunspot.stack import Stack
-from sunspot.targets.protocol import Remote, Target
-from sunspot.targets.registry import places
+from sunspot.targets import registry
+from sunspot.targets.protocol import Target
 
 
 class Cluster(NamedTuple):
-    """A cluster that is up: its place, its stack's name, and the name of the place."""
+    """A cluster that is up: its target, and its stack's name."""
 
-    place: Target
+    target: Target
     name: str
-    where: str
-
-
-def check_scale(stack: Stack, group: str, count: int) -> None:
-    """Refuses, with UsageError, a group that is not there or a count outside 0 to max_workers."""
-    groups = {g.name: g for g in stack.cluster.scaling_groups}
-    if group not in groups:
-        known = ", ".join(groups) or "none"
-        raise UsageError(f"stack {stack.name!r} has no group {group!r}; it has: {known}")
-    if not 0 <= count <= groups[group].max_workers:
-        raise UsageError(
-            f"{group}={count} is outside 0 to {groups[group].max_workers}, its max_workers; "
-            f"raise max_workers in Pulumi.{stack.name}.yaml and bring the stack up anew"
-        )
 
 
 def running(name: str | None = None, target: str | None = None) -> list[Cluster]:
-    """The clusters that are up, as the targets' records tell; of one name or place, if given."""
+    """The clusters that are up, as the targets' records tell; of one name or target, if given."""
     return [
-        Cluster(place, up, where)
-        for where, place in places(target).items()
-        for up in place.names()
+        Cluster(one, up)
+        for one in registry.all_targets(target)
+        for up in one.names()
         if name in (None, up)
     ]
 
@@ -49,10 +34,10 @@ def only(clusters: Sequence[Cluster]) -> Cluster:
     names = list(dict.fromkeys(cluster.name for cluster in clusters))
     if len(names) > 1:
         raise UsageError(f"several clusters are up ({', '.join(names)}); say which stack you mean")
-    where = [cluster.where for cluster in clusters]
+    where = [cluster.target.name for cluster in clusters]
     raise UsageError(
-        f"stack {names[0]!r} is up in two places ({', '.join(where)}); say which one you mean: "
-        + " or ".join(f"--target {one}" for one in where)
+        f"stack {names[0]!r} is up on several targets ({', '.join(where)}); say which one you "
+        "mean: " + " or ".join(f"--target {one}" for one in where)
     )
 
 
@@ -65,8 +50,8 @@ def find(name: str | None, target: str | None = None) -> Cluster:
     """
     if matching := running(name, target):
         return only(matching)
-    if name is not None and (adopted := _adopted(name, target)):
-        return adopted
+    if name is not None and (discovered := _discovered(name, target)):
+        return discovered
     up = [cluster.name for cluster in running()]
     others = f" (up: {', '.join(up)})" if up else ""
     which = f"stack {name!r} is not up" if name else "no cluster is up"
@@ -74,9 +59,9 @@ def find(name: str | None, target: str | None = None) -> Cluster:
     raise SunspotError(f"{which}{on}{others}; start it with: sunspot up {name or 'dev'}")
 
 
-def _adopted(name: str, target: str | None) -> Cluster | None:
-    """The cluster of that name that was not brought up by this command."""
-    for where, place in places(target).items():
-        if isinstance(place, Remote) and place.adopt(name):
-            return Cluster(place, name, where)
+def _discovered(name: str, target: str | None) -> Cluster | None:
+    """The cluster of that name that was not brought up from this machine."""
+    for one in registry.all_targets(target):
+        if one.discover(name):
+            return Cluster(one, name)
     return None

@@ -1,4 +1,4 @@
-"""Who is a member of a cluster on Azure, as Ray's state API tells."""
+"""Who is a member of a cluster, as Ray's state API tells; for targets whose nodes are elsewhere."""
 
 from __future__ import annotations
 
@@ -7,14 +7,30 @@ from typing import Any
 
 from sunspot.errors import SunspotError
 from sunspot.node.collector import GROUP_LABEL, MARKET_LABEL
+from sunspot.ray.resources import GIB
 from sunspot.spec import HEAD, ScalingGroup, size_for
 from sunspot.stack import Stack
 from sunspot.targets.protocol import ClusterHandle, NodeStatus
 
-GIB = 2**30
-
 # How Ray words the end of a node that was let go: drained, idle, or told to stop.
 _LET_GO = ("expected termination", "drain", "idle")
+
+
+# Lost ones last, the awaited before them; the head before all.
+_ORDER = {"up": 1, "draining": 1, "starting": 2, "lost": 3}
+
+
+def nodes(stack: Stack, handle: ClusterHandle) -> list[NodeStatus]:
+    """The cluster's members, and the workers of each group's minimum that are not members yet."""
+    from sunspot.ray.jobs import JobClient
+
+    told = [node(member) for member in JobClient(handle).state("nodes")]
+    found = [one for one in told if one is not None]
+    for group in stack.cluster.scaling_groups:
+        types = group.node_types()
+        here = sum(one.group in types and one.state != "lost" for one in found)
+        found += awaited(group, group.min_workers - here)
+    return sorted(found, key=lambda one: (not one.is_head, _ORDER[one.state], one.name))
 
 
 def missing(stack: Stack, handle: ClusterHandle) -> str:

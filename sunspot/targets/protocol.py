@@ -1,23 +1,24 @@
-"""What every target does, and what a command is told of a cluster and its nodes."""
+"""What every target does, what some can do besides, and what they tell of their clusters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TextIO, runtime_checkable
 
 from sunspot.errors import SunspotError
+from sunspot.spec import HEAD
 from sunspot.stack import Stack
-
-if TYPE_CHECKING:
-    from sunspot.targets.ssh import Ssh
 
 Progress = Callable[[str], None]
 """Called with one short line whenever something that a person waits for has happened."""
 
-
 UP_TIMEOUT_S = 900.0
+
+
+def silent(_step: str) -> None:
+    """The `Progress` of a caller that shows none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +27,10 @@ class ClusterHandle:
 
     Attributes:
         name: the stack's name.
-        target: where it runs, "local" for instance.
-        head_address: HOST:PORT of the GCS, for `ray.init(address=...)`.
+        target: the target's name, "local" for instance.
+        head_address: HOST:PORT of the GCS, as the cluster's own nodes reach it.
+        driver_address: what `ray.init(address=...)` takes on this machine; None where no driver
+            reaches the cluster from here, so that work goes there as jobs.
         job_address: URL of Ray's job API and dashboard.
         token_path: file (mode 0600) that holds the authentication token.
         monitoring: URLs by name, "Grafana" and "Prometheus", where the target runs them.
@@ -36,6 +39,7 @@ class ClusterHandle:
     name: str
     target: str
     head_address: str
+    driver_address: str | None
     job_address: str
     token_path: Path
     monitoring: Mapping[str, str] = field(default_factory=dict)
@@ -52,8 +56,8 @@ class ClusterHandle:
 
     def environment(self) -> dict[str, str]:
         """The variables with which plain `ray` commands and drivers find and may use it."""
-        return {
-            "RAY_ADDRESS": self.head_address,
+        driver = {} if self.driver_address is None else {"RAY_ADDRESS": self.driver_address}
+        return driver | {
             "RAY_API_SERVER_ADDRESS": self.job_address,
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self.token_path),
@@ -76,6 +80,40 @@ class NodeStatus:
     memory_gb: float
     log: str = ""
 
+    @property
+    def is_head(self) -> bool:
+        return self.group == HEAD
+
+
+class Up(NamedTuple):
+    """A cluster that `up` was asked for. `was_up`: it found it up, and changed nothing."""
+
+    handle: ClusterHandle
+    was_up: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Removal:
+    """What became of a cluster that was taken away.
+
+    Attributes:
+        looked_for: the kinds of things that were looked for afterwards, "process, port or file".
+        kept: what was to outlive the cluster, one sentence each.
+        left: what still exists and should not, one line each.
+        remedy: how a person gets rid of what is left.
+    """
+
+    looked_for: str
+    kept: Sequence[str] = ()
+    left: Sequence[str] = ()
+    remedy: str = ""
+
+    def check(self, name: str) -> None:
+        """Raises SunspotError, with a list, if anything is left."""
+        if self.left:
+            lines = [f"{name!r} was taken down, but this still exists:", *self.left, self.remedy]
+            raise SunspotError("\n  ".join(filter(None, lines)))
+
 
 class HeadLostError(SunspotError):
     """The cluster's head died: nothing of the cluster can be used any more."""
@@ -83,6 +121,15 @@ class HeadLostError(SunspotError):
 
 class Target(Protocol):
     """A place where clusters run. Every method may raise SunspotError."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the registry."""
+        ...
+
+    def check(self, stack: Stack) -> None:
+        """Raises UsageError with everything that `up` would refuse. Makes nothing."""
+        ...
 
     def up(
         self,
@@ -92,38 +139,70 @@ class Target(Protocol):
         timeout_s: float = UP_TIMEOUT_S,
         port: int | None = None,
         dashboard_port: int | None = None,
-    ) -> ClusterHandle:
-        """Brings the stack's cluster up, or returns the one that is up already.
+    ) -> Up:
+        """Brings the stack's cluster up; one that is up already stays as it is, or is updated.
 
-        It returns when every minimum worker is a member and the job API answers. If it fails, is
-        interrupted or takes longer than `timeout_s`, what it began is taken away again. `port`
-        and `dashboard_port` ask for ports on this machine: the GCS's, and the job API's.
+        It checks the stack first, and returns when every minimum worker is a member and the job
+        API answers. If it fails, is interrupted or takes longer than `timeout_s`, either what it
+        began is taken away again, or the error says what stays (for Ctrl-C as a note of the
+        exception, PEP 678). `port` and `dashboard_port` ask for ports on this machine: the GCS's,
+        and the job API's.
         """
         ...
 
-    def down(self, name: str, progress: Progress) -> bool:
-        """Takes a cluster away, whatever state it is in; False if there was nothing."""
+    def down(
+        self, name: str, progress: Progress, *, delete_storage: bool = False
+    ) -> Removal | None:
+        """Takes a cluster away, whatever state it is in; None if there was nothing.
+
+        What is to outlive a cluster is kept, unless `delete_storage`. Afterwards it looks for what
+        is left.
+        """
         ...
 
     def names(self) -> list[str]:
-        """The stacks that have a cluster here, also one that is broken."""
+        """The stacks that have a cluster here, as far as this machine knows; broken ones too."""
+        ...
+
+    def discover(self, name: str) -> bool:
+        """Asks the place itself whether it has a cluster of that name, and remembers it."""
         ...
 
     def stack(self, name: str) -> Stack:
         """The stack as it was when the cluster was brought up."""
         ...
 
-    def handle(self, name: str) -> ClusterHandle:
-        """The way to a cluster. Raises HeadLostError, or SunspotError if it is not up."""
+    def handle(self, name: str, progress: Progress = silent) -> ClusterHandle:
+        """The way to a cluster. Raises HeadLostError, or SunspotError if it is not up.
+
+        `progress` is told what is waited for, if anything is.
+        """
         ...
 
-    def nodes(self, name: str) -> list[NodeStatus]:
-        """The nodes of a cluster, the head first, lost ones last."""
+    def nodes(self, name: str, progress: Progress = silent) -> list[NodeStatus]:
+        """The nodes of a cluster, the head first, lost ones last; `progress` as for `handle`."""
         ...
 
-    def scale(self, name: str, group: str, count: int, progress: Progress) -> None:
-        """Starts nodes of a group, or drains and stops some, until it has `count`."""
+
+# What only some targets can do. A command asks for one with abilities.need.
+
+
+@runtime_checkable
+class Scaling(Protocol):
+    """Groups get another number of workers by hand."""
+
+    def scale(self, name: str, counts: Mapping[str, int], progress: Progress) -> None:
+        """Starts nodes of each group, or drains and stops some, until it has its count.
+
+        Raises UsageError, before anything changes, for a group that is not there or a count that
+        it cannot have.
+        """
         ...
+
+
+@runtime_checkable
+class NodeLogs(Protocol):
+    """A node tells what it printed."""
 
     def node_log(
         self, name: str, node: str, out: TextIO, tell: Progress, *, follow: bool = False
@@ -138,28 +217,31 @@ class Target(Protocol):
         ...
 
 
+class Shell(Protocol):
+    """A shell on a cluster's head, and a way for files."""
+
+    def run(self, remote: Sequence[str]) -> int:
+        """Runs a command there at this terminal, or a shell without one; returns its exit code."""
+        ...
+
+    def copy(self, source: str, destination: str) -> int:
+        """Copies files; the side on the head is written head:PATH. Returns the exit code."""
+        ...
+
+
 @runtime_checkable
-class Remote(Protocol):
-    """What a target also does whose clusters somebody else may have made, on other machines."""
+class Shells(Protocol):
+    """The head takes logins."""
 
-    def adopt(self, name: str) -> bool:
-        """Whether a cluster of that name is up that no record here tells of; writes one if so."""
+    def shell(self, name: str) -> Shell:
+        """The way to a shell on the head."""
         ...
 
-    def take_down(
-        self, name: str, progress: Progress, *, delete_storage: bool = False
-    ) -> list[str] | None:
-        """`down`, with or without what was to outlive the cluster.
 
-        Returns what was kept, one sentence each, or None if there was nothing to take away.
-        Raises SunspotError, with a list, if anything else still exists.
-        """
-        ...
+@runtime_checkable
+class Outputs(Protocol):
+    """A program made the cluster and told of it."""
 
     def outputs(self, name: str) -> Mapping[str, Any]:
-        """What the program told of the cluster when it was last asked."""
-        ...
-
-    def ssh(self, name: str) -> Ssh:
-        """The way to a shell on the head."""
+        """What the program told when it was last asked."""
         ...

@@ -8,26 +8,21 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
-import pytest
 import yaml
 
 from sunspot.node.free_ports import port_is_free
 from sunspot.node.local.folder import CLUSTER_VARIABLE, ClusterFolder
 from sunspot.ray.jobs import Job, JobClient
-from sunspot.targets.local.target import STATE_DIRECTORY_VARIABLE, LocalTarget
-
-T = TypeVar("T")
+from sunspot.targets.local.target import LocalTarget
+from sunspot.targets.records import STATE_DIRECTORY_VARIABLE
 
 # How long a state may take to come about. Generous: the machine may be busy.
 DEADLINE_S = 60.0
-POLL_INTERVAL_S = 0.1
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3\d|4\d|9\d)(?:;\d+)*m")
@@ -36,16 +31,6 @@ SMALL = {"cpu": 1, "memory_gb": 2}
 
 # A job that runs until it is stopped, and says when it has begun.
 FOREVER = ("python", "-c", "import signal; print('begun', flush=True); signal.pause()")
-
-
-def wait_for(what: str, answer: Callable[[], T | None], seconds: float = DEADLINE_S) -> T:
-    """The first answer that is true. Fails naming `what` and the last answer at the deadline."""
-    deadline = time.monotonic() + seconds
-    while not (got := answer()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"waited {seconds:g} s in vain for {what}; the last answer was {got!r}")
-        time.sleep(POLL_INTERVAL_S)
-    return got
 
 
 def clean_environment(state: Path, home: Path) -> dict[str, str]:

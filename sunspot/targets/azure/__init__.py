@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sunspot.targets.azure.fit import fit
+from sunspot.targets.azure.settings import AzureSettings as Settings
+
 if TYPE_CHECKING:
     from sunspot.targets.azure.target import AzureTarget
 
+__all__ = ["Settings", "create", "fit"]
+
 
 def create() -> AzureTarget:
-    """The target, on the user's state directory."""
+    """The target, with its records in the user's state directory."""
     from sunspot.targets.azure import target
 
     return target.create()

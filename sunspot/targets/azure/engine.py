@@ -16,10 +16,9 @@ import psutil
 from pulumi import automation as auto
 from pulumi.automation.errors import create_command_error
 
-from sunspot import console
 from sunspot.errors import SunspotError
 from sunspot.signals import handed_over
-from sunspot.targets.protocol import Progress
+from sunspot.targets.protocol import Progress, silent
 
 # After the second interrupt `pulumi` drops all it does; then it is killed.
 KILL_AFTER_S = 20.0
@@ -33,9 +32,15 @@ class EngineMissingError(SunspotError):
 class Pulumi(auto.PulumiCommand):
     """The `pulumi` command, in a process group of its own, with our signals handed on to it.
 
+    `tell` is told what an interrupt does.
+
     A terminal sends Ctrl-C to all processes of a command, SIGTERM comes to one alone: so that both
     do the same, `pulumi` gets none by itself, and an interrupt from us for each.
     """
+
+    def __init__(self, root: str | None = None, *, tell: Progress = silent) -> None:
+        super().__init__(root=root)
+        self._tell = tell
 
     def run(
         self,
@@ -51,7 +56,7 @@ class Pulumi(auto.PulumiCommand):
         """
         # As the Automation API and we ourselves name it.
         stack = args[args.index("--stack") + 1] if "--stack" in args else "NAME"
-        interrupts = _Interrupts(stack)
+        interrupts = _Interrupts(stack, self._tell)
         with handed_over(interrupts):
             process = subprocess.Popen(
                 [self.command, "--non-interactive", *args],
@@ -85,8 +90,9 @@ class _Interrupts:
     After the second it may leave a lock on the stack, and then we say how to be rid of it.
     """
 
-    def __init__(self, stack: str) -> None:
+    def __init__(self, stack: str, tell: Progress) -> None:
         self.count = 0
+        self._tell = tell
         self._stack = stack
         self._process: subprocess.Popen[str] | None = None
         self._kill_at: float | None = None
@@ -112,13 +118,13 @@ class _Interrupts:
         if process is None or process.poll() is not None:
             return
         if self.count == 1:
-            console.note(
+            self._tell(
                 "stopping pulumi: it ends what it has begun, which may take minutes. Again, and it "
                 "drops all at once"
             )
         elif self.count == 2:
             self._kill_at = time.monotonic() + KILL_AFTER_S
-            console.note(
+            self._tell(
                 "pulumi drops what it does. What it was making may exist unknown to it: look at "
                 "the resource group. If the stack is locked afterwards: pulumi cancel -s "
                 f"{self._stack}"
@@ -145,7 +151,7 @@ def _environment(command: str, additional: Mapping[str, str]) -> dict[str, str]:
     return environment
 
 
-def find_engine() -> Pulumi:
+def find_engine(tell: Progress = silent) -> Pulumi:
     """The `pulumi` command of this machine, of the PATH or of an earlier installation by us.
 
     Raises EngineMissingError.
@@ -153,7 +159,7 @@ def find_engine() -> Pulumi:
     ours = Path.home() / ".pulumi" / "versions" / _version()
     for root in (None, str(ours)):
         try:
-            return Pulumi(root=root)
+            return Pulumi(root=root, tell=tell)
         except (OSError, subprocess.CalledProcessError):
             continue
         except auto.InvalidVersionError as error:
@@ -164,12 +170,12 @@ def find_engine() -> Pulumi:
 def install_engine(progress: Progress) -> Pulumi:
     """The `pulumi` command; where there is none, it is installed into ~/.pulumi."""
     try:
-        return find_engine()
+        return find_engine(progress)
     except EngineMissingError:
         progress(f"there is no pulumi command here: installing {_version()}")
     try:
         auto.PulumiCommand.install()
-        return find_engine()
+        return find_engine(progress)
     except (OSError, subprocess.CalledProcessError) as error:
         raise EngineMissingError(
             f"there is no `pulumi` command here, and it could not be installed ({error}). Install "

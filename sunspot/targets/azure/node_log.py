@@ -22,9 +22,8 @@ from rich.table import Table
 
 from sunspot.errors import SunspotError, UsageError
 from sunspot.spec import HEAD
-from sunspot.targets import ssh as jump
 from sunspot.targets.protocol import Progress
-from sunspot.targets.ssh import RemoteCommandError, Ssh, UnreachableError
+from sunspot.targets.ssh import RemoteCommandError, Ssh, UnreachableError, through
 from sunspot.targets.tunnel import end
 
 # Where cloud_init's phase.sh writes it.
@@ -49,7 +48,8 @@ class Machines:
         head_addresses: the addresses that are its own.
         group: the name of the resource group.
         members: Ray's own list; empty where Ray does not answer.
-        cards: Azure's list, with those that never joined; raises SunspotError if it cannot be had.
+        addresses: Azure's list, with those that never joined; raises SunspotError if it cannot
+            be had.
     """
 
     head: Ssh
@@ -57,7 +57,7 @@ class Machines:
     head_addresses: frozenset[str]
     group: str
     members: Addresses
-    cards: Addresses
+    addresses: Addresses
 
 
 def show(
@@ -90,11 +90,11 @@ def _way(machines: Machines, node: str, tell: Progress) -> Ssh:
     if node in {HEAD, machines.head_name, *machines.head_addresses}:
         return machines.head
     if _is_address(node):
-        return jump.through(machines.head, node, node)
+        return through(machines.head, node, node)
     name, address = _found(machines, node, tell)
     if address in machines.head_addresses:
         return machines.head
-    return jump.through(machines.head, address, name)
+    return through(machines.head, address, name)
 
 
 def _is_address(node: str) -> bool:
@@ -110,17 +110,17 @@ def _found(machines: Machines, node: str, tell: Progress) -> tuple[str, str]:
         return node, members[node]
     tell(f"{node} is no member of the Ray cluster; asking Azure for its address")
     try:
-        cards = machines.cards()
+        addresses = machines.addresses()
     except SunspotError as error:
         known = ", ".join(sorted(members)) or "none"
         raise SunspotError(
             f"{node!r} is no member of the Ray cluster (members: {known}), and Azure could not be "
             f"asked where it is: {error}. Give its private address instead: --node 10.60.128.4"
         ) from error
-    for name, address in cards.items():
+    for name, address in addresses.items():
         if name.casefold() == node.casefold():
             return name, address
-    known = ", ".join(sorted(cards)) or "none"
+    known = ", ".join(sorted(addresses)) or "none"
     raise UsageError(f"there is no node {node!r}; the VMs in {machines.group}: {known}")
 
 

@@ -3,7 +3,6 @@
 Plain values, no Pulumi: the program builds from it, and a preview can be shown from it alone.
 """
 
-import ipaddress
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,13 +10,23 @@ from pathlib import Path
 from typing import Literal
 
 from sunspot.catalog import VmSize
-from sunspot.catalog import regions as catalog_regions
 from sunspot.errors import UsageError
-from sunspot.spec import HEAD, RayClusterConfig, ScalingGroup, size_for
+from sunspot.ray import resources
+from sunspot.ray.resources import NodeResources
+from sunspot.ray.start import NodeMarket
+from sunspot.spec import HEAD, RayClusterConfig, RayNodeConfig, ScalingGroup, size_for
 from sunspot.stack import Stack
-from sunspot.targets.azure.settings import Access, Storage, SubnetIds, checked_ssh_public_key
+from sunspot.targets.azure import addresses
+from sunspot.targets.azure.addresses import Addresses
+from sunspot.targets.azure.settings import (
+    Access,
+    AzureSettings,
+    Storage,
+    SubnetIds,
+    checked_ssh_public_key,
+)
+from sunspot.targets.azure.sizes import check_regions, check_sizes
 
-Market = Literal["spot", "on-demand"]
 Driver = Literal["none", "nvidia", "rocm"]
 
 PROJECT = "sunspot"
@@ -25,15 +34,6 @@ PROJECT = "sunspot"
 # A Flexible scale set names its machines `{set}_{8 characters}`; such a name has at most 64.
 MAX_SCALE_SET_NAME = 64 - 9
 _CLUSTER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-
-# Half of the address space goes to the workers; in the other half lie the head and the Bastion.
-SMALLEST_SPACE = 24
-LARGEST_SPACE = 8
-HEAD_SUBNET_PREFIX = 28
-BASTION_SUBNET_PREFIX = 26  # Azure asks for this much
-# Azure keeps the first four addresses of a subnet and the last one.
-RESERVED_FIRST = 4
-RESERVED = 5
 
 # Canonical's image of Ubuntu 24.04; its disk as it comes, and the GiB that trusted launch keeps.
 OS_IMAGE_GIB = 30
@@ -48,27 +48,13 @@ STATE_DISK_GIB = 32
 # What Ray's own images are built with and Sunspot's are too.
 IMAGE_PYTHON = "py311"
 
-# Where Ray's name of an accelerator is not that of the catalogue.
-RAY_ACCELERATORS = {"MI300X": "AMD-Instinct-MI300X-OAM"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Addresses:
-    """The subnets of the cluster's own network, and the head's address in it."""
-
-    space: str
-    head_subnet: str
-    head_address: str
-    workers_subnet: str
-    bastion_subnet: str
-
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     """One kind of machine: its size and what follows from it.
 
     `ephemeral_disk` says that its system lives on its temporary disk; otherwise it has a Premium
-    disk of `disk_gib`. `accelerator` is Ray's name of its GPUs.
+    disk of `disk_gib`.
     """
 
     size: VmSize
@@ -77,7 +63,11 @@ class Machine:
     secure_boot: bool
     ephemeral_disk: bool
     disk_gib: int
-    accelerator: str | None
+
+    @property
+    def resources(self) -> NodeResources:
+        """What Ray counts on it: a node of Azure's is a whole machine of its size."""
+        return resources.of(RayNodeConfig(vm_size=self.size.name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +80,7 @@ class Pool:
 
     node_type: str
     group: str
-    market: Market
+    market: NodeMarket
     machine: Machine
     scale_set: str
     minimum: int
@@ -151,6 +141,7 @@ def plan(stack: Stack, folder: Path) -> AzurePlan:
     Raises UsageError with everything that is wrong, before anything was made.
     """
     stack = stack.for_target("azure")
+    azure = AzureSettings.of(stack)
     _check(stack, folder)
     cluster_name = _cluster_name(stack)
     return AzurePlan(
@@ -158,13 +149,18 @@ def plan(stack: Stack, folder: Path) -> AzurePlan:
         cluster_name=cluster_name,
         cluster=stack.cluster,
         location=_location(stack),
-        owner=stack.owner,
-        tags={"project": PROJECT, "stack": stack.name, "owner": stack.owner, **stack.tags},
-        access=stack.access,
+        owner=azure.owner,
+        tags={
+            "project": PROJECT,
+            "stack": stack.name,
+            "owner": azure.owner,
+            **azure.tags,
+        },
+        access=azure.access,
         ssh_public_key=_ssh_public_key(stack, folder),
         addresses=_addresses(stack),
-        subnet_ids=stack.network.subnet_ids,
-        storage=stack.storage,
+        subnet_ids=azure.network.subnet_ids,
+        storage=azure.storage,
         build=_build(stack, folder),
         head=_machine(size_for(stack.cluster.head_node), stack, keeps_disk=True),
         pools=tuple(
@@ -180,7 +176,8 @@ def _check(stack: Stack, folder: Path) -> None:
     problems: list[str] = []
     parts: tuple[Callable[[], object], ...] = (
         lambda: _location(stack),
-        lambda: _check_regions(stack),
+        lambda: check_sizes(stack),
+        lambda: check_regions(stack),
         lambda: _cluster_name(stack),
         lambda: _ssh_public_key(stack, folder),
         lambda: _addresses(stack),
@@ -197,38 +194,13 @@ def _check(stack: Stack, folder: Path) -> None:
 
 
 def _location(stack: Stack) -> str:
-    if stack.location is None:
+    azure = AzureSettings.of(stack)
+    if azure.location is None:
         raise UsageError(
             "config > azure-native:location: missing: name an Azure region "
             f"(`pulumi config set azure-native:location uksouth -s {stack.name}`)"
         )
-    return stack.location
-
-
-def _check_regions(stack: Stack) -> None:
-    """Refuses a size that the stack's region is known not to have, each with who asks for it."""
-    if stack.location is None or not stack.check_region:
-        return
-    needed_by: dict[str, list[str]] = {size_for(stack.cluster.head_node).name: [HEAD]}
-    for group in stack.cluster.scaling_groups:
-        needed_by.setdefault(size_for(group.worker_nodes).name, []).append(group.name)
-    problems = [
-        _not_sold(size, who, stack.location)
-        for size, who in needed_by.items()
-        if catalog_regions.is_sold(size, stack.location) is False
-    ]
-    if problems:
-        raise UsageError("\n  ".join(problems))
-
-
-def _not_sold(size: str, needed_by: list[str], region: str) -> str:
-    return (
-        f"config > azure-native:location: {region} has no {size} (for {', '.join(needed_by)}), by "
-        f"Azure's prices of {catalog_regions.date()}. Take one of the regions that have it "
-        f"({', '.join(catalog_regions.sold_in(size))}), or another size. If Azure has it there by "
-        f"now (`az vm list-skus --location {region} --size {size} -o table`), say "
-        "sunspot:check_region: false"
-    )
+    return azure.location
 
 
 def _cluster_name(stack: Stack) -> str:
@@ -254,7 +226,7 @@ def _scale_set(cluster_name: str, node_type: str) -> str:
 
 def _ssh_public_key(stack: Stack, folder: Path) -> str:
     where = "config > sunspot:access > ssh_public_key_file"
-    access = stack.access
+    access = AzureSettings.of(stack).access
     if access.ssh_public_key is not None:
         return access.ssh_public_key
     path = folder / Path(access.ssh_public_key_file).expanduser()
@@ -273,33 +245,10 @@ def _ssh_public_key(stack: Stack, folder: Path) -> str:
 
 
 def _addresses(stack: Stack) -> Addresses | None:
-    if stack.network.subnet_ids is not None:
+    network = AzureSettings.of(stack).network
+    if network.subnet_ids is not None:
         return None
-    where = "config > sunspot:network > address_space"
-    space = ipaddress.IPv4Network(stack.network.address_space)
-    needed = _most_workers(stack)
-    if not LARGEST_SPACE <= space.prefixlen <= SMALLEST_SPACE:
-        raise UsageError(
-            f"{where}: {space} is a /{space.prefixlen}: give one from /{LARGEST_SPACE} "
-            f"to /{SMALLEST_SPACE}"
-        )
-    workers, rest = space.subnets(prefixlen_diff=1)
-    room = workers.num_addresses - RESERVED
-    if needed > room:
-        fitting = 31 - (needed + RESERVED - 1).bit_length()
-        raise UsageError(
-            f"{where}: {space} is too small for {needed} workers (the maximum of all groups; a "
-            f"group that falls back counts twice): {room} fit, give a /{fitting} or larger"
-        )
-    head = next(rest.subnets(new_prefix=HEAD_SUBNET_PREFIX))
-    *_, bastion = rest.subnets(new_prefix=max(BASTION_SUBNET_PREFIX, rest.prefixlen))
-    return Addresses(
-        space=str(space),
-        head_subnet=str(head),
-        head_address=str(head.network_address + RESERVED_FIRST),
-        workers_subnet=str(workers),
-        bastion_subnet=str(bastion),
-    )
+    return addresses.within(network.address_space, workers=_most_workers(stack))
 
 
 def _most_workers(stack: Stack) -> int:
@@ -323,7 +272,8 @@ def _build(stack: Stack, folder: Path) -> ImageBuild | None:
 
 
 def _check_bastion(stack: Stack) -> None:
-    if stack.access.bastion and stack.network.subnet_ids is not None:
+    azure = AzureSettings.of(stack)
+    if azure.access.bastion and azure.network.subnet_ids is not None:
         raise UsageError(
             "config > sunspot:access > bastion: is only made in a network of the stack's own: "
             "use the Bastion of yours, or leave subnet_ids out"
@@ -333,7 +283,7 @@ def _check_bastion(stack: Stack) -> None:
 # Machines
 
 
-def _node_types(group: ScalingGroup) -> tuple[tuple[str, Market], ...]:
+def _node_types(group: ScalingGroup) -> tuple[tuple[str, NodeMarket], ...]:
     """The group's node types, each with the market that its machines are bought on."""
     names = group.node_types()
     if group.market == "spot-with-fallback":
@@ -343,7 +293,7 @@ def _node_types(group: ScalingGroup) -> tuple[tuple[str, Market], ...]:
 
 
 def _pool(
-    stack: Stack, group: ScalingGroup, market: Market, node_type: str, cluster_name: str
+    stack: Stack, group: ScalingGroup, market: NodeMarket, node_type: str, cluster_name: str
 ) -> Pool:
     is_twin = node_type != group.name
     falls_back = market == "spot" and group.market == "spot-with-fallback"
@@ -371,18 +321,13 @@ def _machine(size: VmSize, stack: Stack, *, keeps_disk: bool) -> Machine:
         # A head may be stopped and started again, which a machine without a disk cannot.
         ephemeral_disk=not keeps_disk and size.temp_gib >= OS_IMAGE_GIB + TRUSTED_LAUNCH_GIB,
         disk_gib=GPU_DISK_GIB if size.gpu_count else DISK_GIB,
-        accelerator=_accelerator(size),
     )
 
 
 def _driver(size: VmSize) -> Driver:
     if size.gpu_name is None:
         return "none"
-    return "rocm" if size.gpu_name.startswith("MI") else "nvidia"
-
-
-def _accelerator(size: VmSize) -> str | None:
-    return None if size.gpu_name is None else RAY_ACCELERATORS.get(size.gpu_name, size.gpu_name)
+    return "rocm" if size.has_amd_gpus else "nvidia"
 
 
 def _image(stack: Stack, size: VmSize) -> str | None:

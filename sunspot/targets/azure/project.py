@@ -29,10 +29,10 @@ def declared_in(stack: Stack) -> Path:
     return project
 
 
-def runs_elsewhere(name: str, project: Path) -> bool:
-    """Whether the stack file names another target than azure."""
+def runs_elsewhere(name: str, project: Path, target: str) -> bool:
+    """Whether the stack file names another target than this one."""
     try:
-        return stacks.load(name, project).target != "azure"
+        return stacks.load(name, project).target != target
     except UsageError:
         return False  # a file that is wrong says nothing
 

@@ -10,19 +10,19 @@ It is only a memory: Pulumi's state says what there is.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sunspot import stack as stacks
 from sunspot.errors import SunspotError
-from sunspot.node.files import locked as file_locked
 from sunspot.node.files import write_private
-from sunspot.targets.protocol import Progress
+from sunspot.targets import records
+from sunspot.targets.protocol import Progress, silent
+from sunspot.targets.records import Folders
 from sunspot.targets.tunnel import Tunnel
 
 
@@ -48,13 +48,17 @@ class Records:
 
     root: Path
 
+    @property
+    def _folders(self) -> Folders:
+        return Folders(self.root)
+
     def names(self) -> list[str]:
         """The stacks that are remembered."""
-        return sorted(path.parent.name for path in self.root.glob("*/stack.json"))
+        return self._folders.names()
 
     def folder(self, name: str) -> Path:
-        """Where a cluster's files lie; it need not be there."""
-        return self.root / stacks.check_name(name)
+        """Where a cluster's files lie; it need not exist."""
+        return self._folders.path(name)
 
     def tunnel(self, name: str) -> Tunnel:
         """The tunnel to a cluster's head, open or not."""
@@ -68,7 +72,7 @@ class Records:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError) as error:
-            raise broken(file, error) from error
+            raise broken(name, file, error) from error
 
     def known(self, name: str) -> Record:
         """What is remembered. Raises SunspotError where that is nothing."""
@@ -86,18 +90,9 @@ class Records:
         self.tunnel(name).close()
         shutil.rmtree(self.folder(name), ignore_errors=True)
 
-    @contextlib.contextmanager
-    def locked(self, name: str, progress: Progress | None = None) -> Iterator[None]:
-        """Keeps other commands from working on the cluster; waits while one does."""
-        lock = self.root / f".{stacks.check_name(name)}.lock"
-        with contextlib.ExitStack() as held:
-            try:
-                held.enter_context(file_locked(lock, wait=False))
-            except BlockingIOError:
-                if progress:
-                    progress(f"waiting for another command that is working on {name}")
-                held.enter_context(file_locked(lock))
-            yield
+    def locked(self, name: str, progress: Progress = silent) -> AbstractContextManager[None]:
+        """Keeps other commands from working on the cluster; waits, and says so, while one does."""
+        return self._folders.locked(name, progress)
 
 
 def not_up(name: str) -> SunspotError:
@@ -105,7 +100,7 @@ def not_up(name: str) -> SunspotError:
     return SunspotError(f"stack {name!r} is not up on azure; start it with: sunspot up {name}")
 
 
-def broken(file: Path, error: Exception) -> SunspotError:
+def broken(name: str, file: Path, error: Exception) -> SunspotError:
     """The error for a file that cannot be read."""
-    what = " ".join(str(error).split())
-    return SunspotError(f"{file} cannot be read ({what}); remove it, Pulumi's state is elsewhere")
+    what = f"{file} cannot be read ({' '.join(str(error).split())})"
+    return records.broken(name, what, "Remove it: Pulumi's state says what there is")

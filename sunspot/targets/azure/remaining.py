@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from sunspot.errors import SunspotError
-from sunspot.targets.azure import inventory as azure_ask
+from sunspot.targets.azure import inventory
 from sunspot.targets.azure.inventory import Endpoints
+from sunspot.targets.protocol import Removal
+
+if TYPE_CHECKING:
+    from sunspot.targets.azure.automation import Resource
+
+LOOKED_FOR = "resource on Azure"
 
 
 def remaining(group_id: str, endpoints: Endpoints | None = None) -> list[str]:
@@ -14,16 +21,25 @@ def remaining(group_id: str, endpoints: Endpoints | None = None) -> list[str]:
 
     An empty list says that the group is gone. Raises SunspotError where Azure could not be asked.
     """
-    found = azure_ask.items(group_id, azure_ask.RESOURCES, endpoints)
+    found = inventory.items(group_id, inventory.RESOURCES, endpoints)
     if found is None:
         return []
     return [one["id"] for one in found] or [group_id]
 
 
-def check_gone(
-    name: str, group_id: str, kept: list[str], ask: Callable[[str], list[str]] = remaining
-) -> None:
-    """Raises SunspotError, with a list, if more than `kept` (ARM ids) is in a destroyed group."""
+def removal(
+    name: str,
+    group_id: str | None,
+    kept: Sequence[Resource],
+    ask: Callable[[str], list[str]] = remaining,
+) -> Removal:
+    """What became of a destroyed stack, whose state still has the resources in `kept`.
+
+    Raises SunspotError if Azure cannot be asked what is left.
+    """
+    protected = told(name, [one.id for one in kept if one.protected])
+    if group_id is None:
+        return Removal(looked_for=LOOKED_FOR, kept=protected)
     group = group_id.rpartition("/")[2]
     try:
         found = ask(group_id)
@@ -32,17 +48,13 @@ def check_gone(
             f"Pulumi destroyed {name!r}, but whether anything is left could not be checked: "
             f"{error}. Look yourself: az resource list --resource-group {group} -o table"
         ) from error
-    left = [one for one in found if not _belongs(one, kept)]
-    if left:
-        raise SunspotError(
-            "\n  ".join(
-                [
-                    f"Pulumi destroyed {name!r}, but this still exists (and may be billed):",
-                    *left,
-                    f"If none of it is needed: az group delete --name {group}",
-                ]
-            )
-        )
+    left = [one for one in found if not _belongs(one, [resource.id for resource in kept])]
+    return Removal(
+        looked_for=LOOKED_FOR,
+        kept=protected,
+        left=left,
+        remedy=f"It may be billed. If none of it is needed: az group delete --name {group}",
+    )
 
 
 def _belongs(found: str, kept: list[str]) -> bool:

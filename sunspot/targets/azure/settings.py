@@ -1,22 +1,20 @@
-"""What a stack file says about Azure beside the cluster: access, network, image, storage.
-
-Frozen models, each reached from `Stack` by its own key of the stack file.
-"""
+"""What a stack file says about Azure beside the cluster: region, access, network, storage, tags."""
 
 import base64
 import binascii
 import ipaddress
 import re
-from typing import Annotated, Self
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from sunspot.errors import UsageError
 from sunspot.spec import Config, Count, Text
+from sunspot.targets.settings import Settings
 
 DEFAULT_ADDRESS_SPACE = "10.60.0.0/16"
 DEFAULT_KEY_FILE = "~/.ssh/id_ed25519.pub"
-DEFAULT_DOCKERFILE = "Dockerfile"
 DEFAULT_RETENTION_DAYS = 30
 UNASSIGNED = "unassigned"
 
@@ -211,34 +209,6 @@ class Network(Config, frozen=True):
     )
 
 
-class Image(Config, frozen=True):
-    """The container image of every node: a reference, or a folder to build one from.
-
-    With neither, Ray's own image of the cluster's version.
-    """
-
-    reference: Text | None = Field(
-        default=None, description="image to pull, as it is", examples=["rayproject/ray:2.60.0"]
-    )
-    context: Text | None = Field(
-        default=None, description="folder to build an image from (needs Docker where Pulumi runs)"
-    )
-    dockerfile: Text = Field(
-        default=DEFAULT_DOCKERFILE,
-        description="Dockerfile of that build, from the context on",
-    )
-
-    @model_validator(mode="after")
-    def _check_one_way(self) -> Self:
-        if self.reference is not None and self.context is not None:
-            raise UsageError("reference and context are both given: keep one")
-        if self.reference is not None and not re.fullmatch(r"[^\s@:][^\s]*", self.reference):
-            raise UsageError(f"{self.reference!r} is no image reference: write it without spaces")
-        if self.context is None and self.dockerfile != DEFAULT_DOCKERFILE:
-            raise UsageError("dockerfile without context builds nothing: give the context's folder")
-        return self
-
-
 class Storage(Config, frozen=True):
     """The container for checkpoints and results."""
 
@@ -254,3 +224,30 @@ class Storage(Config, frozen=True):
         description="whether Pulumi refuses to delete the storage; say false and update before "
         "`pulumi destroy` to have it deleted too",
     )
+
+
+class AzureSettings(Settings, frozen=True):
+    """Everything that only Azure is told. `location` is None where the file names no region."""
+
+    KEYS: ClassVar[Mapping[str, str]] = {
+        "azure-native:location": "location",
+        "sunspot:check_region": "check_region",
+        "sunspot:access": "access",
+        "sunspot:network": "network",
+        "sunspot:storage": "storage",
+        "sunspot:owner": "owner",
+        "sunspot:tags": "tags",
+    }
+
+    location: Location | None = Field(default=None, description="Azure region, such as uksouth")
+    check_region: bool = Field(
+        default=True,
+        strict=True,
+        description="whether a size is refused that the region is not known to have; say false "
+        "where Azure has it by now",
+    )
+    access: Access = Field(default=Access(), description="who may reach the head on Azure")
+    network: Network = Field(default=Network(), description="the cluster's network on Azure")
+    storage: Storage = Field(default=Storage(), description="checkpoints and results on Azure")
+    owner: Owner = Field(default=UNASSIGNED, description="whom the tag `owner` names")
+    tags: Tags = Field(default={}, description="further tags of everything on Azure")

@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 from sunspot.errors import SunspotError
 from sunspot.stack import Stack
-from sunspot.targets import members as azure_members
+from sunspot.targets import members
+from sunspot.targets.azure.access import no_way_in
+from sunspot.targets.azure.settings import AzureSettings
 from sunspot.targets.protocol import ClusterHandle, Progress
 from sunspot.targets.ssh import RemoteCommandError, UnreachableError
 
@@ -29,7 +31,7 @@ def until_joined(
         try:
             handle = connect()
             reached = True
-            missing = azure_members.missing(stack, handle)
+            missing = members.missing(stack, handle)
             if not missing:
                 progress("every node is a member")
                 return handle
@@ -52,16 +54,19 @@ def until_joined(
 
 
 def _way_in(stack: Stack) -> str:
-    access = stack.access
+    azure = AzureSettings.of(stack)
+    access = azure.access
+    if (unreachable := no_way_in(access, azure.network.subnet_ids)) is not None:
+        return unreachable
     if access.bastion:
         return "It is reached by Azure Bastion, through `az`; are you logged in (az login)?"
     if access.public_ip:
         return (
             "Only sunspot:access > ssh_cidrs may come in: "
-            f"{', '.join(access.ssh_cidrs) or 'nobody'}; is your address among them "
+            f"{', '.join(access.ssh_cidrs)}; is your address among them "
             "(curl -4 https://ifconfig.me)?"
         )
     return (
-        "It has a private address alone, which only a VPN reaches; or give sunspot:access "
+        "It has only a private address, which a VPN reaches; or give sunspot:access "
         "public_ip: true and ssh_cidrs with your address, or bastion: true"
     )

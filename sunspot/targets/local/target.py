@@ -7,23 +7,20 @@ of its spec. Records lie in the user's state directory, one folder a cluster.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
-import selectors
 import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-import platformdirs
+from pydantic import ValidationError
 
 from sunspot.errors import SunspotError
-from sunspot.node.files import locked, write_private
+from sunspot.node.files import write_private
+from sunspot.node.free_ports import port_is_free
 from sunspot.node.local.folder import (
     HEAD,
     BrokenRecordError,
@@ -33,38 +30,29 @@ from sunspot.node.local.folder import (
     ports_locked,
     reserved_ports,
 )
-from sunspot.node.local.machines import launch
+from sunspot.ray.resources import GIB
 from sunspot.signals import uninterrupted
 from sunspot.stack import Stack
-from sunspot.targets.clusters import check_scale
-from sunspot.targets.local import node_log as local_node_log
-from sunspot.targets.local import plan
-from sunspot.targets.local.errors import (
-    STATE_DIRECTORY_VARIABLE,
-    readable_disk_errors,
-    readable_records,
-)
+from sunspot.targets.local import node_log, plan, scaling, starting
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
     ClusterHandle,
     HeadLostError,
     NodeStatus,
     Progress,
+    Removal,
+    Up,
+    silent,
 )
-
-GIB = 2**30
-
-DRAIN_TIMEOUT_S = 30.0
+from sunspot.targets.records import Folders, broken, state_directory
 
 # `ray start` ends its children in order within about 3 s; while it starts it ignores SIGTERM.
 STOP_GRACE_S, INTERRUPTED_GRACE_S = 5.0, 0.5
 
 
 def create() -> LocalTarget:
-    """The local target on the user's state directory, or on SUNSPOT_STATE_DIR."""
-    chosen = os.environ.get(STATE_DIRECTORY_VARIABLE)
-    root = Path(chosen).absolute() if chosen else platformdirs.user_state_path("sunspot")
-    return LocalTarget(root / "clusters")
+    """The local target, with its records in the user's state directory."""
+    return LocalTarget(state_directory() / "clusters")
 
 
 @dataclass(frozen=True)
@@ -72,6 +60,10 @@ class LocalTarget:
     """Clusters whose folders lie in `clusters`."""
 
     clusters: Path
+    name: str = "local"
+
+    def check(self, stack: Stack) -> None:
+        """Returns: this machine runs whatever a stack can be."""
 
     def up(
         self,
@@ -81,40 +73,55 @@ class LocalTarget:
         timeout_s: float = UP_TIMEOUT_S,
         port: int | None = None,
         dashboard_port: int | None = None,
-    ) -> ClusterHandle:
+    ) -> Up:
+        self.check(stack)
         folder = self._folder(stack.name)
-        with self._locked(stack.name, progress), readable_disk_errors(self.clusters):
+        with self._folders.locked(stack.name, progress):
             if folder.exists() and (handle := self._running(folder, progress)):
-                return handle
+                return Up(handle, was_up=True)
             try:
                 nodes = self._write_plan(folder, stack, port, dashboard_port)
-                _start(folder, nodes, progress, timeout_s)
+                starting.start(folder, nodes, progress, timeout_s)
             except BaseException:
                 _remove(folder)
                 raise
-        return self.handle(stack.name)
+        return Up(self.handle(stack.name), was_up=False)
 
-    def down(self, name: str, progress: Progress) -> bool:
+    def down(
+        self,
+        name: str,
+        progress: Progress,
+        *,
+        delete_storage: bool = False,  # noqa: ARG002 - nothing outlives a cluster here
+    ) -> Removal | None:
         folder = self._folder(name)
         if not folder.path.exists():
-            return False
-        with self._locked(name, progress):
+            return None
+        with self._folders.locked(name, progress):
             progress(f"ending {len(folder.processes())} processes")
+            ports = _ports(folder)
             _remove(folder)
-        return True
+            return Removal(looked_for="process, port or file", left=_left(folder, ports))
 
     def names(self) -> list[str]:
-        return sorted(path.name for path in self.clusters.glob("*/") if path.is_dir())
+        return self._folders.names()
+
+    def discover(self, name: str) -> bool:
+        return name in self.names()
 
     def stack(self, name: str) -> Stack:
-        with readable_records(name):
+        with _readable_records(name):
             return Stack.model_validate(self._folder(name).cluster().stack)
 
-    def handle(self, name: str) -> ClusterHandle:
+    def handle(
+        self,
+        name: str,
+        progress: Progress = silent,  # noqa: ARG002 - nothing is waited for
+    ) -> ClusterHandle:
         folder = self._folder(name)
         if not folder.exists():
             raise SunspotError(f"stack {name!r} is not up; start it with: sunspot up {name}")
-        with readable_records(name):
+        with _readable_records(name):
             cluster = folder.cluster()
             head_is_dead = folder.process(HEAD) is not None and not folder.is_running(HEAD)
         if head_is_dead:
@@ -130,15 +137,20 @@ class LocalTarget:
             )
         return ClusterHandle(
             name=name,
-            target="local",
+            target=self.name,
             head_address=cluster.address,
+            driver_address=cluster.address,
             job_address=f"http://127.0.0.1:{cluster.dashboard_port}",
             token_path=folder.token,
         )
 
-    def nodes(self, name: str) -> list[NodeStatus]:
+    def nodes(
+        self,
+        name: str,
+        progress: Progress = silent,  # noqa: ARG002
+    ) -> list[NodeStatus]:
         folder = self._folder(name)
-        with readable_records(name):
+        with _readable_records(name):
             status = [_status(folder, node) for node in folder.nodes()]
         wanted = [node for node in status if node is not None]
         return sorted(wanted, key=lambda node: node.state == "lost")
@@ -146,52 +158,27 @@ class LocalTarget:
     def node_log(
         self, name: str, node: str, out: TextIO, tell: Progress, *, follow: bool = False
     ) -> int:
-        with readable_records(name):
-            return local_node_log.show(self._folder(name), node, out, tell, follow=follow)
+        with _readable_records(name):
+            return node_log.show(self._folder(name), node, out, tell, follow=follow)
 
-    def scale(self, name: str, group: str, count: int, progress: Progress) -> None:
-        handle, folder = self.handle(name), self._folder(name)
-        check_scale(self.stack(name), group, count)
-        with self._locked(name, progress):
-            running = [n for n in _wanted(folder) if n.shape.group == group and _is_up(folder, n)]
-            nodes: list[NodeRecord] = []
-            if count > len(running):
-                with ports_locked(self.clusters):
-                    shape = folder.cluster().shapes[group]
-                    nodes = [folder.add_node(shape) for _ in range(count - len(running))]
-            # After the records, or the autoscaler would start the missing ones as well.
-            before = plan.set_minimum(folder, group, count)
-            if nodes:
-                try:
-                    _start(folder, nodes, progress)
-                except BaseException:
-                    plan.set_minimum(folder, group, before)
-                    raise
-            elif count < len(running):
-                _let_go(folder, handle, running[count:], progress)
+    def scale(self, name: str, counts: Mapping[str, int], progress: Progress) -> None:
+        handle, folder, stack = self.handle(name), self._folder(name), self.stack(name)
+        for group, count in counts.items():
+            scaling.check(stack, group, count)
+        with self._folders.locked(name, progress):
+            for group, count in counts.items():
+                scaling.scale(folder, handle, group, count, progress)
+
+    @property
+    def _folders(self) -> Folders:
+        return Folders(self.clusters)
 
     def _folder(self, name: str) -> ClusterFolder:
-        return ClusterFolder(self.clusters / name)
-
-    @contextlib.contextmanager
-    def _locked(self, name: str, progress: Progress) -> Iterator[None]:
-        lock = self.clusters / f".{name}.lock"
-        with readable_disk_errors(self.clusters), contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(locked(lock, wait=False))
-            except BlockingIOError:
-                progress(f"waiting for another command that is working on {name}")
-                stack.enter_context(locked(lock))
-            try:
-                yield
-            finally:
-                # Where no cluster is, nothing of it stays; whoever waits takes a new lock.
-                if not self._folder(name).path.exists():
-                    lock.unlink(missing_ok=True)
+        return ClusterFolder(self._folders.path(name))
 
     def _running(self, folder: ClusterFolder, progress: Progress) -> ClusterHandle | None:
         """The handle of a cluster that is up. What an interrupted `up` left is taken away."""
-        with readable_records(folder.path.name):
+        with _readable_records(folder.path.name):
             ready = folder.cluster().ready_at is not None
         if ready:
             return self.handle(folder.path.name)
@@ -205,18 +192,19 @@ class LocalTarget:
         """Writes down all that will be, before any of it is."""
         _make_temp_dir(folder.temp_dir)
         write_private(folder.token, secrets.token_hex(32))
-        shapes = plan.shapes(stack)
         with ports_locked(self.clusters):
             taken = reserved_ports(self.clusters)
             gcs_port = plan.choose_port("--port", port, taken)
+            dashboard_port = plan.choose_port(
+                "--dashboard-port", dashboard_port, taken | {gcs_port}
+            )
+            shapes = plan.shapes(stack, folder, gcs_port=gcs_port, dashboard_port=dashboard_port)
             folder.write_cluster(
                 ClusterRecord(
                     name=stack.name,
                     created_at=time.time(),
                     gcs_port=gcs_port,
-                    dashboard_port=plan.choose_port(
-                        "--dashboard-port", dashboard_port, taken | {gcs_port}
-                    ),
+                    dashboard_port=dashboard_port,
                     shapes=shapes,
                     stack=stack.model_dump(mode="json"),
                 )
@@ -229,66 +217,13 @@ class LocalTarget:
         return folder.nodes()
 
 
-def _start(
-    folder: ClusterFolder,
-    nodes: list[NodeRecord],
-    progress: Progress,
-    timeout_s: float = UP_TIMEOUT_S,
-) -> None:
-    """Starts these nodes and waits until they are members; takes them away if one cannot start."""
-    process = launch(folder, nodes, stdout=subprocess.PIPE)
+@contextlib.contextmanager
+def _readable_records(name: str) -> Iterator[None]:
     try:
-        for event in _events(process, timeout_s):
-            _tell(event, progress)
-        if process.wait() != 0:
-            raise SunspotError(f"the launcher of {folder.path.name}'s nodes ended with an error")
-    except BaseException:
-        with uninterrupted():
-            process.kill()
-            for node in nodes:
-                folder.write_node(replace(node, goal="down"))
-                folder.stop(node.name, grace_s=1)
-        raise
-    finally:
-        process.wait()
-
-
-def _events(process: subprocess.Popen[bytes], timeout_s: float) -> Iterator[dict[str, str]]:
-    """What the launcher tells, one JSON object a line, until it ends.
-
-    Raises:
-        SunspotError: it did not end within `timeout_s`.
-    """
-    deadline = time.monotonic() + timeout_s
-    last, pending = "none", b""
-    assert process.stdout is not None  # noqa: S101 - for the type checker
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        while True:
-            if not selector.select(max(0.0, deadline - time.monotonic())):
-                raise SunspotError(f"timed out after {timeout_s:g} s; the last step was: {last}")
-            chunk = os.read(process.stdout.fileno(), 65_536)
-            if not chunk:
-                return
-            *lines, pending = (pending + chunk).split(b"\n")
-            for line in lines:
-                event = json.loads(line)
-                last = f"{event['event']} {event.get('name', '')}".strip()
-                yield event
-
-
-def _tell(event: dict[str, str], progress: Progress) -> None:
-    match event["event"]:
-        case "gcs":
-            progress(f"GCS answers at {event['address']}")
-        case "node":
-            progress(f"node {event['name']} is up")
-        case "ready":
-            progress("ready")
-        case "died":
-            raise SunspotError(
-                f"node {event['name']!r} could not start. The end of its log:\n{event['log']}"
-            )
+        yield
+    except (BrokenRecordError, ValidationError) as error:
+        remedy = f"Take the cluster away and start again: sunspot down {name} && sunspot up {name}"
+        raise broken(name, str(error), remedy) from error
 
 
 def _remove(folder: ClusterFolder) -> None:
@@ -304,36 +239,28 @@ def _remove(folder: ClusterFolder) -> None:
         shutil.rmtree(folder.path, ignore_errors=True)
 
 
+def _ports(folder: ClusterFolder) -> list[int]:
+    """The ports on which the cluster's servers listen, as far as its record can be read."""
+    with contextlib.suppress(OSError, BrokenRecordError):
+        cluster = folder.cluster()
+        agents = [node.agent_port for node in folder.nodes()]
+        return [cluster.gcs_port, cluster.dashboard_port, *agents]
+    return []
+
+
+def _left(folder: ClusterFolder, ports: list[int]) -> list[str]:
+    """What of a cluster still exists, one line each."""
+    return [
+        *(f"process {process.pid}" for process in folder.processes()),
+        *(f"port {port}" for port in ports if not port_is_free(port)),
+        *(str(path) for path in (folder.path, folder.temp_dir) if path.exists()),
+    ]
+
+
 def _is_ready(folder: ClusterFolder) -> bool:
     with contextlib.suppress(OSError, BrokenRecordError):
         return folder.cluster().ready_at is not None
     return False
-
-
-def _let_go(
-    folder: ClusterFolder, handle: ClusterHandle, nodes: list[NodeRecord], progress: Progress
-) -> None:
-    """Drains nodes, so that running tasks end, and stops them."""
-    names = [node.name for node in nodes]
-    for node in nodes:
-        folder.write_node(replace(node, goal="down"))
-    progress(f"draining {', '.join(names)} (at most {DRAIN_TIMEOUT_S:.0f} s)")
-    subprocess.run(
-        [sys.executable, "-P", "-m", "sunspot.node.drain", f"--seconds={DRAIN_TIMEOUT_S}", *names],
-        env=os.environ | handle.environment(),
-        check=False,
-    )
-    for name in names:
-        folder.stop(name)
-    progress(f"stopped {', '.join(names)}")
-
-
-def _wanted(folder: ClusterFolder) -> list[NodeRecord]:
-    return [node for node in folder.nodes() if node.goal == "up"]
-
-
-def _is_up(folder: ClusterFolder, node: NodeRecord) -> bool:
-    return folder.process(node.name) is None or folder.is_running(node.name)
 
 
 def _status(folder: ClusterFolder, node: NodeRecord) -> NodeStatus | None:

@@ -10,6 +10,7 @@ from azure_stacks import FakeStack, members, write
 from job_api import TOKEN, serving
 from ssh_server import prepared, running
 
+from sunspot.targets import records
 from sunspot.targets.azure import target as azure
 from sunspot.targets.azure import wait as azure_wait
 from sunspot.targets.azure.records import Records
@@ -37,7 +38,7 @@ def project(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "Pulumi.yaml").write_text("name: sunspot\nruntime: python\n")
     monkeypatch.chdir(folder)
-    monkeypatch.setenv(azure.STATE_DIRECTORY_VARIABLE, str(tmp_path / "state"))
+    monkeypatch.setenv(records.STATE_DIRECTORY_VARIABLE, str(tmp_path / "state"))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(azure_wait, "POLL_S", 0.02)
     return folder
@@ -55,7 +56,11 @@ def place(project, tmp_path, sshd, api, monkeypatch):
         }
     )
     left = []
-    target = AzureTarget(Records(tmp_path / "state" / "azure"), lambda *_: fake, lambda _: left)  # type: ignore[arg-type]
+    target = AzureTarget(
+        Records(tmp_path / "state" / "azure"),
+        engine=lambda *_, **__: fake,
+        still_there=lambda _: left,
+    )  # type: ignore[arg-type]
     monkeypatch.setattr(azure, "create", lambda: target)
     found = SimpleNamespace(target=target, fake=fake, left=left, project=project)
     yield found

@@ -17,7 +17,7 @@ def test_down_keeps_protected_results_and_says_so(place):
     place.left[:] = [ACCOUNT.upper(), f"{ACCOUNT}/blobServices/default"]
     result = run("down", "x")
     assert result.exit_code == 0, result.output
-    assert "nothing else of it is left" in result.stdout
+    assert "no other resource on Azure of it is left" in result.stdout
     assert "sunspot down x --delete-storage" in result.stdout
     assert tunnel.port() is None
     assert place.target.names() == []
@@ -30,7 +30,7 @@ def test_down_deletes_the_results_when_told_also_later(place):
     run("down", "x")
     result = run("down", "x", "--delete-storage")
     assert result.exit_code == 0, result.output
-    assert "nothing of it is left" in result.stdout
+    assert "no resource on Azure of it is left" in result.stdout
     assert place.fake.calls.count("destroy True") == 1
     assert "nothing to do" in run("down", "x").stdout
 
@@ -58,7 +58,7 @@ def test_down_that_cannot_be_checked_fails_and_says_how_to(place):
 
     place.fake.now = (group(), machine())
     with pytest.raises(SunspotError, match=r"no az here.*az resource list"):
-        replace(place.target, remaining=refuse).take_down("x", print)
+        replace(place.target, still_there=refuse).down("x", print)
 
 
 def test_down_of_a_failed_up_that_made_nothing(place):
@@ -66,9 +66,11 @@ def test_down_of_a_failed_up_that_made_nothing(place):
     with pytest.raises(SunspotError):
         up(place)
     place.fake.error = None
-    assert place.target.take_down("x", print) == []
+    removal = place.target.down("x", print)
+    assert removal is not None
+    assert (removal.kept, removal.left) == ((), ())
     assert place.target.names() == []
-    assert not place.target.down("x", print)
+    assert place.target.down("x", print) is None
 
 
 def test_a_project_that_moved_is_told(place):
@@ -77,4 +79,4 @@ def test_a_project_that_moved_is_told(place):
         up(place)
     (place.project / "Pulumi.yaml").unlink()
     with pytest.raises(SunspotError, match="no longer in"):
-        place.target.take_down("x", print)
+        place.target.down("x", print)

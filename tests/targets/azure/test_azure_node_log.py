@@ -45,7 +45,7 @@ class Site:
     api: SimpleNamespace
     head: SshServer
     worker: SshServer
-    cards: dict[str, str]
+    addresses: dict[str, str]
     asked: list[str] = field(default_factory=list)
 
 
@@ -98,16 +98,18 @@ def site(project, tmp_path, machines, monkeypatch):
             }
         )
         fake.now = fake.made
-        cards, asked = {"sunspot-x-head": HEAD_IP, "vm_a": WORKER_IP, "vm_new": WORKER_IP}, []
+        addresses, asked = {"sunspot-x-head": HEAD_IP, "vm_a": WORKER_IP, "vm_new": WORKER_IP}, []
         target = AzureTarget(
             Records(tmp_path / "state" / "azure"),
-            lambda *_: fake,  # type: ignore[arg-type]
-            lambda _: [],
-            lambda group: asked.append(group) or cards,
+            engine=lambda *_, **__: fake,  # type: ignore[arg-type]
+            still_there=lambda _: [],
+            addresses=lambda group: asked.append(group) or addresses,
         )
         monkeypatch.setattr(azure, "create", lambda: target)
         target.up(stacks.load("x").for_target("azure"), lambda _: None)
-        yield Site(target, fake, SimpleNamespace(known=api, port=port), head, worker, cards, asked)
+        yield Site(
+            target, fake, SimpleNamespace(known=api, port=port), head, worker, addresses, asked
+        )
         target.records.tunnel("x").close()
 
 
@@ -186,7 +188,7 @@ def test_where_azure_cannot_be_asked_the_members_are_named(site):
     def refuse(_):
         raise SunspotError("no az here")
 
-    target = replace(site.target, cards=refuse)
+    target = replace(site.target, addresses=refuse)
     with pytest.raises(SunspotError, match=r"members: sunspot-x-head, vm_a, vm_b.*no az") as caught:
         target.node_log("x", "vm_new", io.StringIO(), print)
     assert "--node 10.60.128.4" in str(caught.value)

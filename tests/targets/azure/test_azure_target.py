@@ -54,7 +54,7 @@ def test_a_handle_is_had_again_without_asking_pulumi(place):
     place.fake.calls.clear()
     assert place.target.handle("x") == first
     assert find("x").name == "x"
-    assert find(None).where == "azure"
+    assert find(None).target.name == "azure"
     assert place.fake.calls == []
 
 
@@ -212,9 +212,9 @@ def test_without_pulumi_nothing_is_up(place, project):
         raise EngineMissingError("none")
 
     target = replace(place.target, engine=missing)
-    assert not target.adopt("x")
-    assert not target.adopt("moon")
-    assert target.take_down("x", print) is None
+    assert not target.discover("x")
+    assert not target.discover("moon")
+    assert target.down("x", print) is None
 
 
 @needs_sshd
@@ -329,7 +329,7 @@ def test_a_cluster_of_this_machine_needs_no_ssh(project, tmp_path):
     (folder / "cluster.json").write_text("{}")
     result = run("ssh", "dev")
     assert result.exit_code == 2
-    assert "runs on this machine" in result.stderr
+    assert "target 'local' does not have a head to log in to" in result.stderr
 
 
 # One stack in two places
@@ -344,7 +344,7 @@ def test_a_stack_that_is_up_in_two_places_needs_its_target_named(place, tmp_path
         result = run(*command)
         assert result.exit_code == 2, result.output
         message = " ".join(result.stderr.split())
-        assert "stack 'x' is up in two places (local, azure)" in message
+        assert "stack 'x' is up on several targets (local, azure)" in message
         assert "--target local or --target azure" in message
     assert place.target.names() == ["x"]
 
@@ -353,6 +353,14 @@ def test_a_stack_that_is_up_in_two_places_needs_its_target_named(place, tmp_path
     assert json.loads(result.stdout)["target"] == "azure"
     assert run("down", "x", "--target", "local").exit_code == 0
     assert not (clusters / "x").exists()
-    assert find("x").where == "azure"
+    assert find("x").target.name == "azure"
     assert run("status", "--target", "local").exit_code == 1
     assert run("status", "--target", "cloud").exit_code == 2
+
+
+def test_status_as_json_tells_that_the_head_cannot_be_reached(place):
+    place.fake.now = place.fake.made
+    place.fake.outputs["ssh_command"] = "ssh -p 1 nobody@127.0.0.1"
+    result = run("status", "x", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["problem"]

@@ -5,18 +5,19 @@ import os
 import subprocess
 import sys
 import threading
-import time
 
 import psutil
 import pytest
 from local_stacks import WORKERS, stack, write
 from typer.testing import CliRunner
+from waiting import wait_for
 
 from sunspot.cli import app
 from sunspot.errors import UsageError
 from sunspot.node.processes import Process
 from sunspot.targets.local import node_log as local_node_log
-from sunspot.targets.local.target import STATE_DIRECTORY_VARIABLE, LocalTarget
+from sunspot.targets.local.target import LocalTarget
+from sunspot.targets.records import STATE_DIRECTORY_VARIABLE
 
 DEADLINE_S = 30.0
 
@@ -105,10 +106,7 @@ class Screen(io.StringIO):
     """Lets a test wait until something was printed."""
 
     def wait_for(self, text):
-        deadline = time.monotonic() + DEADLINE_S
-        while text not in self.getvalue():
-            assert time.monotonic() < deadline, self.getvalue()
-            time.sleep(0.01)
+        wait_for(repr(text), lambda: text in self.getvalue(), DEADLINE_S, seen=self.getvalue)
 
 
 def followed(folder, out):

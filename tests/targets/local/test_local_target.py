@@ -2,23 +2,25 @@
 
 import os
 import socket
+import threading
 from dataclasses import replace
 
 import pytest
 from local_stacks import WORKERS, stack, write
+from waiting import wait_for
 
 from sunspot.errors import SunspotError, UsageError
 from sunspot.node.processes import Process
-from sunspot.targets import registry
+from sunspot.targets import records, registry
 from sunspot.targets.clusters import find
-from sunspot.targets.local import target as local
 from sunspot.targets.local.target import LocalTarget
-from sunspot.targets.protocol import HeadLostError
+from sunspot.targets.protocol import HeadLostError, silent
+from sunspot.targets.records import Folders
 
 
 @pytest.fixture
 def clusters(tmp_path, monkeypatch):
-    monkeypatch.setenv(local.STATE_DIRECTORY_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(records.STATE_DIRECTORY_VARIABLE, str(tmp_path))
     return tmp_path / "clusters"
 
 
@@ -31,12 +33,6 @@ def test_a_target_that_is_not_built_says_so(name):
 def test_an_unknown_target_is_refused_with_those_that_exist():
     with pytest.raises(UsageError, match="no target 'moon'; there are: local"):
         registry.get("moon")
-
-
-def test_every_target_of_a_stack_file_is_built_or_planned():
-    from sunspot import stack as stacks
-
-    assert {*registry.MODULES, *registry.PLANNED} == set(stacks.TARGETS)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +63,7 @@ def test_of_several_clusters_one_must_be_named(clusters):
 
 def test_the_only_cluster_need_not_be_named(clusters):
     write(clusters, stack(WORKERS, name="a"))
-    target, name, _ = find(None)
+    target, name = find(None)
     assert (target, name) == (LocalTarget(clusters), "a")
     assert target.stack(name) == stack(WORKERS, name="a")
 
@@ -128,17 +124,19 @@ def test_nodes_have_the_state_that_record_and_process_say(clusters):
 def test_a_scale_that_cannot_be_is_refused(clusters, group, count, part):
     write(clusters, stack(WORKERS), address="127.0.0.1:1", ready_at=1.0)
     with pytest.raises(UsageError) as caught:
-        LocalTarget(clusters).scale("dev", group, count, lambda _: None)
+        LocalTarget(clusters).scale("dev", {group: count}, silent)
     assert part in str(caught.value)
 
 
 def test_down_removes_every_file_and_a_second_one_finds_nothing(clusters):
     folder = write(clusters, stack(WORKERS))
     target = LocalTarget(clusters)
-    assert target.down("dev", lambda _: None) is True
+    removal = target.down("dev", silent)
+    assert removal is not None
+    assert removal.left == []
     assert not folder.path.exists()
     assert target.names() == []
-    assert target.down("dev", lambda _: None) is False
+    assert target.down("dev", silent) is None
 
 
 @pytest.mark.parametrize("file", ["cluster.json", "nodes/head.json", "nodes/head.pid"])
@@ -147,7 +145,7 @@ def test_down_removes_a_cluster_whose_records_are_broken(clusters, file, text):
     # A full disk or a power cut may leave them so.
     folder = write(clusters, stack(WORKERS))
     (folder.path / file).write_text(text)
-    assert LocalTarget(clusters).down("dev", lambda _: None) is True
+    assert LocalTarget(clusters).down("dev", silent) is not None
     assert not folder.path.exists()
 
 
@@ -181,4 +179,29 @@ def test_a_state_directory_that_cannot_be_written_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError) as caught:
         LocalTarget(tmp_path / "file" / "clusters").up(stack(WORKERS), lambda _: None)
     assert str(tmp_path / "file") in str(caught.value)
-    assert local.STATE_DIRECTORY_VARIABLE in str(caught.value)
+    assert records.STATE_DIRECTORY_VARIABLE in str(caught.value)
+
+
+def test_a_command_that_waits_for_another_says_for_whom_and_for_how_long(clusters, monkeypatch):
+    monkeypatch.setattr(records, "TELL_EVERY_S", 0.0)
+    folders, told, entered = Folders(clusters), [], threading.Event()
+
+    def wait():
+        with folders.locked("dev", told.append):
+            entered.set()
+
+    with folders.locked("dev"):
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        wait_for("the first word", lambda: len(told) > 1)
+        assert not entered.is_set()
+    waiting.join()
+    assert entered.is_set()
+    assert f"waiting for process {os.getpid()}, which has been at work for" in told[0]
+    assert "on dev" in told[0]
+
+
+def test_a_lock_leaves_nothing_where_there_is_no_cluster(clusters):
+    with Folders(clusters).locked("dev"):
+        pass
+    assert list(clusters.iterdir()) == []

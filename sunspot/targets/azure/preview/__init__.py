@@ -12,13 +12,14 @@ from sunspot.catalog.cost import Costs
 from sunspot.catalog.prices import Prices
 from sunspot.errors import UsageError
 from sunspot.stack import Stack, project_directory
+from sunspot.targets.azure import access
 from sunspot.targets.azure import plan as azure_plan
 from sunspot.targets.azure.costs import costs
 from sunspot.targets.azure.plan import AzurePlan
-from sunspot.targets.azure.preview import access, advice, tree, user_data
+from sunspot.targets.azure.preview import advice, tree, user_data
 from sunspot.targets.azure.preview.output import to_json
 from sunspot.targets.azure.preview.text import show
-from sunspot.targets.azure.settings import DEFAULT_KEY_FILE
+from sunspot.targets.azure.settings import DEFAULT_KEY_FILE, AzureSettings
 
 __all__ = ["USER_DATA", "Preview", "collect", "show", "show_part", "to_json"]
 
@@ -90,7 +91,7 @@ def _todays(plan: AzurePlan) -> Prices:
 
 
 def _default_key_is_missing(stack: Stack) -> bool:
-    given = stack.access
+    given = AzureSettings.of(stack).access
     return (
         given.ssh_public_key is None
         and given.ssh_public_key_file == DEFAULT_KEY_FILE
@@ -99,6 +100,6 @@ def _default_key_is_missing(stack: Stack) -> bool:
 
 
 def _with_some_key(stack: Stack) -> Stack:
-    return stack.model_copy(
-        update={"access": stack.access.model_copy(update={"ssh_public_key": _NO_KEY})}
-    )
+    azure = AzureSettings.of(stack)
+    access = azure.access.model_copy(update={"ssh_public_key": _NO_KEY})
+    return stack.with_settings(azure.model_copy(update={"access": access}))

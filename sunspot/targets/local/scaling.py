@@ -1,0 +1,78 @@
+"""Another number of workers, by hand: more are started, fewer are drained and stopped."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+from sunspot.errors import UsageError
+from sunspot.node.local.folder import ClusterFolder, NodeRecord, ports_locked
+from sunspot.stack import Stack
+from sunspot.targets.local import plan
+from sunspot.targets.local.starting import start
+from sunspot.targets.protocol import ClusterHandle, Progress
+
+DRAIN_TIMEOUT_S = 30.0
+
+
+def check(stack: Stack, group: str, count: int) -> None:
+    """Refuses, with UsageError, a group that is not there or a count outside 0 to max_workers."""
+    groups = {one.name: one for one in stack.cluster.scaling_groups}
+    if group not in groups:
+        known = ", ".join(groups) or "none"
+        raise UsageError(f"stack {stack.name!r} has no group {group!r}; it has: {known}")
+    if not 0 <= count <= groups[group].max_workers:
+        raise UsageError(
+            f"{group}={count} is outside 0 to {groups[group].max_workers}, its max_workers; "
+            f"raise max_workers in Pulumi.{stack.name}.yaml and bring the stack up anew"
+        )
+
+
+def scale(
+    folder: ClusterFolder, handle: ClusterHandle, group: str, count: int, progress: Progress
+) -> None:
+    """Gives a group `count` workers. Call it with the cluster's lock."""
+    running = [n for n in _wanted(folder) if n.shape.group == group and _is_up(folder, n)]
+    nodes: list[NodeRecord] = []
+    if count > len(running):
+        with ports_locked(folder.path.parent):
+            shape = folder.cluster().shapes[group]
+            nodes = [folder.add_node(shape) for _ in range(count - len(running))]
+    # After the records, or the autoscaler would start the missing ones as well.
+    before = plan.set_minimum(folder, group, count)
+    if nodes:
+        try:
+            start(folder, nodes, progress)
+        except BaseException:
+            plan.set_minimum(folder, group, before)
+            raise
+    elif count < len(running):
+        _let_go(folder, handle, running[count:], progress)
+
+
+def _let_go(
+    folder: ClusterFolder, handle: ClusterHandle, nodes: list[NodeRecord], progress: Progress
+) -> None:
+    """Drains nodes, so that running tasks end, and stops them."""
+    names = [node.name for node in nodes]
+    for node in nodes:
+        folder.write_node(replace(node, goal="down"))
+    progress(f"draining {', '.join(names)} (at most {DRAIN_TIMEOUT_S:.0f} s)")
+    subprocess.run(
+        [sys.executable, "-P", "-m", "sunspot.node.drain", f"--seconds={DRAIN_TIMEOUT_S}", *names],
+        env=os.environ | handle.environment(),
+        check=False,
+    )
+    for name in names:
+        folder.stop(name)
+    progress(f"stopped {', '.join(names)}")
+
+
+def _wanted(folder: ClusterFolder) -> list[NodeRecord]:
+    return [node for node in folder.nodes() if node.goal == "up"]
+
+
+def _is_up(folder: ClusterFolder, node: NodeRecord) -> bool:
+    return folder.process(node.name) is None or folder.is_running(node.name)

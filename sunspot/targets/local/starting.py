@@ -1,0 +1,79 @@
+"""Starting nodes of a local cluster, and waiting until they are members."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sunspot.errors import SunspotError
+from sunspot.node.local.folder import ClusterFolder, NodeRecord
+from sunspot.node.local.machines import launch
+from sunspot.signals import uninterrupted
+from sunspot.targets.protocol import UP_TIMEOUT_S, Progress
+
+
+def start(
+    folder: ClusterFolder,
+    nodes: list[NodeRecord],
+    progress: Progress,
+    timeout_s: float = UP_TIMEOUT_S,
+) -> None:
+    """Starts these nodes and waits until they are members; takes them away if one cannot start."""
+    process = launch(folder, nodes, stdout=subprocess.PIPE)
+    try:
+        for event in _events(process, timeout_s):
+            _tell(event, progress)
+        if process.wait() != 0:
+            raise SunspotError(f"the launcher of {folder.path.name}'s nodes ended with an error")
+    except BaseException:
+        with uninterrupted():
+            process.kill()
+            for node in nodes:
+                folder.write_node(replace(node, goal="down"))
+                folder.stop(node.name, grace_s=1)
+        raise
+    finally:
+        process.wait()
+
+
+def _events(process: subprocess.Popen[bytes], timeout_s: float) -> Iterator[dict[str, str]]:
+    """What the launcher tells, one JSON object a line, until it ends.
+
+    Raises:
+        SunspotError: it did not end within `timeout_s`.
+    """
+    deadline = time.monotonic() + timeout_s
+    last, pending = "none", b""
+    assert process.stdout is not None  # noqa: S101 - for the type checker
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while True:
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                raise SunspotError(f"timed out after {timeout_s:g} s; the last step was: {last}")
+            chunk = os.read(process.stdout.fileno(), 65_536)
+            if not chunk:
+                return
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in lines:
+                event = json.loads(line)
+                last = f"{event['event']} {event.get('name', '')}".strip()
+                yield event
+
+
+def _tell(event: dict[str, str], progress: Progress) -> None:
+    match event["event"]:
+        case "gcs":
+            progress(f"GCS answers at {event['address']}")
+        case "node":
+            progress(f"node {event['name']} is up")
+        case "ready":
+            progress("ready")
+        case "died":
+            raise SunspotError(
+                f"node {event['name']!r} could not start. The end of its log:\n{event['log']}"
+            )
