@@ -38,8 +38,10 @@ DEFAULT_GROUP_NAME = "workers"
 HEAD = "head"
 ON_DEMAND_SUFFIX = "-on-demand"
 
-# A version ends up in image tags and command lines, so nothing but a version may pass.
-RAY_VERSION_PATTERN = r"^v?2(\.[0-9A-Za-z]+)*([+-][0-9A-Za-z.-]+)?$"
+# The versions of Ray that the tests boot. The node provider, the drain and the token's checks use
+# parts of Ray that change from one version to the next without notice.
+TESTED_RAY = ("2.60.0",)
+RAY_VERSION_PATTERN = rf"^v?({'|'.join(map(re.escape, TESTED_RAY))})$"
 
 
 class Config(BaseModel, frozen=True, extra="forbid"):
@@ -73,7 +75,10 @@ def _group_name(name: str) -> str:
 
 def _ray_version(version: str) -> str:
     if not re.fullmatch(RAY_VERSION_PATTERN, version):
-        raise UsageError(f"Ray {version!r} is not supported: give a version 2.x, such as 2.60.0")
+        raise UsageError(
+            f"Ray {version!r} is not supported: Sunspot uses parts of Ray that change from version "
+            f"to version, and is tested with {', '.join(TESTED_RAY)}: give that, or leave it out"
+        )
     return version
 
 
@@ -239,7 +244,8 @@ class RayClusterConfig(Config, frozen=True):
     )
     ray_version: RayVersion = Field(
         default_factory=_installed_ray,
-        description="version of Ray on every node, 2.x; defaults to the one installed here",
+        description=f"version of Ray on every node, one of {', '.join(TESTED_RAY)}; defaults to the "
+        "one installed here",
     )
     autoscaler_config: AutoscalerConfig | None = Field(
         default=None,
