@@ -244,8 +244,8 @@ class RayClusterConfig(Config, frozen=True):
     )
     ray_version: RayVersion = Field(
         default_factory=_installed_ray,
-        description=f"version of Ray on every node, one of {', '.join(TESTED_RAY)}; defaults to the "
-        "one installed here",
+        description=f"version of Ray on every node, one of {', '.join(TESTED_RAY)}; defaults to "
+        "the one installed here",
     )
     autoscaler_config: AutoscalerConfig | None = Field(
         default=None,
