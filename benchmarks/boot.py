@@ -36,8 +36,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/real/vm"))
 import cluster  # pyright: ignore[reportMissingImports]
 import dev_nodes  # pyright: ignore[reportMissingImports]
 import disk  # pyright: ignore[reportMissingImports]
+from azure_model.http_service import running
 from machine import Machine  # pyright: ignore[reportMissingImports]
-from stand_ins import running  # pyright: ignore[reportMissingImports]
 
 from sunspot.ray import ports
 

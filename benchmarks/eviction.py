@@ -39,7 +39,7 @@ from sunspot.node import gcs
 from sunspot.node.local.folder import HEAD, ClusterFolder
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-import fake_imds  # pyright: ignore[reportMissingImports]
+from azure_model import imds
 
 WORK = Path(__file__).with_name("_evicted_work.py")
 NOTICES_S = (0.0, 10.0, 30.0)
@@ -69,9 +69,9 @@ class Bench:
         folder = ClusterFolder(self.made.folder / "state" / "clusters" / STACK)
         with contextlib.ExitStack() as stack:
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            azure = fake_imds.FakeAzure(name=node)
+            azure = imds.FakeAzure(name=node)
             if notice_s is not None:
-                stack.enter_context(fake_imds.serving(azure))
+                stack.enter_context(imds.serving(azure))
                 flags = [f"--name={node}", f"--imds={azure.url}", "--group=bench"]
                 watcher = self._program(scratch, "-m", "sunspot.node.azure.eviction", *flags)
                 stack.enter_context(watcher)

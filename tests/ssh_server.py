@@ -6,13 +6,13 @@ import shlex
 import shutil
 import socket
 import subprocess
-import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
+from waiting import wait_for
 
 DEADLINE_S = 10.0
 PRIVILEGE_SEPARATION = Path("/run/sshd")
@@ -107,13 +107,14 @@ def running(server: SshServer):
     log = (server.folder / "log").open("ab")
     arguments = [SSHD, "-D", "-e", "-f", str(server.folder / "sshd_config")]
     process = subprocess.Popen(arguments, stdout=log, stderr=log)
+    said = (server.folder / "log").read_text
+
+    def is_ready():
+        assert process.poll() is None, said()
+        return listens(server.port)
+
     try:
-        deadline = time.monotonic() + DEADLINE_S
-        while not listens(server.port):
-            said = (server.folder / "log").read_text()
-            assert process.poll() is None, said
-            assert time.monotonic() < deadline, said
-            time.sleep(0.02)
+        wait_for("sshd", is_ready, DEADLINE_S, seen=said)
         yield process
     finally:
         # Its sessions outlive it, and with them the tunnels of a test that closed none.

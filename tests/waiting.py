@@ -1,4 +1,4 @@
-"""Waiting for what another thread or process does."""
+"""Waiting for what another thread, process or machine does: the one place where tests do so."""
 
 import time
 from collections.abc import Callable
@@ -6,13 +6,44 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-DEADLINE_S = 10.0
+# Generous: the machine may be busy.
+DEADLINE_S = 60.0
+POLL_S = 0.05
 
 
-def until(condition: Callable[[], T], seconds: float = DEADLINE_S) -> T:
-    """The first answer that is true; fails at the deadline."""
-    deadline = time.monotonic() + seconds
-    while not (answer := condition()):
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.01)
-    return answer
+def wait_for(
+    what: str,
+    answer: Callable[[], T | None],
+    deadline_s: float = DEADLINE_S,
+    *,
+    poll_s: float = POLL_S,
+    not_yet: tuple[type[Exception], ...] = (),
+    seen: Callable[[], str] | None = None,
+) -> T:
+    """The first answer that is true.
+
+    Args:
+        what: Names what is waited for, in the message at the deadline.
+        answer: Asked until its answer is true. What it raises ends the waiting, so a process that
+            ended need not be waited for.
+        deadline_s: Seconds until the waiting fails.
+        poll_s: Seconds between two answers.
+        not_yet: Exceptions of `answer` that only mean that it is not so yet.
+        seen: Told at the deadline beside the last answer, such as the end of a log.
+
+    Raises:
+        AssertionError: At the deadline; it names `what` and shows the last answer.
+    """
+    deadline = time.monotonic() + deadline_s
+    while True:
+        last: object
+        try:
+            last = got = answer()
+            if got:
+                return got
+        except not_yet as error:
+            last = error
+        if time.monotonic() > deadline:
+            told = "" if seen is None else f"\n{seen()}"
+            raise AssertionError(f"waited {deadline_s:g} s for {what}; last: {last!r}{told}")
+        time.sleep(poll_s)

@@ -1,11 +1,11 @@
 """A loopback server that answers as Azure's Retail Prices API does."""
 
-import json
 import re
 import threading
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, urlsplit
+from contextlib import contextmanager
+
+from azure_model import http_service
+from azure_model.http_service import Reply, Request
 
 T4 = "Standard_NC4as_T4_v3"
 D4 = "Standard_D4s_v5"
@@ -62,12 +62,13 @@ class PriceList:
         self.hold: threading.Event | None = None  # what to wait for before an answer
         self.url = ""
 
-    def respond(self, query) -> tuple[int, str]:
+    def respond(self, request: Request) -> Reply:
+        query = request.query
         self.asked.append(query)
         if self.hold is not None:
             self.hold.wait(30)
         if self.answer is not None:
-            return self.answer
+            return Reply(*self.answer)
         # The documented filter, and values that are compared with their case.
         wanted = re.findall(r"armSkuName eq '([^']+)'", query["$filter"])
         region = re.findall(r"armRegionName eq '([^']+)'", query["$filter"])[0]
@@ -83,34 +84,12 @@ class PriceList:
             "NextPageLink": link if rest else None,
             "Count": min(len(found) - skip, self.page_size),
         }
-        return 200, json.dumps(page)
+        return Reply(200, page)
 
 
 @contextmanager
 def price_list(rows=ROWS, page_size=1000):
     served = PriceList(rows, page_size)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            query = {k: v[0] for k, v in parse_qs(urlsplit(self.path).query).items()}
-            status, body = served.respond(query)
-            with suppress(ConnectionError):  # whoever gave up waiting is gone
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body.encode())))
-                self.end_headers()
-                self.wfile.write(body.encode())
-
-        def log_message(self, format, *args):  # noqa: A002 - its name there
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    served.url = f"http://127.0.0.1:{server.server_port}/api/retail/prices"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with http_service.serving(served.respond) as address:
+        served.url = f"{address}/api/retail/prices"
         yield served
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -4,29 +4,32 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import fake_azure
 import pytest
 import vm
+from azure_model.imds import FakeAzure, serving
+from booted import INSTANCE
+from node_values import SECRETS
 
 from cloud_init import NodeValues, render
 
 
 @pytest.fixture
-def azure() -> Iterator[fake_azure.Azure]:
-    with fake_azure.serving() as server:
+def azure() -> Iterator[FakeAzure]:
+    with serving(FakeAzure(name=INSTANCE, zone="2", secrets=dict(SECRETS))) as server:
         yield server
 
 
 @pytest.fixture
-def boot(tmp_path: Path, azure: fake_azure.Azure) -> Callable[[NodeValues], vm.Machine]:
+def boot(tmp_path: Path, azure: FakeAzure) -> Callable[[NodeValues], vm.Machine]:
     """Makes a machine from the user data of a node whose Azure is the fake one."""
     if reason := vm.why_not():
         pytest.skip(reason)
 
     def make(values: NodeValues) -> vm.Machine:
-        machine = vm.Machine(tmp_path / "vm", render(replace(values, vault_url=azure.url + "/")))
+        facts = replace(values.facts, vault_url=azure.url + "/")
+        machine = vm.Machine(tmp_path / "vm", render(replace(values, facts=facts)))
         machine.overrides["SUNSPOT_IMDS_URL"] = azure.url
-        if values.registry:
+        if values.facts.registry:
             machine.overrides["SUNSPOT_REGISTRY_URL"] = azure.url
         for name in ("sleep", "systemctl", "apt-get", "usermod", "modprobe"):
             machine.stub(name)

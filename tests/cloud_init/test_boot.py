@@ -5,10 +5,13 @@ import stat
 from dataclasses import replace
 from itertools import pairwise
 
-import fake_azure
 import node_values
 import pytest
 import vm
+from azure_model import imds
+from azure_model.access_tokens import MANAGEMENT, VAULT, access_token
+from azure_model.container_registry import REFRESH_TOKEN
+from azure_model.imds import FakeAzure
 from booted import BOOT_REPORT, DOCKER, INSTANCE, Boot, report
 
 # boot.json
@@ -107,9 +110,7 @@ def test_docker_of_the_image_is_kept(boot: Boot) -> None:
 # image
 
 
-def test_a_private_image_is_pulled_after_a_login_by_identity(
-    boot: Boot, azure: fake_azure.Azure
-) -> None:
+def test_a_private_image_is_pulled_after_a_login_by_identity(boot: Boot, azure: FakeAzure) -> None:
     machine = boot(replace(node_values.CPU_WORKER, image="sunspothybrid.azurecr.io/ray:1"))
     machine.stub("docker", DOCKER)
     ran = machine.start("sunspot-image.service")
@@ -120,17 +121,17 @@ def test_a_private_image_is_pulled_after_a_login_by_identity(
         "sunspothybrid.azurecr.io"
     )
     assert pull == "docker pull --quiet sunspothybrid.azurecr.io/ray:1"
-    assert machine.text(f"{vm.NOTES}/login") == fake_azure.REFRESH_TOKEN
-    _, _, _, form = next(r for r in azure.requests if r[1] == "/oauth2/exchange")
-    assert form["service"] == "sunspothybrid.azurecr.io"
+    assert machine.text(f"{vm.NOTES}/login") == REFRESH_TOKEN
+    (exchange,) = [asked for asked in azure.requests if asked.path == "/oauth2/exchange"]
+    assert exchange.fields["service"] == "sunspothybrid.azurecr.io"
     # The login was in memory, and is gone.
     config = machine.text(f"{vm.NOTES}/config").strip()
     assert config.startswith("/run/sunspot/")
     assert not machine.path(config).exists()
-    assert fake_azure.REFRESH_TOKEN not in ran.stdout + ran.stderr
+    assert REFRESH_TOKEN not in ran.stdout + ran.stderr
 
 
-def test_a_public_image_needs_no_login(boot: Boot, azure: fake_azure.Azure) -> None:
+def test_a_public_image_needs_no_login(boot: Boot, azure: FakeAzure) -> None:
     machine = boot(node_values.HEAD)
     machine.stub("docker", DOCKER)
     assert machine.start("sunspot-image.service").returncode == 0
@@ -187,7 +188,7 @@ def test_a_registry_that_is_away_does_not_stop_a_machine_that_has_the_image(boot
 
 
 @pytest.mark.parametrize("zone", ["2", ""])
-def test_name_and_place_come_from_azure(boot: Boot, azure: fake_azure.Azure, zone: str) -> None:
+def test_name_and_place_come_from_azure(boot: Boot, azure: FakeAzure, zone: str) -> None:
     azure.zone = zone
     machine = boot(node_values.CPU_WORKER)
     assert machine.start("sunspot-instance.service").returncode == 0
@@ -199,32 +200,33 @@ def test_name_and_place_come_from_azure(boot: Boot, azure: fake_azure.Azure, zon
 # token
 
 
-def test_the_token_comes_from_the_vault_into_memory(boot: Boot, azure: fake_azure.Azure) -> None:
+def test_the_token_comes_from_the_vault_into_memory(boot: Boot, azure: FakeAzure) -> None:
     machine = boot(node_values.HEAD)
     ran = machine.start("sunspot-token.service")
     assert ran.returncode == 0, ran.stderr
     token = machine.path("/run/sunspot/token")
-    assert token.read_text() == fake_azure.RAY_TOKEN
+    assert token.read_text() == node_values.RAY_TOKEN
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
     assert [p.name for p in token.parent.iterdir() if p.name.startswith("token")] == ["token"]
-    (_, path, _, form), (_, secret, _, _) = azure.requests
-    assert path == "/metadata/identity/oauth2/token"
-    assert form["client_id"] == node_values.HEAD.identity_client_id
-    assert secret == "/secrets/ray-token"
+    access, secret = azure.requests
+    assert access.path == imds.TOKEN
+    assert access.fields["client_id"] == node_values.FACTS.identity_client_id
+    assert secret.path == "/secrets/ray-token"
     assert ran.stdout + ran.stderr == ""
 
 
-def test_identity_and_role_may_come_late(boot: Boot, azure: fake_azure.Azure) -> None:
-    azure.failures = {"/metadata/identity/oauth2/token": [400], "/secrets/ray-token": [403]}
+def test_identity_and_role_may_come_late(boot: Boot, azure: FakeAzure) -> None:
+    azure.answers[imds.TOKEN].append({"status": 400})
+    azure.answers["/secrets/ray-token"].append({"status": 403})
     machine = boot(node_values.HEAD)
     ran = machine.start("sunspot-token.service")
     assert ran.returncode == 0, ran.stderr
-    assert machine.text("/run/sunspot/token") == fake_azure.RAY_TOKEN
+    assert machine.text("/run/sunspot/token") == node_values.RAY_TOKEN
     assert len(azure.requests) == 4
 
 
-def test_an_empty_token_is_none(boot: Boot, azure: fake_azure.Azure) -> None:
-    azure.secret = ""
+def test_an_empty_token_is_none(boot: Boot, azure: FakeAzure) -> None:
+    azure.secrets["ray-token"] = ""
     machine = boot(node_values.HEAD)
     assert machine.start("sunspot-token.service").returncode != 0
     assert not machine.path("/run/sunspot/token").exists()
@@ -240,5 +242,6 @@ def test_no_token_is_ever_an_argument(boot: Boot) -> None:
     assert machine.start("sunspot-image.service").returncode == 0
     arguments = "\n".join(machine.calls)
     assert arguments.count("curl") >= 4
-    secrets = [fake_azure.RAY_TOKEN, fake_azure.REFRESH_TOKEN, fake_azure.ACCESS_TOKEN[:10]]
+    access = [access_token(resource) for resource in (MANAGEMENT, VAULT)]
+    secrets = [node_values.RAY_TOKEN, REFRESH_TOKEN, *access]
     assert not [secret for secret in secrets if secret in arguments]

@@ -4,7 +4,6 @@ import re
 import shlex
 from collections.abc import Callable
 
-import fake_azure
 import node_values
 import pytest
 import vm
@@ -72,7 +71,7 @@ def test_the_watcher_of_a_worker(boot: Boot, parse: Callable[[list[str]], None])
         "RAY_NODE_TYPE_NAME": "cpu",
         "PYTHONPATH": f"{vm.LIBRARY}/python",
     }
-    assert fake_azure.RAY_TOKEN not in machine.text(f"{vm.NOTES}/env") + " ".join(docker + python)
+    assert node_values.RAY_TOKEN not in machine.text(f"{vm.NOTES}/env") + " ".join(docker + python)
     folder = machine.path(MARKS).stat()
     assert folder.st_mode & 0o777 == 0o700
     if vm.IMAGE_USER:

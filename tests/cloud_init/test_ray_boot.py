@@ -3,10 +3,10 @@
 import shlex
 import stat
 
-import fake_azure
 import node_values
 import pytest
 import vm
+from azure_model.http_service import Reply, Request, serving
 from booted import DOCKER, INSTANCE, Boot, environment, ready, report
 
 from cloud_init import NodeValues
@@ -20,6 +20,10 @@ def container(machine: vm.Machine) -> tuple[list[str], list[str]]:
     assert call[:2] == ["docker", "run"]
     index = call.index("--entrypoint=ray")
     return call[2:index], ["ray", *call[index + 2 :]]
+
+
+def port_flags(role: ports.Role) -> set[str]:
+    return {f"--{name}={value}" for name, value in ports.start_parameters(role).items()}
 
 
 def test_gpus_are_asked_from_inside_the_container(boot: Boot) -> None:
@@ -39,7 +43,8 @@ def test_a_node_whose_gpus_are_not_all_there_does_not_join(boot: Boot, values: N
     machine.overrides["SUNSPOT_GPUS"] = "9"
     ran = machine.script("gpus.sh")
     assert ran.returncode == 1
-    assert f"{values.gpus} of 9 GPUs ({values.accelerator}) answer" in ran.stderr
+    resources = values.resources
+    assert f"{resources.gpus} of 9 GPUs ({resources.accelerator}) answer" in ran.stderr
 
 
 def test_no_gpu_in_the_container_is_none_of_one(boot: Boot) -> None:
@@ -64,7 +69,7 @@ def test_the_head(boot: Boot) -> None:
     docker, ray = container(machine)
     assert ray[:3] == ["ray", "start", "--block"]
     assert {"--head", "--dashboard-host=127.0.0.1", "--node-ip-address=10.20.0.4"} <= set(ray)
-    assert set(ports.start_flags("head")) <= set(ray)
+    assert port_flags("head") <= set(ray)
     assert "--labels=ray.io/node-group=head,ray.io/market-type=on-demand" in ray
     assert f"--node-name={INSTANCE}" in ray
     assert not [flag for flag in ray if flag.startswith(("--address", "--autoscaling"))]
@@ -88,7 +93,7 @@ def test_a_worker(boot: Boot) -> None:
     docker, ray = container(machine)
     assert {"--address=10.20.0.4:6379", "--num-gpus=1", "--num-cpus=4"} <= set(ray)
     assert "--labels=ray.io/node-group=t4,ray.io/market-type=spot" in ray
-    assert set(ports.start_flags("worker")) <= set(ray)
+    assert port_flags("worker") <= set(ray)
     assert "--device=nvidia.com/gpu=all" in docker
     assert not [flag for flag in ray if flag.startswith(("--head", "--dashboard-host", "--port"))]
 
@@ -127,14 +132,14 @@ def test_the_container_gets_names_of_variables_not_values(boot: Boot) -> None:
         "AUTOSCALER_MAX_CONCURRENT_LAUNCHES": "40000",
         "PYTHONPATH": "/usr/local/lib/sunspot/python",
         **ports.environment("head"),
-        "AZURE_CLIENT_ID": node_values.HEAD.identity_client_id,
+        "AZURE_CLIENT_ID": node_values.FACTS.identity_client_id,
         "SUNSPOT_CLUSTER": "sunspot-hybrid",
-        "SUNSPOT_STORAGE": node_values.HEAD.storage_url,
-        "SUNSPOT_SUBSCRIPTION_ID": node_values.HEAD.subscription_id,
+        "SUNSPOT_STORAGE": node_values.FACTS.storage_url,
+        "SUNSPOT_SUBSCRIPTION_ID": node_values.FACTS.subscription_id,
         "SUNSPOT_RESOURCE_GROUP": "sunspot-hybrid",
         "SUNSPOT_SCALE_SET": "",
     }
-    assert fake_azure.RAY_TOKEN not in machine.text(f"{vm.NOTES}/env") + " ".join(docker + ray)
+    assert node_values.RAY_TOKEN not in machine.text(f"{vm.NOTES}/env") + " ".join(docker + ray)
 
 
 def test_the_container_has_the_nodes_modules_and_keeps_the_path_of_its_image(boot: Boot) -> None:
@@ -204,7 +209,7 @@ def test_ray_knows_every_flag(boot: Boot, values: NodeValues) -> None:
     _, ray = container(machine)
     context = scripts.start.make_context("start", ray[2:])
     assert context.params["block"] is True
-    assert context.params["object_store_memory"] == int(values.memory_gb * 2**30 * 0.3)
+    assert context.params["object_store_memory"] == values.resources.object_store
 
 
 def test_a_whole_boot_is_in_the_report_and_a_second_boot_changes_nothing(boot: Boot) -> None:
@@ -220,13 +225,19 @@ def test_a_whole_boot_is_in_the_report_and_a_second_boot_changes_nothing(boot: B
     assert not [call for call in machine.calls if call.startswith(("apt-get", "docker pull"))]
 
 
-def test_joining_waits_for_the_raylet(boot: Boot, azure: fake_azure.Azure) -> None:
+def test_joining_waits_for_the_raylet(boot: Boot) -> None:
     machine = boot(node_values.HEAD)
-    machine.overrides["SUNSPOT_AGENT_PORT"] = azure.url.rsplit(":", 1)[1]
-    azure.failures = {"/api/local_raylet_healthz": [503]}
-    ran = machine.run(f"{vm.LIBRARY}/phase.sh", "join", f"{vm.LIBRARY}/join.sh")
+    asked, answers = [], [503, 200]
+
+    def agent(request: Request) -> Reply:
+        asked.append(request.path)
+        return Reply(answers.pop(0), "success")
+
+    with serving(agent) as url:
+        machine.overrides["SUNSPOT_AGENT_PORT"] = url.rsplit(":", 1)[1]
+        ran = machine.run(f"{vm.LIBRARY}/phase.sh", "join", f"{vm.LIBRARY}/join.sh")
     assert ran.returncode == 0, ran.stderr
-    assert azure.paths() == ["/api/local_raylet_healthz"] * 2
+    assert asked == ["/api/local_raylet_healthz"] * 2
     assert report(machine)["join"]["ok"] is True
 
 

@@ -5,10 +5,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from simulated import Run, run_program
+from azure_model.pulumi_mocks import Run, run_program
 
 from sunspot import stack as stacks
 from sunspot.stack import Stack
+from sunspot.targets.azure.settings import AzureSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 _BODY = base64.b64encode(b"\0\0\0\x0bssh-ed25519\0\0\0\x20" + bytes(range(32))).decode()
@@ -44,6 +45,18 @@ def make_stack(
     return Stack.parse(block, name=name)
 
 
+def shipped_stack(name: str) -> Stack:
+    """A shipped stack file, which says nothing of a key of ours, with such a key."""
+    stack = stacks.load(name, ROOT)
+    access = AzureSettings.of(stack).access
+    return told(stack, access=access.model_copy(update={"ssh_public_key": PUBLIC_KEY}))
+
+
+def told(stack: Stack, **changes: Any) -> Stack:
+    """The stack with other settings for Azure, by their fields."""
+    return stack.with_settings(AzureSettings.of(stack).model_copy(update=changes))
+
+
 def build(stack: Stack, folder: Path = ROOT, **options: Any) -> Run:
     """Runs the program for a stack."""
     from infra import program
@@ -53,7 +66,5 @@ def build(stack: Stack, folder: Path = ROOT, **options: Any) -> Run:
 
 @cache
 def run_shipped(name: str) -> Run:
-    """Runs the program for a shipped stack file, which says nothing of a key of ours."""
-    loaded = stacks.load(name, ROOT)
-    access = loaded.access.model_copy(update={"ssh_public_key": PUBLIC_KEY})
-    return build(loaded.model_copy(update={"access": access}))
+    """Runs the program for a shipped stack file."""
+    return build(shipped_stack(name))

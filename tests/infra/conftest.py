@@ -1,8 +1,8 @@
 """What the program makes of the shipped stacks, and of one with everything."""
 
 import pytest
+from azure_model.pulumi_mocks import Run
 from builds import SHIPPED, build, group, make_stack, run_shipped
-from simulated import Run
 
 
 @pytest.fixture(params=SHIPPED)

@@ -3,8 +3,8 @@
 import ipaddress
 
 import pytest
+from azure_model.resource_ids import SUBSCRIPTION
 from builds import build, group, make_stack
-from simulated import SUBSCRIPTION
 
 from sunspot.ray import ports
 

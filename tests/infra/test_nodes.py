@@ -5,6 +5,7 @@ import json
 
 import pytest
 import yaml
+from azure_model.answers import client_of
 from builds import PUBLIC_KEY, build, group, make_stack
 
 from cloud_init import readable
@@ -195,13 +196,22 @@ def test_trusted_launch_and_boot_diagnostics(shipped):
         assert body(machine)["diagnosticsProfile"] == {"bootDiagnostics": {"enabled": True}}
 
 
-def test_amd_drivers_are_not_signed():
-    made = build(make_stack(head="Standard_ND96isr_MI300X_v5"))
-    uefi = made.one("VirtualMachine").inputs["securityProfile"]["uefiSettings"]
-    assert uefi == {"secureBootEnabled": False, "vTpmEnabled": True}
-    env = environment(made.one("VirtualMachine"))
-    assert env["SUNSPOT_DRIVER"] == "rocm"
-    assert env["SUNSPOT_ACCELERATOR"] == "AMD-Instinct-MI300X-OAM"
+def test_amd_drivers_come_with_the_system_and_are_not_signed(amd_without_infiniband):
+    size, image = "Standard_ND96isr_MI300X_v5", "registry.test/rocm:1"
+    made = build(make_stack(group("amd", size), head=size, image={"reference": image}))
+    for machine in machines(made):
+        uefi = body(machine)["securityProfile"]["uefiSettings"]
+        assert uefi == {"secureBootEnabled": False, "vTpmEnabled": True}
+        assert body(machine)["storageProfile"]["imageReference"]["sku"] == "2404-rocm"
+        env = environment(machine)
+        assert env["SUNSPOT_DRIVER"] == "rocm"
+        assert env["SUNSPOT_ACCELERATOR"] == "AMD-Instinct-MI300X-OAM"
+        assert env["SUNSPOT_IMAGE"] == image
+
+
+def test_all_other_machines_run_ubuntu_of_canonical(rich):
+    publishers = {body(m)["storageProfile"]["imageReference"]["publisher"] for m in machines(rich)}
+    assert publishers == {"Canonical"}
 
 
 def test_login_is_by_key_alone(rich):
@@ -238,7 +248,7 @@ def test_head_is_told_its_own(rich):
     env = environment(rich.one("VirtualMachine"))
     identity = rich.named("sunspot-rich-head")
     assert env["SUNSPOT_ROLE"] == "head"
-    assert env["SUNSPOT_IDENTITY_CLIENT_ID"] == f"client-of-{identity.name}1a2b3c4d"
+    assert env["SUNSPOT_IDENTITY_CLIENT_ID"] == client_of(identity.id)
     assert env["SUNSPOT_HEAD_ADDRESS"] == "10.60.128.4"
     assert env["SUNSPOT_VAULT_URL"] == "https://sunspot1a2b3c4d.vault.azure.net"
     assert env["SUNSPOT_TOKEN_SECRET"] == "ray-token"
@@ -250,10 +260,12 @@ def test_head_is_told_its_own(rich):
 def test_workers_are_told_their_own(rich):
     sets = scale_sets(rich)
     twin = environment(sets["both-on-demand"])
-    assert (twin["SUNSPOT_GROUP"], twin["SUNSPOT_MARKET"]) == ("both-on-demand", "on-demand")
+    told = (twin["RAY_NODE_TYPE_NAME"], twin["RAY_NODE_MARKET_TYPE"])
+    assert told == ("both-on-demand", "on-demand")
     assert twin["SUNSPOT_SCALE_SET"] == "sunspot-rich-both-on-demand"
-    assert (environment(sets["both"])["SUNSPOT_MARKET"]) == "spot"
-    assert twin["SUNSPOT_IDENTITY_CLIENT_ID"] == "client-of-sunspot-rich-workers1a2b3c4d"
+    assert environment(sets["both"])["RAY_NODE_MARKET_TYPE"] == "spot"
+    identity = rich.named("sunspot-rich-workers")
+    assert twin["SUNSPOT_IDENTITY_CLIENT_ID"] == client_of(identity.id)
     assert not twin["SUNSPOT_IMAGE"].endswith("-gpu")
     gpu = environment(sets["gpu"])
     assert (gpu["SUNSPOT_GPUS"], gpu["SUNSPOT_ACCELERATOR"]) == ("1", "T4")

@@ -1,17 +1,15 @@
-"""What a preview says without Pulumi is what the program then makes."""
+"""The program makes what is declared, and the user data that a preview shows."""
 
 import base64
 from collections import Counter
 
 import pytest
 import yaml
-from builds import PUBLIC_KEY, ROOT, SHIPPED, build, group, make_stack
-from simulated import Run
+from builds import SHIPPED, build, group, make_stack, shipped_stack
 
-from cloud_init import readable
-from sunspot import stack as stacks
+from cloud_init import AzureFacts, readable
 from sunspot.targets.azure.plan import plan
-from sunspot.targets.azure.preview import access, tree
+from sunspot.targets.azure.tree import tree
 
 SUBNET = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v/subnets/"
 EVERYTHING = (
@@ -22,12 +20,6 @@ EVERYTHING = (
     group("standby", market="spot-with-fallback", min_workers=1, max_workers=1),
 )
 WAYS_IN = {"public_ip": True, "ssh_cidrs": ["203.0.113.7/32"], "bastion": True}
-
-
-def shipped_stack(name):
-    loaded = stacks.load(name, ROOT)
-    access = loaded.access.model_copy(update={"ssh_public_key": PUBLIC_KEY})
-    return loaded.model_copy(update={"access": access})
 
 
 def built_stack(folder):
@@ -60,11 +52,11 @@ def both(request, tmp_path):
     return plan(stack, tmp_path), build(stack, tmp_path)
 
 
-def test_tree_is_what_the_program_makes(both):
+def test_the_program_makes_what_is_declared(both):
     planned, made = both
     names = {r.urn: f"{r.type} {r.name}" for r in made.resources}
     registered = Counter((names.get(r.parent, ""), names[r.urn], r.protect) for r in made.resources)
-    assert Counter(told(tree.tree(planned))) == registered
+    assert Counter(told(tree(planned))) == registered
 
 
 def told(resource, parent=""):
@@ -72,37 +64,6 @@ def told(resource, parent=""):
     yield parent, own, resource.protected
     for child in resource.children:
         yield from told(child, own)
-
-
-# What stands for the addresses of subnets that exist, and what the simulated Azure says of them.
-SUBNETS_OF_YOURS = {access.YOUR_HEAD_SUBNET: "10.1.2.0/24", access.YOUR_WORKERS_SUBNET: None}
-
-
-def test_openings_are_the_rules_of_the_program(both):
-    planned, made = both
-    expected = [
-        (o.role, o.port, o.range, sorted({s for s in map(_address, o.sources) if s}))
-        for o in access.openings(planned)
-        if o.sources
-    ]
-    assert expected == [rule for role in ("head", "worker") for rule in rules(made, role)]
-
-
-def _address(source):
-    return SUBNETS_OF_YOURS.get(source, source)
-
-
-def rules(made: Run, role):
-    (found,) = [
-        r
-        for r in made.of("NetworkSecurityGroup")
-        if r.name.endswith("-head-nsg" if role == "head" else "-workers-nsg")
-    ]
-    for rule in found.inputs["securityRules"]:
-        if rule["access"] == "Allow":
-            name = rule["name"].removeprefix("allow-")
-            sources = sorted(set(rule["sourceAddressPrefixes"]))
-            yield role, name, rule["destinationPortRange"], sources
 
 
 def test_user_data_is_that_of_the_program(both):
@@ -128,14 +89,14 @@ def known(data):
     files = {file["path"]: file["content"] for file in document["write_files"]}
     text = files["/etc/sunspot/node.env"]
     env = {k: v.strip("'") for k, _, v in (line.partition("=") for line in text.splitlines())}
-    return {
-        "token_secret": env["SUNSPOT_TOKEN_SECRET"],
-        "vault_url": env["SUNSPOT_VAULT_URL"],
-        "storage_url": env["SUNSPOT_STORAGE"],
-        "subscription_id": env["SUNSPOT_SUBSCRIPTION_ID"],
-        "resource_group": env["SUNSPOT_RESOURCE_GROUP"],
-        "identity_client_id": env["SUNSPOT_IDENTITY_CLIENT_ID"],
-        "head_address": env["SUNSPOT_HEAD_ADDRESS"],
-        "registry": env["SUNSPOT_REGISTRY"] or None,
-        "image": env["SUNSPOT_IMAGE"],
-    }
+    return AzureFacts(
+        built_image=env["SUNSPOT_IMAGE"],
+        registry=env["SUNSPOT_REGISTRY"] or None,
+        head_address=env["SUNSPOT_HEAD_ADDRESS"],
+        vault_url=env["SUNSPOT_VAULT_URL"],
+        token_secret=env["SUNSPOT_TOKEN_SECRET"],
+        storage_url=env["SUNSPOT_STORAGE"],
+        subscription_id=env["SUNSPOT_SUBSCRIPTION_ID"],
+        resource_group=env["SUNSPOT_RESOURCE_GROUP"],
+        identity_client_id=env["SUNSPOT_IDENTITY_CLIENT_ID"],
+    )

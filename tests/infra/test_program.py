@@ -7,8 +7,8 @@ from collections import Counter
 import pulumi
 import pytest
 import yaml
+from azure_model.pulumi_mocks import run_program, texts
 from builds import PUBLIC_KEY, ROOT, SHIPPED, build, group, make_stack, run_shipped
-from simulated import opened, run_program, texts
 
 from infra.place import answered
 from sunspot import stack as stacks
@@ -227,7 +227,3 @@ def test_project_file_and_stack_agree_on_keys_and_defaults():
     assert stacks.Stack.parse({**filled, **cluster}, name="x") == stacks.Stack.parse(
         cluster, name="x"
     )
-
-
-def test_secrets_in_the_helper_are_opened():
-    assert opened({"a": [1, {"b": "c"}]}) == {"a": [1, {"b": "c"}]}

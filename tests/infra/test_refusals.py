@@ -1,12 +1,13 @@
 """What must be refused before the first resource, and by which words."""
 
 import pytest
-from builds import ROOT, SHIPPED, build, group, make_stack
-from simulated import run_program
+from azure_model.pulumi_mocks import run_program
+from builds import ROOT, SHIPPED, build, group, make_stack, told
 
 from sunspot import stack as stacks
 from sunspot.errors import UsageError
 from sunspot.stack import Stack
+from sunspot.targets.azure.settings import AzureSettings, Network
 
 
 def refusal(stack, folder=ROOT):
@@ -23,10 +24,6 @@ def refusal(stack, folder=ROOT):
 
     assert run_program(attempt).resources == []
     return said[0]
-
-
-def without(stack, **changes):
-    return stack.model_copy(update=changes)
 
 
 def test_missing_ssh_key(tmp_path):
@@ -58,13 +55,13 @@ def test_key_file_that_is_no_text(tmp_path):
 
 
 def test_missing_region():
-    message = refusal(without(make_stack(), location=None))
+    message = refusal(told(make_stack(), location=None))
     assert "azure-native:location: missing" in message
     assert "pulumi config set azure-native:location uksouth" in message
 
 
 def test_a_size_that_the_region_does_not_have():
-    stack = without(
+    stack = told(
         make_stack(
             group("t4", "Standard_NC4as_T4_v3"),
             group("also", "Standard_NC4as_T4_v3"),
@@ -79,7 +76,7 @@ def test_a_size_that_the_region_does_not_have():
     assert " uksouth, " in t4
     assert "sunspot:check_region: false" in t4
     assert "ukwest has no Standard_NC24ads_A100_v4 (for a100)" in a100
-    assert made_of(without(stack, check_region=False))
+    assert made_of(told(stack, check_region=False))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +88,7 @@ def test_a_size_that_the_region_does_not_have():
     ],
 )
 def test_what_the_list_of_regions_does_not_deny_is_not_refused(size, region):
-    assert made_of(without(make_stack(group("g", size)), location=region))
+    assert made_of(told(make_stack(group("g", size)), location=region))
 
 
 def made_of(stack):
@@ -118,10 +115,8 @@ def test_address_space_too_small_for_the_workers():
     message = refusal(stack)
     assert "sunspot:network > address_space: 10.0.0.0/24 is too small for 140 workers" in message
     assert "123 fit, give a /23 or larger" in message
-    bigger = without(
-        stack, network=stack.network.model_copy(update={"address_space": "10.0.0.0/23"})
-    )
-    assert bigger.network.address_space == "10.0.0.0/23"
+    bigger = told(stack, network=Network(address_space="10.0.0.0/23"))
+    assert build(bigger).one("VirtualNetwork")
 
 
 def test_address_space_without_room_for_the_subnets():
@@ -129,9 +124,29 @@ def test_address_space_without_room_for_the_subnets():
     assert "10.0.0.0/25 is a /25: give one from /8 to /24" in message
 
 
-def test_infiniband_on_spot():
-    message = refusal(make_stack(group("a", "Standard_ND96isr_H100_v5")))
-    assert "Standard_ND96isr_H100_v5 has InfiniBand" in message
+def test_infiniband_on_any_node():
+    size = "Standard_ND96isr_H100_v5"
+    _, head, worker = refusal(make_stack(group("a"), group("b", size), head=size)).splitlines()
+    assert f"config > sunspot:cluster > head_node: {size} has InfiniBand" in head
+    assert f"sunspot:cluster > scaling_groups[1] > worker_nodes: {size} has InfiniBand" in worker
+
+
+AMD = "Standard_ND96isr_MI300X_v5"
+
+
+def test_the_amd_size_has_infiniband_before_all():
+    (_, problem) = refusal(make_stack(head=AMD)).splitlines()
+    assert f"head_node: {AMD} has InfiniBand" in problem
+
+
+def test_amd_gpus_need_an_image_of_ones_own(amd_without_infiniband):
+    stack = make_stack(group("a", AMD), head=AMD)
+    _, head, worker = refusal(stack).splitlines()
+    for key, problem in (("head_node", head), ("scaling_groups[0] > worker_nodes", worker)):
+        assert f"config > sunspot:cluster > {key}: {AMD} has AMD GPUs" in problem
+        assert "sunspot:image > reference" in problem
+    own = make_stack(group("a", AMD), head=AMD, image={"reference": "registry.test/rocm:1"})
+    assert build(own).one("VirtualMachine")
 
 
 @pytest.mark.parametrize("name", ["Dev", "a.b", "a_b", "a-"])
@@ -154,7 +169,7 @@ def test_bastion_in_a_network_of_the_users():
 
 
 def test_all_problems_come_at_once():
-    stack = without(
+    stack = told(
         make_stack(access={"ssh_public_key": None, "ssh_public_key_file": "none"}), location=None
     )
     first, *problems = refusal(stack).splitlines()
@@ -203,7 +218,7 @@ def test_region_and_access(key, value, expected):
 @pytest.mark.parametrize("block", ["10.1.0.0/16", "192.168.0.0/16", "203.0.113.7", "8.8.0.0/16"])
 def test_blocks_of_one_organisation_may_come_in(block):
     stack = make_stack(access={"ssh_cidrs": [block]})
-    assert stack.access.ssh_cidrs[0].startswith(block)
+    assert AzureSettings.of(stack).access.ssh_cidrs[0].startswith(block)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 import uuid
 
 import pytest
+from azure_model.answers import principal_of
+from azure_model.pulumi_mocks import texts
+from azure_model.resource_ids import SUBSCRIPTION, TENANT
 from builds import build, group, make_stack
-from simulated import SUBSCRIPTION, TENANT, texts
 
 from infra import roles
 
@@ -26,7 +28,7 @@ def rights(run, identity):
             "/".join(r.inputs["scope"].split("/")[-2:]),
         )
         for r in run.of("RoleAssignment")
-        if r.inputs["principalId"] == f"principal-of-{found.name}1a2b3c4d"
+        if r.inputs["principalId"] == principal_of(found.id)
     }
 
 
@@ -46,7 +48,7 @@ def test_only_the_head_changes_scale_sets_and_only_elastic_ones(rich):
         ("scales", "virtualMachineScaleSets/sunspot-rich-both"),
         ("scales", "virtualMachineScaleSets/sunspot-rich-both-on-demand"),
         ("scales", "subnets/workers"),
-        ("scales", "userAssignedIdentitys/sunspot-rich-workers1a2b3c4d"),
+        ("scales", "userAssignedIdentities/sunspot-rich-workers1a2b3c4d"),
         ("looks", "resourceGroups/sunspot-rich1a2b3c4d"),
     }
 
@@ -136,7 +138,7 @@ def test_each_machine_has_its_own_identity_and_waits_for_its_rights(rich):
         }
         waits = [by_urn[urn] for urn in machine.depends_on if urn in by_urn]
         granted = {r.inputs["principalId"] for r in waits if r.kind == "RoleAssignment"}
-        assert granted == {f"principal-of-{identity.name}1a2b3c4d"}
+        assert granted == {principal_of(identity.id)}
 
 
 # The token

@@ -19,11 +19,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import fake_arm
 import psutil
 import pytest
-from harness import clean_environment, wait_for
+from azure_model.arm import GROUP, HEAD, SCALE_SETS, Arm, Vm, serving
+from azure_model.resource_ids import SUBSCRIPTION
+from harness import clean_environment
+from waiting import wait_for
 
+from cloud_init import AzureFacts
 from cloud_init.nodes import node_values
 from sunspot.node.free_ports import free_port
 from sunspot.stack import Stack
@@ -52,16 +55,17 @@ STACK = {
         ],
     },
 }
-KNOWN = {
-    "vault_url": "https://v.vault.azure.net/",
-    "token_secret": "ray-token",
-    "storage_url": "abfss://r@s.dfs.core.windows.net/",
-    "subscription_id": fake_arm.SUBSCRIPTION,
-    "resource_group": fake_arm.GROUP,
-    "identity_client_id": "client",
-    "head_address": "10.0.0.4",
-    "registry": None,
-}
+FACTS = AzureFacts(
+    built_image=None,
+    registry=None,
+    head_address="10.0.0.4",
+    vault_url="https://v.vault.azure.net/",
+    token_secret="ray-token",
+    storage_url="abfss://r@s.dfs.core.windows.net/",
+    subscription_id=SUBSCRIPTION,
+    resource_group=GROUP,
+    identity_client_id="client",
+)
 # Waits for a CPU, which the head has none of, and says what it ran on.
 JOB = """
 import os, ray
@@ -77,7 +81,7 @@ print("ran on", *ray.get(where.remote()))
 class Azure:
     """The head's cluster, and the processes that stand for its machines, by their names."""
 
-    arm: fake_arm.Arm
+    arm: Arm
     folder: Path
     address: str
     token: Path
@@ -123,7 +127,7 @@ class Azure:
                 start_new_session=True,
             )
 
-    def boot(self, vm: fake_arm.Vm) -> None:
+    def boot(self, vm: Vm) -> None:
         node_type = ON_DEMAND if vm.name.rpartition("_")[0].endswith(ON_DEMAND) else SPOT
         self.start(vm.name, node_type, f"--address={self.address}", "--num-cpus=2")
 
@@ -146,7 +150,7 @@ class Azure:
         )
 
     def workers(self) -> list[str]:
-        return [name for name in self.arm.vms if name != fake_arm.HEAD]
+        return [name for name in self.arm.vms if name != HEAD]
 
     def logs(self) -> str:
         logs = [*self.folder.glob("*.log"), *self.folder.glob("r/session_latest/logs/monitor.*")]
@@ -170,13 +174,13 @@ def end(process: subprocess.Popen[bytes]) -> None:
     psutil.wait_procs(tree, timeout=30)
 
 
-def autoscaler_file(arm: fake_arm.Arm, path: Path) -> None:
+def autoscaler_file(arm: Arm, path: Path) -> None:
     """The file that an Azure head gets, for a head on this machine."""
     plan = azure_plan.plan(Stack.parse(STACK, name="test"), Path.cwd())
-    text = node_values(plan, None, KNOWN).autoscaler_config
+    text = node_values(plan, None, FACTS).autoscaler_config
     assert text is not None
     config = json.loads(text)
-    assert config["provider"]["head"] == fake_arm.HEAD
+    assert config["provider"]["head"] == HEAD
     config["provider"] |= {"arm_url": arm.url, "imds_url": arm.url, "config_file": str(path)}
     config["idle_timeout_minutes"] = 0.1
     for node_type in config["available_node_types"].values():
@@ -192,7 +196,7 @@ def azure() -> Iterator[Azure]:
     folder = Path(tempfile.mkdtemp(prefix="sunspot-arm-", dir="/tmp"))
     token = folder / "token"
     token.write_text(secrets.token_hex(16))
-    with fake_arm.serving() as arm:
+    with serving() as arm:
         host, port = "127.0.0.1", free_port(set())
         made = Azure(arm, folder, f"{host}:{port}", token)
         arm.on_boot, arm.on_delete = made.boot, made.delete
@@ -200,7 +204,7 @@ def azure() -> Iterator[Azure]:
         autoscaler_file(arm, config)
         try:
             made.start(
-                fake_arm.HEAD,
+                HEAD,
                 "head",
                 "--head",
                 f"--node-ip-address={host}",
@@ -246,7 +250,7 @@ def test_a_waiting_task_gets_a_spot_machine_which_is_given_back_when_it_is_idle(
         f"sunspot-test-{ON_DEMAND}": 0,
     }
     assert ("POST", f"{sets(SPOT)}/delete") in azure.arm.requests
-    assert set(azure.machines) == {fake_arm.HEAD}
+    assert set(azure.machines) == {HEAD}
 
 
 def test_where_spot_is_refused_the_task_gets_an_on_demand_machine(azure: Azure):
@@ -257,8 +261,8 @@ def test_where_spot_is_refused_the_task_gets_an_on_demand_machine(azure: Azure):
     assert node_type == ON_DEMAND
     assert name.startswith(f"sunspot-test-{ON_DEMAND}_")
     assert azure.arm.sets[f"sunspot-test-{SPOT}"].capacity == 0
-    assert azure.arm.vms[fake_arm.HEAD].state == "Succeeded"
+    assert azure.arm.vms[HEAD].state == "Succeeded"
 
 
 def sets(node_type: str) -> str:
-    return f"{fake_arm.PROVIDERS}/virtualMachineScaleSets/sunspot-test-{node_type}"
+    return f"{SCALE_SETS}/sunspot-test-{node_type}"

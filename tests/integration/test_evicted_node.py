@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fake_imds
 import pytest
 import requests
-from harness import DEADLINE_S, Sunspot, kill_node, wait_for
+from azure_model.imds import FakeAzure, serving
+from harness import DEADLINE_S, Sunspot, kill_node
+from waiting import wait_for
 
 from sunspot.node.free_ports import free_port
 from sunspot.targets.protocol import ClusterHandle
@@ -143,10 +144,10 @@ def a_worker(environment: dict[str, str]) -> str:
 
 def test_a_preempted_node_loses_nothing(environment: dict[str, str], tmp_path: Path) -> None:
     node = a_worker(environment)
-    azure = fake_imds.FakeAzure(name=node)
+    azure = FakeAzure(name=node)
     flags = [f"--name={node}", "--group=spot", f"--margin={MARGIN_S}"]
     with (
-        fake_imds.serving(azure),
+        serving(azure),
         work(node, tmp_path, environment) as lines,
         running(watcher(*flags, f"--imds={azure.url}"), environment),
     ):
@@ -189,8 +190,8 @@ def check_metrics(environment: dict[str, str], folder: Path) -> None:
 
 def test_an_idle_node_goes_at_once(environment: dict[str, str]) -> None:
     node = a_worker(environment)
-    azure = fake_imds.FakeAzure(name=node)
-    with fake_imds.serving(azure):
+    azure = FakeAzure(name=node)
+    with serving(azure):
         event = azure.announce("Reboot", 3600)
         with running(watcher(f"--name={node}", f"--imds={azure.url}"), environment):
             wait_for("the acknowledgement", lambda: azure.acknowledged)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import ANSI, SMALL, Sunspot, kill_node, wait_for
+from harness import ANSI, SMALL, Sunspot, kill_node
+from waiting import wait_for
 
 from sunspot.node.local.folder import ClusterFolder
 from sunspot.targets.protocol import ClusterHandle

@@ -6,7 +6,8 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from harness import Sunspot, kill_node, wait_for, what_is_left
+from harness import Sunspot, kill_node, what_is_left
+from waiting import wait_for
 
 from sunspot import RayCluster, RayNodeConfig, SimpleRayCluster
 from sunspot.cluster import ExternalResourceError, IllegalStateTransitionError, ResourceState

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import ANSI, FOREVER, Sunspot, alive, kill_node, wait_for, what_is_left
+from harness import ANSI, FOREVER, Sunspot, alive, kill_node, what_is_left
+from waiting import wait_for
 
 from sunspot.node.local.folder import HEAD
 from sunspot.targets.protocol import ClusterHandle

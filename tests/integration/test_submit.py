@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 import requests
-from harness import FOREVER, Sunspot, wait_for
+from harness import FOREVER, Sunspot
+from waiting import wait_for
 
 from sunspot.node.free_ports import free_port
 from sunspot.node.local.folder import CLUSTER_VARIABLE

@@ -11,7 +11,8 @@ import sys
 
 import pytest
 import requests
-from harness import ANSI, COLOUR, Sunspot, alive, wait_for
+from harness import ANSI, COLOUR, Sunspot, alive
+from waiting import wait_for
 
 from sunspot.targets.protocol import ClusterHandle
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from azure_model.http_service import Reply
+from azure_model.imds import EVENTS, Scripted
 from watcher_bench import Bench, benched
 
 from sunspot.node.leaving import Marks
@@ -88,7 +90,7 @@ def test_an_acknowledgement_that_fails_is_sent_again(
 ) -> None:
     start, codes = bench.azure._start, [code, code]
     monkeypatch.setattr(
-        bench.azure, "_start", lambda body: (codes.pop(0), "") if codes else start(body)
+        bench.azure, "_start", lambda asked: Reply(codes.pop(0)) if codes else start(asked)
     )
     bench.node.idle = True
     event = bench.azure.announce()
@@ -101,13 +103,13 @@ def test_an_acknowledgement_that_fails_is_sent_again(
 def test_an_acknowledgement_that_is_refused_is_sent_once(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench.azure, "_start", lambda _: (400, "no"))
+    monkeypatch.setattr(bench.azure, "_start", lambda _: Reply(400, "no"))
     bench.node.idle = True
     bench.azure.announce()
     watcher = bench.watcher()
     for _ in range(3):
         watcher.turn()
-    assert [m for _, m, _, _ in bench.azure.requests].count("POST") == 1
+    assert [asked.method for asked in bench.azure.requests].count("POST") == 1
 
 
 # IMDS in its bad hours
@@ -126,9 +128,9 @@ def test_an_acknowledgement_that_is_refused_is_sent_once(
     ],
     ids=str,
 )
-def test_a_bad_answer_is_survived(bench: Bench, answer: dict[str, object]) -> None:
+def test_a_bad_answer_is_survived(bench: Bench, answer: Scripted) -> None:
     bench.timing = replace(bench.timing, first_answer_s=0.2, answer_s=0.2, leaving_answer_s=5)
-    bench.azure.answers += [answer, answer]
+    bench.azure.answers[EVENTS] += [answer, answer]
     bench.azure.announce()
     watcher = bench.watcher()
     watcher.turn()
@@ -141,7 +143,7 @@ def test_a_bad_answer_is_survived(bench: Bench, answer: dict[str, object]) -> No
 
 def test_the_first_answer_may_take_long_and_later_ones_may_not(bench: Bench) -> None:
     bench.timing = replace(bench.timing, first_answer_s=20, answer_s=0.1)
-    bench.azure.answers += [{"delay_s": 1}, {"delay_s": 1}]
+    bench.azure.answers[EVENTS] += [{"delay_s": 1}, {"delay_s": 1}]
     watcher = bench.watcher()
     watcher.turn()
     assert watcher._answered
@@ -154,7 +156,7 @@ def test_bad_answers_during_a_drain_do_not_stop_the_clock(bench: Bench) -> None:
     bench.azure.announce(notice_s=2)
     watcher = bench.watcher()
     watcher.turn()
-    bench.azure.answers += [{"status": 410}] * 1000
+    bench.azure.answers[EVENTS] += [{"status": 410}] * 1000
     deadline = time.monotonic() + 60
     while not bench.node.left and time.monotonic() < deadline:
         time.sleep(watcher.turn())
@@ -162,7 +164,7 @@ def test_bad_answers_during_a_drain_do_not_stop_the_clock(bench: Bench) -> None:
 
 
 def test_it_asks_less_often_when_azure_says_that_it_is_too_often(bench: Bench) -> None:
-    bench.azure.answers.append({"status": 429})
+    bench.azure.answers[EVENTS].append({"status": 429})
     watcher = bench.watcher()
     assert watcher.turn() == bench.timing.throttled_s
     assert watcher.turn() == bench.timing.poll_s == 1

@@ -3,18 +3,17 @@
 import time
 from collections.abc import Iterator
 
-import fake_imds
 import pytest
+from azure_model.access_tokens import MANAGEMENT, VAULT, access_token
+from azure_model.imds import COMPUTE, EVENTS, TOKEN, FakeAzure, serving
 
 from sunspot.node.azure import imds
 from sunspot.node.azure.imds import Imds, ImdsError
 
-VAULT = "https://vault.azure.net"
-
 
 @pytest.fixture
-def azure() -> Iterator[fake_imds.FakeAzure]:
-    with fake_imds.serving(fake_imds.FakeAzure()) as server:
+def azure() -> Iterator[FakeAzure]:
+    with serving(FakeAzure()) as server:
         yield server
 
 
@@ -23,15 +22,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imds, "FIRST_PAUSE_S", 0.01)
 
 
-def failing(azure: fake_imds.FakeAzure, monkeypatch: pytest.MonkeyPatch, *codes: int) -> None:
-    """Makes the next answers these status codes, whatever is asked."""
-    left, answer = list(codes), azure.answer
-    monkeypatch.setattr(
-        azure, "answer", lambda *asked: (left.pop(0), "not yet") if left else answer(*asked)
-    )
-
-
-def test_what_the_vm_is(azure: fake_imds.FakeAzure) -> None:
+def test_what_the_vm_is(azure: FakeAzure) -> None:
     azure.zone = ""
     compute = Imds(azure.url).compute()
     assert (compute.name, compute.location, compute.vm_size) == (
@@ -44,7 +35,7 @@ def test_what_the_vm_is(azure: fake_imds.FakeAzure) -> None:
 
 
 def test_a_proxy_of_the_environment_is_not_asked(
-    azure: fake_imds.FakeAzure, monkeypatch: pytest.MonkeyPatch
+    azure: FakeAzure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
@@ -53,45 +44,38 @@ def test_a_proxy_of_the_environment_is_not_asked(
     assert Imds(azure.url).compute().name == azure.name
 
 
-def test_a_token_is_kept_for_each_resource(azure: fake_imds.FakeAzure) -> None:
+def test_a_token_is_kept_for_each_resource(azure: FakeAzure) -> None:
     client = Imds(azure.url, client_id="me")
-    tokens = [client.token(r) for r in (VAULT, VAULT, "https://management.azure.com/")]
-    assert tokens[0] == tokens[1] == fake_imds.access_token(VAULT) != tokens[2]
-    assert azure.tokens_given == 2
-    assert all("client_id=me" in path for _, _, path, _ in azure.requests)
+    tokens = [client.token(r) for r in (VAULT, VAULT, MANAGEMENT)]
+    assert tokens[0] == tokens[1] == access_token(VAULT) != tokens[2]
+    assert [asked.fields["client_id"] for asked in azure.requests] == ["me", "me"]
 
 
-def test_a_token_that_ends_soon_is_fetched_anew(azure: fake_imds.FakeAzure) -> None:
+def test_a_token_that_ends_soon_is_fetched_anew(azure: FakeAzure) -> None:
     azure.token_life_s = imds.TOKEN_MARGIN_S - 10
     client = Imds(azure.url)
     client.token(VAULT)
     client.token(VAULT)
-    assert azure.tokens_given == 2
+    assert azure.paths() == [TOKEN, TOKEN]
 
 
 @pytest.mark.parametrize("code", [404, 410, 429, 500, 503])
-def test_what_may_pass_is_asked_again(
-    azure: fake_imds.FakeAzure, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    failing(azure, monkeypatch, code, code)
+def test_what_may_pass_is_asked_again(azure: FakeAzure, code: int) -> None:
+    azure.answers[TOKEN] += [{"status": code}] * 2
     assert Imds(azure.url).token(VAULT)
-    assert [status for *_, status in azure.requests] == [code, code, 200]
+    assert [asked.status for asked in azure.requests] == [code, code, 200]
 
 
-def test_what_is_refused_is_asked_once(
-    azure: fake_imds.FakeAzure, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failing(azure, monkeypatch, 400)
-    with pytest.raises(ImdsError, match="HTTP 400 not yet") as caught:
+def test_what_is_refused_is_asked_once(azure: FakeAzure) -> None:
+    azure.answers[COMPUTE].append({"status": 400, "body": "what is it"})
+    with pytest.raises(ImdsError, match="HTTP 400 what is it") as caught:
         Imds(azure.url).compute()
     assert caught.value.status == 400
     assert len(azure.requests) == 1
 
 
-def test_it_gives_up_after_its_time(
-    azure: fake_imds.FakeAzure, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failing(azure, monkeypatch, *[410] * 100)
+def test_it_gives_up_after_its_time(azure: FakeAzure) -> None:
+    azure.answers[COMPUTE] += [{"status": 410}] * 100
     with pytest.raises(ImdsError) as caught:
         Imds(azure.url, retry_s=0.1).compute()
     assert caught.value.status == 410
@@ -109,16 +93,14 @@ def test_an_address_without_a_scheme_is_refused() -> None:
 
 
 @pytest.mark.parametrize("answer", ["{}", "[]", '{"access_token": "s3cret", "expires_on": "x"}'])
-def test_no_token_is_ever_in_a_message(
-    azure: fake_imds.FakeAzure, monkeypatch: pytest.MonkeyPatch, answer: str
-) -> None:
-    monkeypatch.setattr(azure, "_token", lambda _: (200, answer))
+def test_no_token_is_ever_in_a_message(azure: FakeAzure, answer: str) -> None:
+    azure.answers[TOKEN].append({"body": answer})
     with pytest.raises(ImdsError) as caught:
         Imds(azure.url).token(VAULT)
     assert "s3cret" not in str(caught.value)
 
 
-def test_an_event(azure: fake_imds.FakeAzure) -> None:
+def test_an_event(azure: FakeAzure) -> None:
     began = time.time()
     event_id = azure.announce("Preempt", 30, resources=["a", "b"])
     events = Imds(azure.url).events()
@@ -131,16 +113,14 @@ def test_an_event(azure: fake_imds.FakeAzure) -> None:
 
 
 @pytest.mark.parametrize("not_before", ["", None, "soon", 7])
-def test_an_event_without_a_time(azure: fake_imds.FakeAzure, not_before: object) -> None:
+def test_an_event_without_a_time(azure: FakeAzure, not_before: object) -> None:
     azure.events[azure.announce()]["NotBefore"] = not_before
     (event,) = Imds(azure.url).events().events
     assert event.not_before is None
 
 
 @pytest.mark.parametrize("broken", [None, {}, "x", {"EventId": "1"}, {"Resources": "spot_0"}])
-def test_an_event_that_cannot_be_read_hides_no_other(
-    azure: fake_imds.FakeAzure, broken: object
-) -> None:
+def test_an_event_that_cannot_be_read_hides_no_other(azure: FakeAzure, broken: object) -> None:
     event_id = azure.announce()
     good = azure.events[event_id]
     azure.events["broken"] = {**good, **broken} if broken == {"Resources": "spot_0"} else broken  # type: ignore[dict-item]
@@ -148,19 +128,19 @@ def test_an_event_that_cannot_be_read_hides_no_other(
 
 
 @pytest.mark.parametrize("body", ["", "<html>", "[]", "{}", '{"Events": []}', '"x"', "null"])
-def test_garbage_for_events(azure: fake_imds.FakeAzure, body: str) -> None:
-    azure.answers.append({"body": body})
+def test_garbage_for_events(azure: FakeAzure, body: str) -> None:
+    azure.answers[EVENTS].append({"body": body})
     with pytest.raises(ImdsError):
         Imds(azure.url).events()
 
 
-def test_events_that_do_not_come_in_time(azure: fake_imds.FakeAzure) -> None:
-    azure.answers.append({"delay_s": 2})
+def test_events_that_do_not_come_in_time(azure: FakeAzure) -> None:
+    azure.answers[EVENTS].append({"delay_s": 2})
     with pytest.raises(ImdsError):
         Imds(azure.url).events(timeout_s=0.1)
 
 
-def test_an_acknowledgement_starts_the_event(azure: fake_imds.FakeAzure) -> None:
+def test_an_acknowledgement_starts_the_event(azure: FakeAzure) -> None:
     event_id = azure.announce()
     client = Imds(azure.url)
     client.acknowledge(event_id)
@@ -169,7 +149,7 @@ def test_an_acknowledgement_starts_the_event(azure: fake_imds.FakeAzure) -> None
     assert (event.status, event.not_before) == ("Started", None)
 
 
-def test_an_acknowledgement_of_nothing_is_an_error(azure: fake_imds.FakeAzure) -> None:
+def test_an_acknowledgement_of_nothing_is_an_error(azure: FakeAzure) -> None:
     with pytest.raises(ImdsError) as caught:
         Imds(azure.url).acknowledge("other")
     assert not caught.value.may_pass

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import psutil
 import pytest
-from waiting import until
+from waiting import wait_for
 
 from sunspot.node.local import folder as local
 from sunspot.node.local.folder import ClusterFolder, NodeShape
@@ -16,7 +16,7 @@ from sunspot.node.processes import Process
 
 DEADLINE_S = 10.0
 SHAPE = NodeShape(
-    group="workers", market="spot", cpus=2, gpus=0, memory=2**31, object_store_memory=2**28
+    group="workers", market="spot", cpus=2, gpus=0, memory=2**31, flags=[], environment={}
 )
 
 
@@ -40,7 +40,7 @@ def test_a_zombie_counts_as_dead_and_so_does_one_that_is_gone(folder):
     assert folder.process("head") == process
     assert folder.is_running("head")
     child.kill()
-    until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)
+    wait_for("a zombie", lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)
     assert not folder.is_running("head")
     child.communicate()
     assert not folder.is_running("head")

@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import yaml
 from local_stacks import NODE, WORKERS, stack, write
-from waiting import until
+from waiting import wait_for
 
 from sunspot.node.local import machines as local_machines
 from sunspot.node.local.machines import LocalMachines
 from sunspot.node.processes import Process
 from sunspot.spec import RayNodeConfig, ScalingGroup
 from sunspot.targets.local import plan
-from sunspot.targets.local.target import GIB
+from sunspot.ray.resources import GIB
 
 
 @pytest.fixture
@@ -43,7 +43,8 @@ def launched(monkeypatch):
 def provider(folder, launched):
     from sunspot.node.autoscaler import MachinesProvider
 
-    return MachinesProvider({"folder": str(folder.path)}, "dev")
+    config = yaml.safe_load(folder.autoscaler_config.read_text())
+    return MachinesProvider(config["provider"], "dev")
 
 
 def create(provider, count=1, group="workers"):
@@ -137,6 +138,21 @@ def test_create_from_several_threads_gives_names_and_ports_of_their_own(provider
     assert sorted(launched) == sorted(names - {"head"})
 
 
+@pytest.mark.parametrize(
+    ("named", "error"),
+    [
+        ("sunspot.node.nowhere.create", ModuleNotFoundError),
+        ("sunspot.node.local.machines.nothing", AttributeError),
+    ],
+)
+def test_machines_that_the_config_misnames_are_an_error(folder, named, error):
+    from sunspot.node.autoscaler import MachinesProvider
+
+    config = yaml.safe_load(folder.autoscaler_config.read_text())["provider"]
+    with pytest.raises(error):
+        MachinesProvider(config | {"machines": named}, "dev")
+
+
 def test_a_new_node_has_its_groups_shape(provider, folder):
     create(provider)
     assert folder.nodes()[1].shape == folder.cluster().shapes["workers"]
@@ -145,7 +161,7 @@ def test_a_new_node_has_its_groups_shape(provider, folder):
 def test_launchers_that_ended_are_reaped(folder, launched):
     made = LocalMachines(folder.path)
     made.create("workers", 1)
-    until(lambda: made.list() and not made._launchers)
+    wait_for("the launch", lambda: made.list() and not made._launchers)
 
 
 def test_an_unknown_type_is_an_error_and_leaves_no_node(provider, folder, launched):
@@ -170,7 +186,7 @@ def test_rays_adapter_launches_and_terminates(adapter):
     from ray.core.generated.instance_manager_pb2 import NodeKind  # pyright: ignore[reportAttributeAccessIssue]
 
     adapter.launch({"workers": 2}, "request-1")
-    until(lambda: len(adapter.get_non_terminated()) == 3)
+    wait_for("both workers", lambda: len(adapter.get_non_terminated()) == 3)
     found = adapter.get_non_terminated()
     assert {name: node.node_type for name, node in found.items()} == {
         "head": "head",
@@ -185,7 +201,7 @@ def test_rays_adapter_launches_and_terminates(adapter):
     }
     assert (found["head"].is_running, found["workers-0"].is_running) == (True, False)
     adapter.terminate(["workers-0", "head"], "request-2")
-    until(lambda: set(adapter.get_non_terminated()) == {"head", "workers-1"})
+    wait_for("one to go", lambda: set(adapter.get_non_terminated()) == {"head", "workers-1"})
     assert adapter.poll_errors() == []
 
 
@@ -193,7 +209,7 @@ def test_rays_adapter_hears_of_a_launch_that_failed(adapter, folder):
     shapes = folder.cluster().shapes
     folder.update_cluster(shapes={"head": shapes["head"]})
     adapter.launch({"workers": 1}, "request-1")
-    (error,) = until(adapter.poll_errors)
+    (error,) = wait_for("the error", adapter.poll_errors)
     assert (error.node_type, error.request_id) == ("workers", "request-1")
 
 

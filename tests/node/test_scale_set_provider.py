@@ -4,9 +4,9 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import fake_arm
 import pytest
-from fake_arm import GROUP, HEAD, SUBSCRIPTION
+from azure_model.arm import GROUP, HEAD, serving
+from azure_model.resource_ids import SUBSCRIPTION
 
 from sunspot.node import autoscaler_config
 from sunspot.node.autoscaler import MachinesProvider
@@ -22,7 +22,7 @@ NO_CAPACITY = (202, "AllocationFailed", "no capacity")
 
 @pytest.fixture
 def arm():
-    with fake_arm.serving() as made:
+    with serving() as made:
         made.add(*SETS.values())
         yield made
 
@@ -39,7 +39,9 @@ def config_file(tmp_path):
 
     config = autoscaler_config.config(
         name="test",
-        provider={},
+        machines="sunspot.node.azure.scale_sets.create",
+        settings={},
+        config_file=str(tmp_path / "config.yaml"),
         node_types={
             "head": node_type(0),
             "gpu": node_type(autoscaler_config.SPOT_PRIORITY, 2),
@@ -70,6 +72,7 @@ def clock(monkeypatch):
 def provider(arm, config_file, clock):
     return MachinesProvider(
         {
+            "machines": "sunspot.node.azure.scale_sets.create",
             "subscription_id": SUBSCRIPTION,
             "resource_group": GROUP,
             "identity_client_id": "client",
@@ -109,7 +112,7 @@ def test_ray_gets_ids_types_and_states(provider, arm):
         assert provider.node_tags(name)["ray-user-node-type"] == "gpu"
         assert provider.is_running(name)
     provider.terminate_nodes([HEAD, workers[0]])
-    assert arm.loses(workers[0])
+    arm.wait_for_loss(workers[0])
     assert provider.non_terminated_nodes({}) == [HEAD, workers[1]]
 
 

@@ -3,9 +3,10 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import fake_arm
 import pytest
-from fake_arm import GROUP, HEAD, SUBSCRIPTION, Reply
+from azure_model.arm import GROUP, HEAD, VIRTUAL_MACHINES, Vm, serving
+from azure_model.http_service import Reply
+from azure_model.resource_ids import SUBSCRIPTION
 
 from sunspot.node.azure.arm import Arm, ArmError
 from sunspot.node.azure.imds import Imds
@@ -26,7 +27,7 @@ REFUSALS = [
 
 @pytest.fixture
 def arm():
-    with fake_arm.serving() as made:
+    with serving() as made:
         made.add(*SETS.values())
         yield made
 
@@ -80,8 +81,8 @@ def test_machines_come_from_all_pages_with_their_types(machines, arm):
     ],
 )
 def test_states_of_azure(machines, arm, state, listed, running):
-    arm.vms["x"] = fake_arm.Vm(f"{GPU}_0000abcd", GPU, state)
-    arm.vms["foreign"] = fake_arm.Vm("other_0000abcd", "other", "Succeeded")
+    arm.vms["x"] = Vm(f"{GPU}_0000abcd", GPU, state)
+    arm.vms["foreign"] = Vm("other_0000abcd", "other", "Succeeded")
     found = [machine for machine in machines.list() if not machine.is_head]
     assert [(m.id, m.running) for m in found] == ([(f"{GPU}_0000abcd", running)] if listed else [])
 
@@ -148,7 +149,7 @@ def test_a_refused_launch_says_so_and_leaves_nothing(machines, arm, refusal):
     with pytest.raises(LaunchRefusedError, match=refusal[1]):
         machines.create("gpu", 2)
     assert ids(machines) == kept
-    assert arm.loses(*[name for name in arm.vms if name not in {HEAD, *kept}])
+    arm.wait_for_loss(*[name for name in arm.vms if name not in {HEAD, *kept}])
     assert arm.sets[GPU].capacity == 1
     machines.create("gpu", 1)
     assert len(ids(machines)) == 2
@@ -184,7 +185,7 @@ def test_one_machine_is_given_back_and_no_other(machines, arm):
     first, second, third = ids(machines)
     machines.terminate(second)
     assert ids(machines) == [first, third]
-    assert arm.loses(second)
+    arm.wait_for_loss(second)
     assert arm.sets[GPU].capacity == 2
     machines.create("gpu", 1)
     assert second not in ids(machines)
@@ -195,7 +196,7 @@ def test_giving_back_again_is_no_error(machines, arm):
     (name,) = ids(machines)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(machines.terminate, [name] * 8))
-    assert arm.loses(name)
+    arm.wait_for_loss(name)
     machines.terminate(name)
     machines.terminate(f"{GPU}_nobody00")
     arm.sets.pop(GPU)
@@ -229,7 +230,7 @@ def test_a_busy_arm_is_left_alone_for_as_long_as_it_says(arm):
 
     asked = Arm(Imds(arm.url), arm.url, sleep=sleep)
     arm.failures = [Reply(429, None, {"Retry-After": "1"})]
-    assert asked.get(f"{fake_arm.PROVIDERS}/virtualMachines", "x").body["value"]
+    assert asked.get(VIRTUAL_MACHINES, "x").body["value"]
     assert 0.5 < sum(waits) <= 1.5
     assert len(arm.requests) == 2
 
@@ -239,14 +240,14 @@ def test_a_wait_that_is_too_long_is_told_and_nobody_asks_meanwhile(arm):
     arm.failures = [Reply(429, None, {"Retry-After": "600"})]
     for _ in range(3):
         with pytest.raises(ArmError) as caught:
-            asked.get(f"{fake_arm.PROVIDERS}/virtualMachines", "x")
+            asked.get(VIRTUAL_MACHINES, "x")
         assert caught.value.status == 429
     assert len(arm.requests) == 1
 
 
 def test_a_failing_arm_is_asked_again(arm):
     arm.failures = [Reply(503), Reply(500)]
-    assert client(arm).get(f"{fake_arm.PROVIDERS}/virtualMachines", "x").body["value"]
+    assert client(arm).get(VIRTUAL_MACHINES, "x").body["value"]
 
 
 def test_an_error_names_what_arm_named(arm):

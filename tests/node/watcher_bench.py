@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import fake_imds
+from azure_model.imds import FakeAzure, serving
 
 from sunspot.node.azure.eviction import Timing, Watcher
 from sunspot.node.azure.imds import Imds
@@ -55,7 +55,7 @@ class Notes:
 
 @dataclass
 class Bench:
-    azure: fake_imds.FakeAzure
+    azure: FakeAzure
     node: Notes
     marks: Marks
     folder: Path
@@ -80,5 +80,5 @@ class Bench:
 @contextmanager
 def benched(folder: Path) -> Iterator[Bench]:
     """A bench whose marks lie in the folder."""
-    with fake_imds.serving(fake_imds.FakeAzure(name=NAME)) as azure:
+    with serving(FakeAzure(name=NAME)) as azure:
         yield Bench(azure, Notes(), Marks(folder), folder)

@@ -12,7 +12,7 @@ import pytest
 import requests
 from job_api import serving
 from ssh_server import make_key, needs_sshd, prepared, running
-from waiting import until
+from waiting import wait_for
 
 from sunspot.errors import SunspotError, UsageError
 from sunspot.node.processes import Process
@@ -105,7 +105,7 @@ def test_a_tunnel_that_died_is_found_dead_and_opened_anew(ssh, tunnel, api):
     tunnel.open(ssh, api[1])
     before = process_of(tunnel)
     before.kill()
-    until(lambda: tunnel.port() is None)
+    wait_for("the tunnel to be gone", lambda: tunnel.port() is None)
     local = tunnel.open(ssh, api[1])
     assert process_of(tunnel) != before
     assert versions(local, api[0].token).ok
@@ -120,7 +120,7 @@ def test_a_tunnel_dies_with_its_server(server, tmp_path, tunnel, api):
         tunnel.open(way, api[1])
         for session in psutil.Process(daemon.pid).children(recursive=True):
             session.kill()
-        until(lambda: tunnel.port() is None)
+        wait_for("the tunnel to be gone", lambda: tunnel.port() is None)
 
 
 def test_a_preferred_port_is_taken_and_moves_an_open_tunnel(ssh, tunnel, api):
@@ -137,7 +137,7 @@ def test_another_head_gets_another_tunnel(ssh, tunnel, api):
         command=(*ssh.command[:1], "-4", *ssh.command[1:]), key=ssh.key, known_hosts=ssh.known_hosts
     )
     tunnel.open(other, api[1])
-    until(lambda: not before.is_running())
+    wait_for("the old tunnel's end", lambda: not before.is_running())
 
 
 def test_closing_ends_the_process_and_twice_is_fine(ssh, tunnel, api):

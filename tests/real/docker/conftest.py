@@ -10,7 +10,7 @@ import pytest
 from machines import CACHE, base_image, needs
 from machines.docker import Docker, engine
 from machines.network import GATEWAY, Network, network, network_of
-from machines.processes import wait_for
+from machines.processes import DEADLINE_S
 from machines.registry import registry
 from machines.units import boot
 from node_cluster import (
@@ -22,6 +22,7 @@ from node_cluster import (
     machine,
     worker_values,
 )
+from waiting import wait_for
 
 
 @pytest.fixture(scope="session")
@@ -73,7 +74,7 @@ def cluster(lan: Network, folder: Path) -> Iterator[Cluster]:
         for one in started:
             one.start_ray()
         made = Cluster(started[0], tuple(started[1:]))
-        wait_for("three nodes", lambda: len(made.nodes()) == len(started))
+        wait_for("three nodes", lambda: len(made.nodes()) == len(started), DEADLINE_S)
         yield made
 
 
@@ -81,6 +82,6 @@ def cluster(lan: Network, folder: Path) -> Iterator[Cluster]:
 def stranger(lan: Network, folder: Path) -> Iterator[Machine]:
     """A node beside the cluster, whose vault has another token."""
     with machine(lan, 5, worker_values(group="stranger", market="spot"), folder) as made:
-        made.node.azure.secret = "not-the-token"
+        made.node.azure.secrets["ray-token"] = "not-the-token"
         boot(made.node)
         yield made

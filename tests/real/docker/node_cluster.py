@@ -7,14 +7,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from azure_model import imds
 from machines import base_image
 from machines.docker import Docker
 from machines.network import GATEWAY, SUBNET, Network
-from machines.node import IMDS_ADDRESS, Node, engine_of, node
+from machines.node import Node, engine_of, node
 from machines.processes import StepError
 from machines.units import RunningUnit, Unit, running
 
-from cloud_init import NodeValues
+from cloud_init import AzureFacts, NodeValues
+from sunspot.ray.resources import GIB, NodeResources
 
 REGISTRY_PORT = 5000
 IMAGE = f"{GATEWAY}:{REGISTRY_PORT}/{base_image.NAME}"
@@ -27,20 +29,20 @@ HEAD = NodeValues(
     market="on-demand",
     cluster="sunspot-docker",
     image=IMAGE,
-    registry=None,
-    head_address=HEAD_ADDRESS,
-    # Plain http is all that differs from Azure's.
-    vault_url=f"http://{IMDS_ADDRESS}",
-    token_secret="ray-token",
-    identity_client_id="11111111-2222-3333-4444-555555555555",
-    cpus=1,
-    gpus=0,
-    memory_gb=2,
-    accelerator=None,
+    resources=NodeResources(cpus=1, gpus=0, memory=2 * GIB),
     driver="none",
-    storage_url=None,
-    subscription_id="66666666-7777-8888-9999-000000000000",
-    resource_group="sunspot-docker",
+    facts=AzureFacts(
+        built_image=None,
+        registry=None,
+        head_address=HEAD_ADDRESS,
+        # Plain http is all that differs from Azure's.
+        vault_url=f"http://{imds.ADDRESS}",
+        token_secret="ray-token",
+        storage_url="",
+        subscription_id="66666666-7777-8888-9999-000000000000",
+        resource_group="sunspot-docker",
+        identity_client_id="11111111-2222-3333-4444-555555555555",
+    ),
     scale_set=None,
     autoscaler_config=None,
 )

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from machines.network import SUBNET
 from machines.node import PATH
-from machines.processes import environment, wait_for
+from machines.processes import DEADLINE_S, environment
 from machines.units import running
 from node_cluster import HEAD_ADDRESS, IMAGE, Cluster, Machine
+from waiting import wait_for
 
 from sunspot.ray import ports
-from tests.cloud_init import fake_azure
+from tests.cloud_init.node_values import RAY_TOKEN as TOKEN
 
 pytestmark = pytest.mark.timeout(1800)
 
-TOKEN = fake_azure.RAY_TOKEN
 GCS = f"{HEAD_ADDRESS}:{ports.get('gcs').number}"
 JOBS = f"http://127.0.0.1:{ports.get('dashboard').number}/api/jobs/"
 
@@ -111,7 +111,7 @@ def by_hand(machine: Machine, *flags: str) -> tuple[int, str]:
 def by_its_unit(machine: Machine) -> tuple[int, str]:
     """Ray's unit with the token of the machine's vault, at its end: status and output."""
     with running(machine.node) as unit:
-        wait_for("the end of the unit", lambda: unit.main.poll() is not None)
+        wait_for("the end of the unit", lambda: unit.main.poll() is not None, DEADLINE_S)
         return unit.main.wait(), unit.printed
 
 
@@ -194,7 +194,7 @@ def test_a_stopped_unit_lets_its_task_end(cluster: Cluster) -> None:
     assert spot.docker("ps", "--all", "--quiet") == ""
 
     spot.start_ray()
-    wait_for("the worker again", lambda: spot.node.name in cluster.nodes())
+    wait_for("the worker again", lambda: spot.node.name in cluster.nodes(), DEADLINE_S)
 
 
 def test_a_killed_container_loses_its_task(cluster: Cluster) -> None:
@@ -202,7 +202,7 @@ def test_a_killed_container_loses_its_task(cluster: Cluster) -> None:
     outcome = outcome_when(cluster, spot, lambda: spot.docker("kill", "sunspot-ray"))
     assert outcome != "done"
     spot.start_ray()
-    wait_for("the worker again", lambda: spot.node.name in cluster.nodes())
+    wait_for("the worker again", lambda: spot.node.name in cluster.nodes(), DEADLINE_S)
 
 
 def outcome_when(cluster: Cluster, machine: Machine, happens) -> str:
@@ -216,7 +216,7 @@ def outcome_when(cluster: Cluster, machine: Machine, happens) -> str:
         text=True,
     )
     with driver:
-        wait_for("the task's begin", begun.exists)
+        wait_for("the task's begin", begun.exists, DEADLINE_S)
         happens()
         printed, _ = driver.communicate(timeout=180)
     return json.loads(printed.split("ANSWER ")[1])

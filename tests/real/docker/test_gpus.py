@@ -7,10 +7,13 @@ from machines import base_image
 from machines.docker import Docker
 from machines.network import GATEWAY, Network
 from machines.node import Node
-from machines.processes import wait_for
+from machines.processes import DEADLINE_S
 from machines.registry import registry
 from machines.units import StartPreError, Unit, boot, running
 from node_cluster import REGISTRY_PORT, Cluster, machine, worker_values
+from waiting import wait_for
+
+from sunspot.ray.resources import GIB, NodeResources
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -50,7 +53,11 @@ def test_a_worker_joins_when_all_its_gpus_answer(
     cluster: Cluster, lan: Network, folder: Path, image: str, answering: int
 ) -> None:
     values = worker_values(
-        group="mi", market="spot", gpus=PROMISED, driver="rocm", accelerator="MI300X", image=image
+        group="mi",
+        market="spot",
+        resources=NodeResources(cpus=1, gpus=PROMISED, memory=2 * GIB, accelerator="MI300X"),
+        driver="rocm",
+        image=image,
     )
     with machine(lan, 6, values, folder) as worker:
         with_amd_devices(worker.node)
@@ -58,7 +65,9 @@ def test_a_worker_joins_when_all_its_gpus_answer(
         Unit(worker.node, "sunspot-driver@rocm.service").oneshot()
         if answering == PROMISED:
             worker.start_ray()
-            joined = wait_for("the worker", lambda: cluster.nodes().get(worker.node.name))
+            joined = wait_for(
+                "the worker", lambda: cluster.nodes().get(worker.node.name), DEADLINE_S
+            )
             assert joined["Resources"]["GPU"] == PROMISED
         else:
             with (

@@ -3,8 +3,9 @@
 import json
 
 import pytest
-from machines.processes import wait_for
+from machines.processes import DEADLINE_S
 from node_cluster import Cluster
+from waiting import wait_for
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -61,10 +62,10 @@ def test_actors_jobs_and_workers_live_on(cluster: Cluster, power_lost: bool) -> 
         assert cluster.head.unit
         main = cluster.head.unit.main
         cluster.head.docker("kill", "sunspot-ray")
-        wait_for("the container's end", lambda: main.poll() is not None)
+        wait_for("the container's end", lambda: main.poll() is not None, DEADLINE_S)
     cluster.head.close()
     cluster.head.start_ray()
-    wait_for("three nodes", lambda: len(cluster.nodes()) == len(cluster.machines))
+    wait_for("three nodes", lambda: len(cluster.nodes()) == len(cluster.machines), DEADLINE_S)
 
     after = cluster.driver(named + _GO_ON)
     # The worker's process was never stopped; the head's actor was started anew.

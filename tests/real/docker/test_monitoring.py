@@ -10,9 +10,10 @@ from urllib.parse import quote
 
 import pytest
 from machines import needs
-from machines.processes import wait_for
+from machines.processes import DEADLINE_S
 from machines.units import running
 from node_cluster import HEAD_ADDRESS, IMAGE, Cluster, Machine
+from waiting import wait_for
 
 from cloud_init.render import FILES, NODE_ENV, PROMETHEUS_IMAGE
 from sunspot.ray import ports
@@ -49,7 +50,9 @@ def head(cluster: Cluster) -> Iterator[Machine]:
     env.write_text(f"{text}SUNSPOT_PRICES='{json.dumps(PRICES)}'\n")
     watcher = running(machine.node, "sunspot-eviction.service")
     with watcher, running(machine.node, "sunspot-prometheus.service") as prometheus:
-        wait_for("Prometheus", lambda: prometheus.main.poll() is None and answers(machine))
+        wait_for(
+            "Prometheus", lambda: prometheus.main.poll() is None and answers(machine), DEADLINE_S
+        )
         yield machine
 
 
@@ -88,11 +91,11 @@ def test_every_endpoint_is_scraped(head: Machine, cluster: Cluster) -> None:
         targets = ask(head, "targets?state=active")["activeTargets"]
         return {t["labels"]["instance"] for t in targets if t["health"] == "up"}
 
-    wait_for("every target", lambda: up() == expected)
+    wait_for("every target", lambda: up() == expected, DEADLINE_S)
 
 
 def test_nodes_and_cost_are_the_clusters(head: Machine) -> None:
-    wait_for("the nodes", lambda: result(head, "sum(sunspot_nodes)"))
+    wait_for("the nodes", lambda: result(head, "sum(sunspot_nodes)"), DEADLINE_S)
     found = {
         one["metric"]["group"]: (one["metric"]["market"], float(one["value"][1]))
         for one in result(head, "sunspot_nodes")
@@ -112,7 +115,7 @@ def test_the_dashboards_questions_have_answers(head: Machine, title: str) -> Non
     if title in EMPTY:
         assert found == []
     else:
-        wait_for(title, lambda: result(head, QUERIES[title]))
+        wait_for(title, lambda: result(head, QUERIES[title]), DEADLINE_S)
 
 
 def test_no_other_node_reaches_it(head: Machine, cluster: Cluster) -> None:

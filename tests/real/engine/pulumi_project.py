@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import yaml
-from azure_cloud import Cloud
+from azure_model.cloud import Cloud
 
 ROOT = Path(__file__).resolve().parents[3]
 ENGINE = Path(os.environ.get("SUNSPOT_ENGINE_DIR", ROOT / ".cache" / "engine")).resolve() / "bin"
-PROVIDER = Path(__file__).with_name("azure_provider.py")
+TESTS = ROOT / "tests"
+PROVIDER = "azure_model.provider"
 PLUGIN = "pulumi-resource-azure-native"
 # Where the plugin finds its cloud.
 CLOUD_VARIABLE = "SUNSPOT_TEST_CLOUD"
@@ -143,6 +144,8 @@ class Project:
 def _write_plugin(folder: Path) -> None:
     folder.mkdir()
     plugin = folder / PLUGIN
-    command = shlex.join([sys.executable, str(PROVIDER)])
-    plugin.write_text(f'#!/bin/sh\nexec {command} "${CLOUD_VARIABLE}"\n')
+    # -P: the engine starts it in the program's folder, whose modules are not the provider's.
+    command = shlex.join([sys.executable, "-P", "-m", PROVIDER])
+    path = shlex.quote(str(TESTS))
+    plugin.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {command} "${CLOUD_VARIABLE}"\n')
     plugin.chmod(0o755)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from azure_cloud import PUBLIC_ADDRESS, part
-from azure_inputs import opened
+from azure_model.answers import PUBLIC_ADDRESS
+from azure_model.cloud import part
+from azure_model.pulumi_wire import opened
 from pulumi_project import PUBLIC_KEY, ROOT, Project
 from stack_settings import STACK, settings
 

@@ -19,12 +19,13 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from azure_cloud import PUBLIC_ADDRESS
-from azure_provider import IGNORES_CANCEL
+from azure_model.answers import PUBLIC_ADDRESS
+from azure_model.provider import IGNORES_CANCEL
 from job_api import TOKEN, serving
 from pulumi_project import DEADLINE_S, Project
 from ssh_server import needs_sshd, prepared, running
 from stack_settings import STACK, settings
+from waiting import wait_for
 
 # Each runs the CLI several times: a minute on an idle machine.
 pytestmark = [needs_sshd, pytest.mark.timeout(900)]
@@ -223,13 +224,14 @@ def locks(project):
 def held_up(project, head):
     """`sunspot up` in the middle of a slow creation, and the processes that it started."""
     command = started(project, head, "up", STACK)
-    deadline = time.monotonic() + DEADLINE_S
     notes = []
-    while HOLDS not in notes:
+
+    def holds():
         assert command.poll() is None, ending(command)
-        assert time.monotonic() < deadline, notes
-        time.sleep(0.1)
-        notes += project.cloud.take_notes()
+        notes.extend(project.cloud.take_notes())
+        return HOLDS in notes
+
+    wait_for("the slow creation", holds, DEADLINE_S, poll_s=0.1, seen=lambda: str(notes))
     below = psutil.Process(command.pid).children(recursive=True)
     assert any(process.name() == "pulumi" for process in below)
     return command, below

@@ -7,7 +7,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Interface
@@ -15,8 +14,11 @@ from pathlib import Path
 from typing import Self
 
 import lan
+from waiting import wait_for
 
-from cloud_init.render import NodeValues, environment
+from cloud_init import AzureFacts, NodeValues
+from cloud_init.render import environment
+from sunspot.ray.resources import GIB, NodeResources
 
 ROOT = Path(__file__).resolve().parents[3]
 RAY_SH = ROOT / "cloud_init/files/usr/local/lib/sunspot/ray.sh"
@@ -87,12 +89,9 @@ class RayHost:
 
     def comes_up(self) -> bool:
         """Waits for the node to be up; whether it is, before it died or the deadline came."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not self.is_up():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                return False
-            time.sleep(0.2)
-        return True
+        with contextlib.suppress(AssertionError):
+            wait_for("Ray", lambda: self.is_up() or self.process.poll() is not None, DEADLINE_S)
+        return self.is_up()
 
     def output(self) -> str:
         return (self.folder / "output").read_text(errors="replace")
@@ -165,19 +164,19 @@ def _environment(host: lan.Host, head: IPv4Interface, folder: Path) -> dict[str,
         market="on-demand" if is_head else "spot",
         cluster="sunspot-test",
         image="ray",
-        registry=None,
-        head_address=str(head.ip),
-        vault_url="https://vault.invalid/",
-        token_secret="ray-token",
-        identity_client_id="none",
-        cpus=1,
-        gpus=0,
-        memory_gb=4,
-        accelerator=None,
+        resources=NodeResources(cpus=1, gpus=0, memory=4 * GIB),
         driver="none",
-        storage_url=None,
-        subscription_id="none",
-        resource_group="none",
+        facts=AzureFacts(
+            built_image=None,
+            registry=None,
+            head_address=str(head.ip),
+            vault_url="https://vault.invalid/",
+            token_secret="ray-token",
+            storage_url="",
+            subscription_id="none",
+            resource_group="none",
+            identity_client_id="none",
+        ),
         scale_set=None if is_head else "workers",
         autoscaler_config=None,
     )

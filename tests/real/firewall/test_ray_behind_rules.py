@@ -8,8 +8,7 @@ import importlib.util
 import json
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from lan import Host
 from ray_host import RayHost, joined, running
 from site_plan import Site
 from test_reach import ask
+from waiting import wait_for
 
 from sunspot.ray import ports
 
@@ -160,7 +160,12 @@ def test_without_the_rule_for_the_gcs_no_worker_joins(cluster, site, hosts, tmp_
     try:
         with running(late, site.hosts["head"], tmp_path / "late") as node:
             # Its first word to the cluster is on its way, and stays so.
-            wait_for("the worker to ask the GCS", lambda: knocks(late, *gcs), node)
+            wait_for(
+                "the worker to ask the GCS",
+                lambda: asks(node, *gcs),
+                DEADLINE_S,
+                seen=lambda: node.output()[-3000:],
+            )
             members = cluster.check("names")["names"]
             assert knocks(late, *gcs)
             assert not node.is_up()
@@ -177,9 +182,7 @@ def knocks(host: Host, address: str, port: int) -> bool:
     return bool(host.run("ss", "--tcp", "--numeric", "--no-header", *asked).strip())
 
 
-def wait_for(what: str, met: Callable[[], bool], node: RayHost) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not met():
-        if node.process.poll() is not None or time.monotonic() > deadline:
-            pytest.fail(f"waited in vain for {what}; {node.host.name}: {node.output()[-3000:]}")
-        time.sleep(0.05)
+def asks(node: RayHost, address: str, port: int) -> bool:
+    """Whether the node's host knocks there; fails where the node has ended."""
+    assert node.process.poll() is None, node.output()[-3000:]
+    return knocks(node.host, address, port)

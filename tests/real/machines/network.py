@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from machines.processes import checked, environment, stop, wait_for
+from waiting import wait_for
+
+from machines.processes import DEADLINE_S, checked, environment, stop
 
 # Its first address is the bridge's: where the test puts its servers.
 SUBNET = "10.77.0"
@@ -48,7 +50,9 @@ def network() -> Iterator[Network]:
     holder = subprocess.Popen(command, env=environment())
     try:
         here = Path("/proc/self/ns/net").readlink()
-        wait_for("a namespace", lambda: Path(f"/proc/{holder.pid}/ns/net").readlink() != here)
+        wait_for(
+            "a namespace", lambda: Path(f"/proc/{holder.pid}/ns/net").readlink() != here, DEADLINE_S
+        )
         made = Network(holder.pid)
         made._ip("link", "add", "bridge", "type", "bridge")
         made._ip("addr", "add", f"{GATEWAY}/24", "dev", "bridge")

@@ -14,15 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from azure_model import imds
+from azure_model.imds import FakeAzure
+from waiting import wait_for
 
 from cloud_init import NodeValues, render
 from machines.docker import Docker
 from machines.network import SUBNET, Network, network_of
-from machines.processes import DEADLINE_S, STOP_S, StepError, checked, environment, wait_for
-from tests.cloud_init import fake_azure
+from machines.processes import DEADLINE_S, STOP_S, StepError, checked, environment
+from tests.cloud_init.node_values import SECRETS
 from tests.cloud_init.vm import landed
 
-IMDS_ADDRESS = "169.254.169.254"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # What the units ask for, and where the runtime lies on a node that cannot give it.
@@ -76,7 +78,7 @@ class Node:
     address: str
     pid: int
     root: Path
-    azure: fake_azure.Azure
+    azure: FakeAzure
 
     def command(self, *command: str | Path) -> list[str]:
         """The command line that runs a command on the node."""
@@ -131,7 +133,7 @@ def _pid_namespace(process: psutil.Process) -> Path | None:
 def node(network: Network, number: int, values: NodeValues, root: Path) -> Iterator[Node]:
     """Boots a node as the network's address `number`; nothing of it is left after the block.
 
-    `root` is made, and removed. `azure.secret` is the token that the vault gives.
+    `root` is made, and removed. The node's vault has the token of Ray.
     """
     name = f"{values.group}-{number}"
     _prepare(root, name, values)
@@ -142,16 +144,16 @@ def node(network: Network, number: int, values: NodeValues, root: Path) -> Itera
         holder = subprocess.Popen(command, env=environment(), stdout=output, stderr=output)
     pids: list[int] = []
     try:
-        pid = wait_for(f"the node {name}, see {log}", lambda: _first_process(holder))
+        pid = wait_for(f"the node {name}, see {log}", lambda: _first_process(holder), DEADLINE_S)
         pids.append(pid)
         address = network.join(pid, number)
         with network_of(pid):
-            checked(["ip", "addr", "add", f"{IMDS_ADDRESS}/32", "dev", "lo"])
-            azure = contextlib.ExitStack()
-            served = azure.enter_context(fake_azure.serving((IMDS_ADDRESS, 80)))
-        served.name = name
-        with azure:
-            yield Node(name, address, pid, root, served)
+            checked(["ip", "addr", "add", f"{imds.ADDRESS}/32", "dev", "lo"])
+            azure = FakeAzure(name=name, secrets=dict(SECRETS))
+            served = contextlib.ExitStack()
+            served.enter_context(imds.serving(azure, imds.ADDRESS, 80))
+        with served:
+            yield Node(name, address, pid, root, azure)
     finally:
         _end(holder)
         # Named after the first process, whose pid the engine's flags have.
@@ -176,7 +178,7 @@ def engine_of(node: Node) -> Iterator[Docker]:
         )
     docker = Docker(Path("/run/docker.sock"), log, enter=tuple(node.command()))
     try:
-        wait_for(f"dockerd, see {log}", lambda: _answers(process, docker))
+        wait_for(f"dockerd, see {log}", lambda: _answers(process, docker), DEADLINE_S)
         yield docker
     finally:
         # nsenter hands no signal on.

@@ -1,20 +1,17 @@
-"""Servers that a test starts, and waiting for what they come to."""
+"""The programs and servers that a test runs."""
 
 import contextlib
 import os
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+
+from waiting import wait_for
 
 from machines.needs import SYSTEM_PATH
 
-T = TypeVar("T")
-
 # How long a state may take to come about. Generous: the machine may be busy.
 DEADLINE_S = 600.0
-POLL_INTERVAL_S = 0.2
 STOP_S = 60.0
 
 
@@ -49,16 +46,6 @@ def checked(
     return done.stdout
 
 
-def wait_for(what: str, answer: Callable[[], T | None], seconds: float = DEADLINE_S) -> T:
-    """The first answer that is true. Raises StepError naming `what` at the deadline."""
-    deadline = time.monotonic() + seconds
-    while not (got := answer()):
-        if time.monotonic() > deadline:
-            raise StepError(f"waited {seconds:g} s in vain for {what}; last answer: {got!r}")
-        time.sleep(POLL_INTERVAL_S)
-    return got
-
-
 @contextlib.contextmanager
 def server(
     command: Sequence[str | Path],
@@ -85,7 +72,7 @@ def server(
         return ready()
 
     try:
-        wait_for(f"{command[0]}, see {log}", up)
+        wait_for(f"{command[0]}, see {log}", up, DEADLINE_S)
         yield process
     finally:
         stop(process)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from waiting import wait_for
 
 from machines.node import PATH, Node
-from machines.processes import environment, wait_for
+from machines.processes import DEADLINE_S, environment
 from tests.cloud_init.vm import read_unit
 
 RAY = "sunspot-ray.service"
@@ -63,7 +64,7 @@ class RunningUnit:
                 self.unit.node.command(*self.unit.command(line)), env=environment(PATH=PATH)
             )
             try:
-                wait_for("the unit's start", lambda post=post: self._ended(post))
+                wait_for("the unit's start", lambda post=post: self._ended(post), DEADLINE_S)
                 if self.main.poll() is not None:
                     return False
                 assert post.returncode == 0, self.printed

@@ -8,15 +8,16 @@ from pathlib import Path
 import dev_nodes
 import disk
 import image
+from azure_model.certificate import Certificate
+from azure_model.imds import FakeAzure
+from azure_model.platform import Platform, serving
 from disk import Disks
-from fake_imds import FakeAzure
 from machine import Machine, Seed, booted
 from machines.registry import registry
 from network import Network, network
 from project import Project
-from stand_ins import Certificate, Platform, serving
 
-from sunspot.targets.azure.preview.user_data import STAND_INS
+from cloud_init.values import TOKEN_SECRET
 
 TOKEN = "0123456789abcdef" * 4
 CLIENT_ID = "11111111-2222-3333-4444-555555555555"
@@ -74,8 +75,8 @@ def site(folder: Path) -> Iterator[Site]:
         with inside.entered():
             server = stack.enter_context(registry(storage))
         azure = {str(seed.address.ip): _surroundings(seed) for seed in seeds.values()}
-        platform = Platform(machines=azure, registry=server.address)
-        stack.enter_context(serving(platform, inside, certificate))
+        platform = Platform(machines=azure, registry=server.address, entered=inside.entered)
+        stack.enter_context(serving(platform, certificate))
         stack.callback(user.close_tunnel)
         yield Site(
             folder=folder,
@@ -89,5 +90,5 @@ def site(folder: Path) -> Iterator[Site]:
 
 
 def _surroundings(seed: Seed) -> FakeAzure:
-    secrets = {STAND_INS["token_secret"]: TOKEN}
+    secrets = {TOKEN_SECRET: TOKEN}
     return FakeAzure(name=seed.name, zone="", scale_set="", secrets=secrets)

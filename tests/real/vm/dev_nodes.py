@@ -12,7 +12,7 @@ from cloud_init import NodeValues, render
 from cloud_init.nodes import node_values
 from cloud_init.render import NODE_ENV, readable
 from sunspot.targets.azure.plan import RESERVED_FIRST, AzurePlan
-from sunspot.targets.azure.preview.user_data import STAND_INS
+from sunspot.targets.azure.preview.user_data import stand_ins
 
 VAULT = "sunspot-dev.vault.azure.net"
 
@@ -69,14 +69,14 @@ def seed(
     pool = None if is_head else plan.pools[0]
     gateway = str(_interface(subnet, 1).ip)
     address = _interface(subnet, RESERVED_FIRST)
-    known = {
-        **STAND_INS,
-        "vault_url": f"https://{VAULT}/",
-        "identity_client_id": client_id,
-        "head_address": str(_interface(subnets.head, RESERVED_FIRST).ip),
-        "registry": None,
-    }
-    values = replace(node_values(plan, pool, known), image=image, registry=REGISTRY)
+    facts = replace(
+        stand_ins(plan),
+        vault_url=f"https://{VAULT}/",
+        identity_client_id=client_id,
+        head_address=str(_interface(subnets.head, RESERVED_FIRST).ip),
+        registry=REGISTRY,
+    )
+    values = replace(node_values(plan, pool, facts), image=image)
     return Seed(
         name=f"{plan.cluster_name}-head" if is_head else f"{plan.pools[0].scale_set}_1a2b3c4d",
         hostname=f"{plan.cluster_name}-head" if is_head else "workers-1a2b3",

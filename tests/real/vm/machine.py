@@ -4,7 +4,6 @@ import contextlib
 import json
 import shlex
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Interface
@@ -15,6 +14,7 @@ import yaml
 from disk import Disks
 from machines.processes import StepError, checked
 from network import Network
+from waiting import wait_for
 
 T = TypeVar("T")
 
@@ -142,21 +142,20 @@ class Machine:
 
     def wait(self, what: str, ready: Callable[[], T | None], *, timeout_s: float) -> T:
         """The first answer of `ready` that is true; a command that fails counts as none yet."""
-        deadline = time.monotonic() + timeout_s
-        said = ""
-        while True:
+
+        def answer() -> T | None:
             if self.process.poll() is not None:
                 raise AssertionError(f"{self.name}: QEMU ended with {self.process.returncode}")
-            try:
-                if answer := ready():
-                    return answer
-            except (StepError, subprocess.TimeoutExpired) as error:
-                said = str(error)
-            if time.monotonic() > deadline:
-                raise AssertionError(
-                    f"{self.name}: after {timeout_s:g} s not yet: {what} ({said})\n{self.told()}"
-                )
-            time.sleep(POLL_S)
+            return ready()
+
+        return wait_for(
+            f"{what} on {self.name}",
+            answer,
+            timeout_s,
+            poll_s=POLL_S,
+            not_yet=(StepError, subprocess.TimeoutExpired),
+            seen=self.told,
+        )
 
     def told(self) -> str:
         """The end of its journal, or of its console where it lets nobody in."""

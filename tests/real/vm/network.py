@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Interface
 from pathlib import Path
 
-METADATA_ADDRESS = "169.254.169.254"
+from azure_model import imds
+
 BRIDGE = "br0"
 
 _CLONE_NEWNET = 0x40000000  # sched.h
@@ -57,7 +58,7 @@ def network(gateways: Sequence[IPv4Interface]) -> Iterator[Network]:
     try:
         made._ip("link", "set", "lo", "up")
         made._ip("link", "add", BRIDGE, "type", "bridge")
-        for address in (*gateways, IPv4Interface(f"{METADATA_ADDRESS}/32")):
+        for address in (*gateways, IPv4Interface(f"{imds.ADDRESS}/32")):
             made._ip("address", "add", str(address), "dev", BRIDGE)
         made._ip("link", "set", BRIDGE, "up")
         _run(*made.command("sysctl", "-q", "-w", "net.ipv4.ip_forward=1"))

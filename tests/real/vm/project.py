@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from azure_model.pulumi_state import exported, group, machine
 from machines.needs import SYSTEM_PATH
 from machines.processes import checked, environment
 from network import Network
 
 from sunspot import stack as stacks
-from sunspot.targets.azure.automation import GROUP_TYPE, MACHINE_TYPE, STACK_TYPE
 from sunspot.targets.azure.plan import AzurePlan, plan
 
 ROOT = Path(__file__).resolve().parents[3]
 STACK = "dev"
-GROUP_ID = "/subscriptions/66666666-7777-8888-9999-000000000000/resourceGroups/sunspot-dev"
 ENGINE = """#!/bin/sh
 case " $* " in
 *" version "*) echo v3.250.0 ;;
@@ -112,21 +111,11 @@ def _make_key(path: Path) -> None:
 def _exported(made: AzurePlan) -> dict[str, Any]:
     """What `pulumi stack export` tells once the stack is up."""
     assert made.addresses is not None
-    head = made.addresses.head_address
-    outputs = {
-        "head_private_ip": head,
-        "job_address": "http://127.0.0.1:8265",
-        "ssh_command": f"ssh sunspot@{head}",
-    }
-    machine = f"{GROUP_ID}/providers/Microsoft.Compute/virtualMachines/{made.cluster_name}-head"
-    resources = [
-        {"urn": "urn:stack", "type": STACK_TYPE, "outputs": outputs},
-        _resource(GROUP_TYPE, GROUP_ID),
-        _resource(MACHINE_TYPE, machine, vmId="1"),
-    ]
-    return {"version": 3, "deployment": {"resources": resources}}
-
-
-def _resource(kind: str, identity: str, **outputs: str) -> dict[str, Any]:
-    urn = f"urn:pulumi:{STACK}::sunspot::{kind}::{identity.rpartition('/')[2]}"
-    return {"urn": urn, "type": kind, "custom": True, "id": identity, "outputs": outputs}
+    cluster, head = made.cluster_name, made.addresses.head_address
+    return exported(
+        group(cluster),
+        machine(cluster=cluster),
+        head_private_ip=head,
+        job_address="http://127.0.0.1:8265",
+        ssh_command=f"ssh sunspot@{head}",
+    )

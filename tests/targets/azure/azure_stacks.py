@@ -1,14 +1,9 @@
-"""A stack "x" on Azure without Azure: what its file says, what Pulumi knows, what Ray answers."""
+"""A stack "x" on Azure: what its file says, what Ray answers of it, the commands that take it."""
 
 from typer.testing import CliRunner
 
 from sunspot import stack as stacks
 from sunspot.cli import app
-from sunspot.targets.azure.automation import parse_state
-
-GROUP = "/subscriptions/s/resourceGroups/sunspot-x"
-ACCOUNT = f"{GROUP}/providers/Microsoft.Storage/storageAccounts/sunspot1"
-VM = f"{GROUP}/providers/Microsoft.Compute/virtualMachines/sunspot-x-head"
 
 STACK = """
 config:
@@ -33,71 +28,6 @@ config:
     public_ip: true
     ssh_cidrs: [203.0.113.7/32]
 """
-
-
-def resource(kind, identity, *, protect=False, **outputs):
-    return {
-        "urn": f"urn:pulumi:x::sunspot::{kind}::{identity.rpartition('/')[2]}",
-        "type": kind,
-        "custom": True,
-        "id": identity,
-        "protect": protect,
-        "outputs": outputs,
-    }
-
-
-def exported(*resources, **outputs):
-    root = {"urn": "urn:stack", "type": "pulumi:pulumi:Stack", "outputs": outputs}
-    provider = {
-        "urn": "urn:p",
-        "type": "pulumi:providers:azure-native",
-        "custom": True,
-        "id": "1",
-    }
-    return {"deployment": {"resources": [root, provider, *resources]}}
-
-
-def group():
-    return resource("azure-native:resources:ResourceGroup", GROUP)
-
-
-def machine(vm_id="one"):
-    return resource("azure-native:compute:VirtualMachine", VM, vmId=vm_id)
-
-
-def account(*, protect=True):
-    return resource("azure-native:storage:StorageAccount", ACCOUNT, protect=protect)
-
-
-class FakeStack:
-    """Pulumi's side of one stack: what `up` makes and `destroy` leaves, and what was called."""
-
-    def __init__(self, outputs):
-        self.outputs = outputs
-        self.made = (group(), machine(), account())
-        self.now = None
-        self.calls = []
-        self.error = None
-
-    def state(self):
-        self.calls.append("state")
-        if self.error:
-            raise self.error
-        return None if self.now is None else parse_state(exported(*self.now, **self.outputs))
-
-    def up(self, progress):
-        self.calls.append("up")
-        if self.error:
-            raise self.error
-        self.now = self.made
-        progress("created VirtualMachine sunspot-x-head-vm")
-        return self.state()
-
-    def destroy(self, progress, *, delete_storage):
-        progress("deleting")
-        self.calls.append(f"destroy {delete_storage}")
-        protected = [one for one in self.now or () if one["protect"]]
-        self.now = () if delete_storage or not protected else (group(), *protected)
 
 
 def member(name, **fields):
@@ -130,7 +60,7 @@ def declared(name="x"):
 
 def up(place, **keywords):
     steps = []
-    handle = place.target.up(declared(), steps.append, **keywords)
+    handle, _ = place.target.up(declared(), steps.append, **keywords)
     return handle, steps
 
 

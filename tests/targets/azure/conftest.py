@@ -6,7 +6,8 @@ The same commands with the real engine: tests/real/engine/test_sunspot_up.py.
 from types import SimpleNamespace
 
 import pytest
-from azure_stacks import FakeStack, members, write
+from azure_model.pulumi_stack import FakeStack
+from azure_stacks import members, write
 from job_api import TOKEN, serving
 from ssh_server import prepared, running
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from azure_stacks import GROUP, account, exported, group, machine
+from azure_model.pulumi_state import GROUP, account, exported, group, machine
 
 from sunspot.targets.azure.automation import AzureStack, Watcher, parse_state
 from sunspot.targets.azure.errors import explain, problem

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from azure_stacks import ACCOUNT, GROUP, account, group, machine, run, up
+from azure_model.pulumi_state import ACCOUNT, GROUP, account, group, machine
+from azure_stacks import run, up
 from ssh_server import needs_sshd
 
 from sunspot.errors import SunspotError

@@ -4,12 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 from pulumi import automation as auto
+from waiting import wait_for
 
 from sunspot.targets.azure.engine import EngineMissingError, Pulumi, find_engine
 
@@ -53,7 +53,8 @@ def terminate(*_): raise KeyboardInterrupt
 signal.signal(signal.SIGTERM, terminate)
 azure_engine.KILL_AFTER_S = 0.5
 try:
-    Pulumi().run(sys.argv[1:], ".", {})
+    tell = lambda text: print(text, file=sys.stderr, flush=True)
+    Pulumi(tell=tell).run(sys.argv[1:], ".", {})
 except KeyboardInterrupt:
     sys.exit(130)
 """
@@ -70,13 +71,6 @@ def command(tmp_path, monkeypatch):
     return tmp_path
 
 
-def wait_for(what, condition):
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {DEADLINE_S} s for {what}"
-        time.sleep(0.02)
-
-
 def interrupts(folder: Path) -> int:
     file = folder / "interrupts"
     return len(file.read_text()) if file.exists() else 0
@@ -87,7 +81,7 @@ def started(folder, *words):
     us = subprocess.Popen(
         [sys.executable, "-c", US, str(folder), *words], stderr=subprocess.PIPE, text=True
     )
-    wait_for("pulumi to run", (folder / "pid").exists)
+    wait_for("pulumi to run", (folder / "pid").exists, DEADLINE_S)
     return us, int((folder / "pid").read_text())
 
 
@@ -116,13 +110,13 @@ def test_what_does_not_end_is_killed_with_all_that_it_started(command):
     us, pid = started(command, "wait", "stubborn", "child", "--stack", "dev")
     child = int((command / "child").read_text())
     us.send_signal(signal.SIGTERM)
-    wait_for("the first interrupt", lambda: interrupts(command) == 1)
+    wait_for("the first interrupt", lambda: interrupts(command) == 1, DEADLINE_S)
     assert us.poll() is None
     us.send_signal(signal.SIGTERM)
     _, said = us.communicate(timeout=DEADLINE_S)
     assert us.returncode == 130
     assert interrupts(command) == 2
-    wait_for("the child's end", lambda: not is_alive(child))
+    wait_for("the child's end", lambda: not is_alive(child), DEADLINE_S)
     assert not is_alive(pid)
     assert "pulumi cancel -s dev" in " ".join(said.split())
 

@@ -1,42 +1,15 @@
 """What Azure still has, asked by its REST API and by the Azure CLI; both are stand-ins."""
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from azure_stacks import GROUP
+from azure_model.http_service import Reply, serving
+from azure_model.pulumi_state import GROUP
+from azure_model.resource_ids import SUBSCRIPTION
 
 from sunspot.errors import SunspotError
 from sunspot.targets.azure.inventory import Endpoints, addresses
 from sunspot.targets.azure.remaining import remaining
-
-
-def answering(pages):
-    """A server of Azure's login and its REST API: path -> (status, body)."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            status, body = pages[self.path.partition("?")[0]]
-            if self.headers["Authorization"] != "Bearer t0":
-                status, body = 401, {}
-            self._answer(status, body)
-
-        def do_POST(self):
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self._answer(200, {"access_token": "t0"})
-
-        def _answer(self, status, body):
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
-
-        def log_message(self, format, *args):  # noqa: A002
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
-    return server
 
 
 @pytest.fixture
@@ -46,16 +19,20 @@ def principal(monkeypatch):
 
 
 def by_rest(pages, ask=remaining):
-    server = answering(pages)
-    address = f"http://127.0.0.1:{server.server_port}"
-    for _, body in pages.values():
-        if "nextLink" in body:
-            body["nextLink"] = address + body["nextLink"]
-    try:
+    """Asks Azure's login and its REST API; the latter's pages: path -> (status, body)."""
+
+    def answer(request):
+        if request.method == "POST":
+            return Reply(200, {"access_token": "t0"})
+        if request.headers["Authorization"] != "Bearer t0":
+            return Reply(401, {})
+        return Reply(*pages[request.path])
+
+    with serving(answer) as address:
+        for _, body in pages.values():
+            if "nextLink" in body:
+                body["nextLink"] = address + body["nextLink"]
         return ask(GROUP, Endpoints(login=address, management=address))
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def test_azure_is_asked_page_by_page(principal):
@@ -140,7 +117,9 @@ def test_the_addresses_of_machines_by_the_azure_cli(az, key):
     vm = f"{GROUP}/providers/Microsoft.Compute/virtualMachines/vm_a"
     card = {"id": "x", "virtualMachine": {"id": vm}, "ipConfigurations": [{key: "10.0.0.5"}]}
     free = {"id": "y", "virtualMachine": None, "ipConfigurations": [{key: "10.0.0.6"}]}
-    wanted = "network nic list --resource-group sunspot-x --subscription s --output json"
+    wanted = (
+        f"network nic list --resource-group sunspot-x --subscription {SUBSCRIPTION} --output json"
+    )
     az(f"""[ "$*" = "{wanted}" ] && echo '{json.dumps([card, free])}' || exit 9""")
     assert addresses(GROUP) == {"vm_a": "10.0.0.5"}
 

@@ -13,7 +13,9 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from azure_stacks import FakeStack, member, write
+from azure_model.pulumi_stack import FakeStack
+from azure_model.pulumi_state import GROUP
+from azure_stacks import member, write
 from job_api import TOKEN, serving
 from ssh_server import SshServer, make_key, needs_sshd, prepared, running
 from typer.testing import CliRunner
@@ -149,7 +151,7 @@ def test_a_worker_that_never_joined_is_found_by_azure(site, name):
     assert result.exit_code == 0, result.output
     assert "the journal of worker" in result.stdout
     assert f"{name} is no member of the Ray cluster" in told(result)
-    assert site.asked == ["/subscriptions/s/resourceGroups/sunspot-x"]
+    assert site.asked == [GROUP]
 
 
 def test_where_ray_does_not_answer_azure_is_asked(site):
@@ -208,7 +210,7 @@ def test_a_record_of_an_older_version_is_made_anew(site):
     records = site.target.records
     records.write("x", replace(records.known("x"), head="", group_id=""))
     assert run("--node", "vm_new").exit_code == 0
-    assert site.asked == ["/subscriptions/s/resourceGroups/sunspot-x"]
+    assert site.asked == [GROUP]
     assert records.known("x").head == "sunspot-x-head"
 
 

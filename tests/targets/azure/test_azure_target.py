@@ -5,17 +5,8 @@ import stat
 from dataclasses import replace
 
 import pytest
-from azure_stacks import (
-    account,
-    declared,
-    group,
-    machine,
-    member,
-    members,
-    run,
-    up,
-    write,
-)
+from azure_model.pulumi_state import account, group, machine
+from azure_stacks import declared, member, members, run, up, write
 from job_api import TOKEN
 from local_stacks import stack as local_stack
 from local_stacks import write as write_local

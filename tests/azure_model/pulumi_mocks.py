@@ -13,30 +13,13 @@ import pulumi
 from pulumi.runtime import mocks as pulumi_mocks
 from pulumi.runtime import rpc
 
-SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
-TENANT = "99999999-8888-7777-6666-555555555555"
-PROVIDERS = {
-    "authorization": "Microsoft.Authorization",
-    "compute": "Microsoft.Compute",
-    "containerregistry": "Microsoft.ContainerRegistry",
-    "keyvault": "Microsoft.KeyVault",
-    "managedidentity": "Microsoft.ManagedIdentity",
-    "network": "Microsoft.Network",
-    "storage": "Microsoft.Storage",
-}
-# The input that holds a resource's own name, where it has one.
-NAME_INPUTS = (
-    "vmScaleSetName",
-    "vmName",
-    "secretName",
-    "containerName",
-    "roleAssignmentName",
-    "roleDefinitionId",
-    "blobServicesName",
-    "managementPolicyName",
-)
-# The input that names what a resource lies in, and the kind of that.
-PARENT_INPUTS = {"vaultName": "vaults", "accountName": "storageAccounts"}
+from azure_model import answers
+from azure_model.pulumi_wire import has_secret, opened
+from azure_model.resource_ids import TEMPLATES, id_inputs, kind_of, resource_id
+
+# What Azure's provider puts behind the program's name of a resource that is given none.
+SUFFIX = "1a2b3c4d"
+IMAGE_DIGEST = "sha256:" + "0" * 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +44,7 @@ class Registered:
     @property
     def kind(self) -> str:
         """The last part of the type: `VirtualMachine`."""
-        return self.type.rsplit(":", 1)[1]
+        return kind_of(self.type)
 
 
 @dataclass
@@ -96,7 +79,7 @@ class Run:
 class _Azure(pulumi_mocks.Mocks):
     """Answers as Azure would: an id, a name, and what it makes up itself."""
 
-    def __init__(self, run: Run, subnet: Mapping[str, Any], *, silent: bool) -> None:
+    def __init__(self, run: Run, subnet: Mapping[str, Any] | None, *, silent: bool) -> None:
         self.run = run
         self.subnet = subnet
         self.silent = silent
@@ -104,21 +87,28 @@ class _Azure(pulumi_mocks.Mocks):
     def new_resource(self, args: pulumi_mocks.MockResourceArgs) -> tuple[str, dict[str, Any]]:
         if not args.custom:
             return "", {}
-        inputs = opened(args.inputs)
-        name = own_name(args.name, inputs)
-        identifier = arm_id(args.typ, name, inputs)
-        made_up = {} if self.silent else _made_up(args.typ, name)
-        return identifier, {**_echoed(inputs), "name": name, **made_up}
+        kind, inputs = kind_of(args.typ), opened(args.inputs)
+        if kind not in TEMPLATES:
+            return _of_docker(args.name, inputs)
+        *_, name_input = id_inputs(kind)
+        # A preview may not know the names yet of what a resource lies in.
+        unnamed = dict.fromkeys(id_inputs(kind), "unknown")
+        named = {name_input: f"{args.name}{SUFFIX}", **inputs}
+        identifier = resource_id(kind, {**unnamed, **named})
+        made_up = {} if self.silent else answers.made_up(kind, identifier, inputs)
+        return identifier, answers.answer(kind, identifier, inputs, made_up)
 
     def call(
         self, args: pulumi_mocks.MockCallArgs
     ) -> tuple[dict[str, Any], list[tuple[str, str]] | None]:
         self.run.invokes.append(args.token)
-        if args.token == "azure-native:network:getSubnet":
+        if args.token == "azure-native:network:getSubnet" and self.subnet is not None:
             return dict(self.subnet), []
-        if args.token == "azure-native:containerregistry:listRegistryCredentials":
-            return {"username": "push", "passwords": [{"name": "password", "value": "s3cret"}]}, []
-        raise AssertionError(f"unexpected call of {args.token}")
+        return dict(answers.CALLS[args.token]), []
+
+
+def _of_docker(name: str, inputs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    return name, {**inputs, "digest": IMAGE_DIGEST}
 
 
 class _Monitor(pulumi_mocks.MockMonitor):
@@ -169,17 +159,16 @@ def run_program(
     With `silent`, Azure answers nothing but what it was told.
     """
     run = Run()
-    found = {"addressPrefix": "10.1.2.0/24"} if subnet is None else subnet
-    answers = _Azure(run, found, silent=silent)
+    azure = _Azure(run, subnet, silent=silent)
     # Pulumi takes the thread's event loop; each program gets a new one.
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     pulumi.runtime.set_mocks(
-        answers,
+        azure,
         project="sunspot",
         stack=stack,
         preview=preview,
-        monitor=_Monitor(answers, run),
+        monitor=_Monitor(azure, run),
     )
     pulumi.runtime.set_all_config(dict(config or {}))
 
@@ -205,83 +194,6 @@ def run_program(
         asyncio.set_event_loop(None)
         loop.close()
     return run
-
-
-def own_name(logical: str, inputs: Mapping[str, Any]) -> str:
-    """The name that Azure will know a resource by."""
-    given = [inputs[key] for key in NAME_INPUTS if key in inputs]
-    return given[0] if given else f"{logical}1a2b3c4d"
-
-
-def arm_id(typ: str, name: str, inputs: Mapping[str, Any]) -> str:
-    """An id in ARM's form."""
-    _, module, kind = typ.split(":")
-    root = f"/subscriptions/{SUBSCRIPTION}/resourceGroups"
-    if kind == "ResourceGroup":
-        return f"{root}/{name}"
-    if kind in {"RoleAssignment", "RoleDefinition"}:
-        return f"{inputs['scope']}/providers/Microsoft.Authorization/{plural(kind)}/{name}"
-    base = f"{root}/{inputs.get('resourceGroupName', 'none')}/providers"
-    provider = PROVIDERS.get(module, module)
-    for key, parent_kind in PARENT_INPUTS.items():
-        if key in inputs:
-            middle = "/blobServices/default" if kind == "BlobContainer" else ""
-            return f"{base}/{provider}/{parent_kind}/{inputs[key]}{middle}/{plural(kind)}/{name}"
-    return f"{base}/{provider}/{plural(kind)}/{name}"
-
-
-def plural(kind: str) -> str:
-    word = kind[0].lower() + kind[1:]
-    return {"blobContainer": "containers"}.get(word, f"{word}s")
-
-
-def _echoed(inputs: dict[str, Any]) -> dict[str, Any]:
-    """The inputs as outputs; identities go in as a list and come out as a map."""
-    echo = dict(inputs)
-    identity = echo.get("identity")
-    if isinstance(identity, dict) and isinstance(identity.get("userAssignedIdentities"), list):
-        known = {i: {} for i in identity["userAssignedIdentities"]}
-        echo["identity"] = {**identity, "userAssignedIdentities": known}
-    return echo
-
-
-def _made_up(typ: str, name: str) -> dict[str, Any]:
-    kind = typ.rsplit(":", 1)[1]
-    if kind == "UserAssignedIdentity":
-        return {
-            "principalId": f"principal-of-{name}",
-            "clientId": f"client-of-{name}",
-            "tenantId": TENANT,
-        }
-    if kind == "Vault":
-        return {"properties": {"vaultUri": f"https://{name}.vault.azure.net/"}}
-    if kind == "PublicIPAddress":
-        return {"ipAddress": "198.51.100.7"}
-    if kind == "NetworkInterface":
-        return {"ipConfigurations": [{"name": "ip", "privateIPAddress": "10.1.2.9"}]}
-    if kind == "Registry":
-        return {"loginServer": f"{name}.azurecr.io"}
-    if kind == "Image":
-        return {"digest": "sha256:" + "0" * 64}
-    return {}
-
-
-def opened(value: Any) -> Any:
-    """The value with every secret in it opened."""
-    if isinstance(value, dict):
-        if rpc._special_sig_key in value:
-            return opened(value.get("value"))
-        return {key: opened(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [opened(inner) for inner in value]
-    return value
-
-
-def has_secret(value: Any) -> bool:
-    """Whether any part of the value is marked as a secret."""
-    if isinstance(value, dict):
-        return rpc._special_sig_key in value or any(has_secret(v) for v in value.values())
-    return isinstance(value, list) and any(has_secret(inner) for inner in value)
 
 
 def texts(value: Any) -> Iterator[str]:

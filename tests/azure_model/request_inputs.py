@@ -1,4 +1,8 @@
-"""Inputs on the wire, held against the types of Pulumi's own Azure SDK."""
+"""Inputs on the wire, held against the types of Pulumi's own Azure SDK.
+
+Not what request_bodies.py does: that one asks Microsoft's SDKs, needs every value, and makes the
+body of the request; the engine needs every problem at once, of inputs that it knows in part.
+"""
 
 import enum
 import importlib
@@ -17,10 +21,7 @@ from pulumi._types import (
     resource_py_to_pulumi_names,
 )
 
-# How the engine writes a value that is not known yet, and marks a secret.
-UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
-SIGNATURE = "4dabf18193072939515e22adb298388d"
-SECRET = "1b47061264138c4ac30d75fd1eb44270"
+from azure_model.pulumi_wire import UNKNOWN, opened
 
 # Lists of sizes that Azure itself calls incomplete: it takes others too.
 OPEN_ENUMS = frozenset({"VirtualMachineSizeTypes"})
@@ -31,17 +32,6 @@ SCALARS: dict[Any, tuple[type, ...]] = {
     int: (int, float),
     float: (int, float),
 }
-
-
-def opened(value: Any) -> Any:
-    """The value with every secret in it opened."""
-    if isinstance(value, Mapping):
-        if SIGNATURE in value:
-            return opened(value.get("value"))
-        return {key: opened(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [opened(inner) for inner in value]
-    return value
 
 
 def problems(token: str, inputs: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -90,7 +80,7 @@ def _of_class(value: Any, model: type, where: str) -> Problems:
     if value == UNKNOWN:
         return
     if not isinstance(value, Mapping):
-        yield where, f"{value!r} is no object"
+        yield where, f"{value!r} is not an object"
         return
     known = _known(model)
     for key in sorted(_required(model) - set(value)):
@@ -112,7 +102,7 @@ def _of_type(value: Any, hint: Any, where: str) -> Problems:
     if enums and not any(choice.__name__ in OPEN_ENUMS for choice in enums):
         allowed = {member.value for choice in enums for member in choice}
         if value not in allowed:
-            yield where, f"{value!r} is none of {sorted(map(str, allowed))}"
+            yield where, f"{value!r} is not one of {sorted(map(str, allowed))}"
         return
     answers = [list(_of_choice(value, c, where)) for c in choices if c not in enums]
     if answers and all(answers):
@@ -130,12 +120,12 @@ def _of_choice(value: Any, choice: Any, where: str) -> Problems:
     elif origin is not None and issubclass(origin, Sequence):
         yield from _of_list(value, get_args(choice)[0], where)
     elif type(value) not in SCALARS[choice]:
-        yield where, f"{value!r} is no {choice.__name__}"
+        yield where, f"{value!r} is not {choice.__name__}"
 
 
 def _of_map(value: Any, item: Any, where: str) -> Problems:
     if not isinstance(value, Mapping):
-        yield where, f"{value!r} is no map"
+        yield where, f"{value!r} is not a map"
         return
     for key, inner in value.items():
         yield from _of_type(inner, item, _join(where, key))
@@ -143,14 +133,14 @@ def _of_map(value: Any, item: Any, where: str) -> Problems:
 
 def _of_list(value: Any, item: Any, where: str) -> Problems:
     if not isinstance(value, list):
-        yield where, f"{value!r} is no list"
+        yield where, f"{value!r} is not a list"
         return
     for index, inner in enumerate(value):
         yield from _of_type(inner, item, f"{where}[{index}]")
 
 
 def _choices(hint: Any) -> Iterator[Any]:
-    """The types that a hint allows, without what is for programs alone (outputs, futures)."""
+    """The types that a hint allows, without what is only for programs (outputs, futures)."""
     if get_origin(hint) is typing.Union:
         for part in get_args(hint):
             yield from _choices(part)

@@ -1,8 +1,10 @@
 """The stand-in for Azure must refuse what Azure refuses, or the engine's tests prove nothing."""
 
 import pytest
-from azure_cloud import Cloud, RefusedError
-from azure_inputs import SECRET, SIGNATURE, UNKNOWN, problems
+
+from azure_model.cloud import Cloud, RefusedError
+from azure_model.pulumi_wire import SECRET, SIGNATURE, UNKNOWN
+from azure_model.request_inputs import problems
 
 MACHINE = "azure-native:compute:VirtualMachine"
 GROUP = {"resourceGroupName": "group"}
@@ -27,11 +29,11 @@ def network(rules):
     [
         ({"osProfil": {}}, ("osProfil", "unknown to VirtualMachineArgs")),
         ({"osProfile": {"user": "x"}}, ("osProfile.user", "unknown to OSProfileArgs")),
-        ({"priority": "Spott"}, ("priority", "'Spott' is none of ['Low', 'Regular', 'Spot']")),
-        ({"zones": "1"}, ("zones", "'1' is no list")),
-        ({"zones": [1]}, ("zones[0]", "1 is no str")),
-        ({"tags": {"a": True}}, ("tags.a", "True is no str")),
-        ({"osProfile": "x"}, ("osProfile", "'x' is no object")),
+        ({"priority": "Spott"}, ("priority", "'Spott' is not one of ['Low', 'Regular', 'Spot']")),
+        ({"zones": "1"}, ("zones", "'1' is not a list")),
+        ({"zones": [1]}, ("zones[0]", "1 is not str")),
+        ({"tags": {"a": True}}, ("tags.a", "True is not str")),
+        ({"osProfile": "x"}, ("osProfile", "'x' is not an object")),
     ],
 )
 def test_inputs_that_the_sdk_does_not_know(inputs, problem):

@@ -1,8 +1,8 @@
-"""A stand-in for Azure Resource Manager: scale sets and their VMs, in its documented shapes.
+"""Azure Resource Manager: the scale sets of one resource group and their VMs, in its own shapes.
 
 Lists come in pages; a change of capacity is taken with 202 and an Azure-AsyncOperation address, a
-deletion with 202 and a Location; an old If-Match is a 412; errors have ARM's body. It also gives
-out the access tokens, as IMDS does. Scripted answers (`refusals`, `failures`) go first.
+deletion with 202 and a Location; an old If-Match is a 412; errors have ARM's body. The head's IMDS
+is at the same address, for the access tokens. Scripted answers (`refusals`, `failures`) go first.
 """
 
 from __future__ import annotations
@@ -13,18 +13,26 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
-SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
+from waiting import wait_for
+
+from azure_model import http_service
+from azure_model.access_tokens import MANAGEMENT, access_token
+from azure_model.http_service import Reply, Request
+from azure_model.imds import FakeAzure
+from azure_model.resource_ids import SUBSCRIPTION, group_id
+
 GROUP = "sunspot-test1a2b3c4d"
 HEAD = "sunspot-test-head"
-TOKEN = "token-of-the-head"
 PAGE = 2
 
-PROVIDERS = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.Compute"
+VIRTUAL_MACHINES = f"{group_id(GROUP)}/providers/Microsoft.Compute/virtualMachines"
+SCALE_SETS = f"{group_id(GROUP)}/providers/Microsoft.Compute/virtualMachineScaleSets"
 OPERATIONS = f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Compute/locations/uksouth"
+# Soon enough for a test; Azure says seconds.
+RETRY_AFTER = {"Retry-After": "0.05"}
+DELETION_S = 0.05
 
 
 @dataclass
@@ -59,22 +67,16 @@ class Operation:
 
 
 @dataclass
-class Reply:
-    status: int
-    body: Any = None
-    headers: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass
 class Arm:
     """The state of one resource group, and what is to happen in it.
 
     `refusals`: by scale set, the error of its next launches: told at once (`status` 4xx), or after
     the VMs were begun (`status` 202). `failures`: answers to any next request. `on_boot` and
-    `on_delete` hear of VMs, outside of the lock.
+    `on_delete` hear of VMs, `before_patch` of a change of capacity.
     """
 
     url: str = ""
+    imds: FakeAzure = field(default_factory=lambda: FakeAzure(name=HEAD, scale_set=""))
     sets: dict[str, ScaleSet] = field(default_factory=dict)
     vms: dict[str, Vm] = field(default_factory=dict)
     refusals: dict[str, list[tuple[int, str, str]]] = field(default_factory=dict)
@@ -91,71 +93,62 @@ class Arm:
         for name in names:
             self.sets[name] = ScaleSet(name)
 
-    def loses(self, *names: str) -> bool:
-        """Whether these machines go within ten seconds."""
-        waiting = threading.Event()
-        for _ in range(200):
-            if self.vms.keys().isdisjoint(names):
-                return True
-            waiting.wait(0.05)
-        return False
+    def wait_for_loss(self, *names: str) -> None:
+        """Returns when these VMs are gone."""
+        wait_for(f"the end of {names}", lambda: self.vms.keys().isdisjoint(names))
 
-    def answer(self, method: str, target: str, headers: dict[str, str], body: Any) -> Reply:
-        parts = urlsplit(target)
-        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        if parts.path == "/metadata/identity/oauth2/token":
-            return Reply(200, {"access_token": TOKEN, "expires_on": "99999999999"})
+    def answer(self, request: Request) -> Reply:
+        """The answer to one request."""
+        if request.path.startswith("/metadata/"):
+            return self.imds.answer(request)
         with self.lock:
-            self.requests.append((method, parts.path))
-            if headers.get("authorization") != f"Bearer {TOKEN}":
+            self.requests.append((request.method, request.path))
+            if request.headers.get("Authorization") != f"Bearer {access_token(MANAGEMENT)}":
                 return _error(401, "AuthenticationFailed", "no token")
             if self.failures:
                 return self.failures.pop(0)
-            if parts.path.startswith(OPERATIONS):
-                return self._operation(parts.path)
-            if "api-version" not in query:
+            if request.path.startswith(OPERATIONS):
+                return self._operation(request.path)
+            if "api-version" not in request.query:
                 return _error(400, "MissingApiVersionParameter", "no api-version")
-            if parts.path == f"{PROVIDERS}/virtualMachines":
-                return self._list(int(query.get("$skiptoken", 0)))
-            return self._of_scale_set(method, parts.path, headers.get("if-match"), body)
+            if request.path == VIRTUAL_MACHINES:
+                return self._list(int(request.query.get("$skiptoken", 0)))
+            return self._of_scale_set(request)
 
-    def _of_scale_set(self, method: str, path: str, if_match: str | None, body: Any) -> Reply:
-        _, _, rest = path.partition(f"{PROVIDERS}/virtualMachineScaleSets/")
+    def _of_scale_set(self, request: Request) -> Reply:
+        _, _, rest = request.path.partition(f"{SCALE_SETS}/")
         name, _, action = rest.partition("/")
         if name not in self.sets:
-            return _error(404, "ResourceNotFound", f"no {path}")
+            return _error(404, "ResourceNotFound", f"no {request.path}")
         scale_set = self.sets[name]
-        match method, action:
+        match request.method, action:
             case "GET", "":
                 return Reply(200, scale_set.body())
             case "PATCH", "":
-                return self._resize(scale_set, if_match, body)
+                capacity = json.loads(request.body)["sku"]["capacity"]
+                return self._resize(scale_set, request.headers.get("If-Match"), capacity)
             case "POST", "delete":
-                return self._delete(scale_set, body["instanceIds"])
-        return _error(405, "MethodNotAllowed", f"{method} {path}")
+                return self._delete(scale_set, json.loads(request.body)["instanceIds"])
+        return _error(405, "MethodNotAllowed", f"{request.method} {request.path}")
 
     def _list(self, start: int) -> Reply:
         vms = list(self.vms.values())
         page: dict[str, Any] = {"value": [self._vm(vm) for vm in vms[start : start + PAGE]]}
         if start + PAGE < len(vms):
-            page["nextLink"] = (
-                f"{self.url}{PROVIDERS}/virtualMachines?api-version=x&$skiptoken={start + PAGE}"
-            )
+            query = f"api-version=x&$skiptoken={start + PAGE}"
+            page["nextLink"] = f"{self.url}{VIRTUAL_MACHINES}?{query}"
         return Reply(200, page)
 
     def _vm(self, vm: Vm) -> dict[str, Any]:
         properties: dict[str, Any] = {"provisioningState": vm.state}
         if vm.scale_set is not None:
-            properties["virtualMachineScaleSet"] = {
-                "id": f"{PROVIDERS}/virtualMachineScaleSets/{vm.scale_set}"
-            }
+            properties["virtualMachineScaleSet"] = {"id": f"{SCALE_SETS}/{vm.scale_set}"}
         return {"name": vm.name, "location": "uksouth", "properties": properties}
 
-    def _resize(self, scale_set: ScaleSet, if_match: str | None, body: Any) -> Reply:
+    def _resize(self, scale_set: ScaleSet, if_match: str | None, wanted: int) -> Reply:
         self.before_patch(scale_set)
         if if_match is not None and if_match != f'"{scale_set.revision}"':
             return _error(412, "PreconditionFailed", "the etag is old")
-        wanted = body["sku"]["capacity"]
         grown = wanted - scale_set.capacity
         if grown < 0:
             existing = sum(vm.scale_set == scale_set.name for vm in self.vms.values())
@@ -174,8 +167,8 @@ class Arm:
             )
         identifier = f"{OPERATIONS}/operations/{next(self.serial)}"
         self.operations[identifier] = operation
-        headers = {"Azure-AsyncOperation": f"{self.url}{identifier}", "Retry-After": "0.05"}
-        return Reply(202, scale_set.body(), headers)
+        watched = {"Azure-AsyncOperation": f"{self.url}{identifier}"}
+        return Reply(202, scale_set.body(), watched | RETRY_AFTER)
 
     def _begin(self, scale_set: ScaleSet) -> Vm:
         vm = Vm(f"{scale_set.name}_{next(self.serial):08x}", scale_set.name)
@@ -194,15 +187,15 @@ class Arm:
     def _delete(self, scale_set: ScaleSet, names: list[str]) -> Reply:
         unknown = [name for name in names if name not in self.vms]
         if unknown:
-            return _error(400, "InvalidParameter", f"{unknown} is no instance")
+            return _error(400, "InvalidParameter", f"{unknown} are not instances")
         for name in names:
             assert self.vms[name].scale_set == scale_set.name
             self.vms[name].state = "Deleting"
         identifier = f"{OPERATIONS}/results/{next(self.serial)}"
-        self.operations[identifier] = Operation(then=lambda: None)
-        # Nobody has to look for a deletion to go on.
-        threading.Timer(0.05, self._remove, [scale_set, names]).start()
-        return Reply(202, None, {"Location": f"{self.url}{identifier}", "Retry-After": "0.05"})
+        self.operations[identifier] = Operation()
+        # A deletion goes on whether or not the client asks how far it is.
+        threading.Timer(DELETION_S, self._remove, [scale_set, names]).start()
+        return Reply(202, None, {"Location": f"{self.url}{identifier}"} | RETRY_AFTER)
 
     def _remove(self, scale_set: ScaleSet, names: list[str]) -> None:
         for name in names:
@@ -218,8 +211,8 @@ class Arm:
         is_status = "/operations/" in identifier
         if operation.polls > 0:
             operation.polls -= 1
-            headers = {"Retry-After": "0.05"}
-            return Reply(200, {"status": "InProgress"}, headers) if is_status else Reply(202)
+            going_on = Reply(200, {"status": "InProgress"}, RETRY_AFTER)
+            return going_on if is_status else Reply(202)
         operation.then()
         if not is_status:
             return Reply(200)
@@ -234,35 +227,8 @@ def _error(status: int, code: str, message: str) -> Reply:
 
 @contextmanager
 def serving() -> Iterator[Arm]:
+    """A resource group with a head and no scale set, served until the block ends."""
     arm = Arm()
     arm.vms[HEAD] = Vm(HEAD, None, "Succeeded")
-
-    class Handler(BaseHTTPRequestHandler):
-        def _serve(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            body = json.loads(self.rfile.read(length)) if length else None
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            reply = arm.answer(self.command, self.path, headers, body)
-            data = b"" if reply.body is None else json.dumps(reply.body).encode()
-            self.send_response(reply.status)
-            for name, value in reply.headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        do_GET = do_POST = do_PATCH = _serve  # noqa: N815
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    arm.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with http_service.serving(arm.answer) as arm.url:
         yield arm
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -1,7 +1,8 @@
 """Pulumi's Azure provider for tests: a plugin that the real engine starts, and a cloud on disk.
 
-`python azure_provider.py FOLDER` serves the cloud of that folder, and prints its port as the
-engine expects. What the engine passes behind the folder is not needed.
+`python -m azure_model.provider FOLDER`, with tests/ on the PYTHONPATH, serves the cloud of that
+folder, and prints its port as the engine expects. What the engine passes behind the folder is not
+needed.
 """
 # ruff: noqa: ARG002, N802 - the names and the arguments are gRPC's
 
@@ -16,21 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from azure_cloud import (
-    PUBLIC_ADDRESS,
-    WRITE_ONLY,
-    Cloud,
-    RefusedError,
-    address_inputs,
-    echo,
-    is_known,
-    kind_of,
-    own_name,
-    part,
-)
-from azure_inputs import opened, output_names, problems
 from google.protobuf import empty_pb2, json_format, struct_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
+
+from azure_model.answers import CALLS, WRITE_ONLY, echo
+from azure_model.cloud import Cloud, RefusedError, own_name, part
+from azure_model.pulumi_wire import is_known, opened
+from azure_model.request_inputs import output_names, problems
+from azure_model.resource_ids import id_inputs, kind_of
 
 VERSION = metadata.version("pulumi_azure_native")
 THREADS = 16
@@ -39,9 +33,6 @@ POLL_S = 0.05
 IGNORES_CANCEL = "-"
 # An answer holds the whole user data of a node.
 MESSAGE_BYTES = 64 * 2**20
-
-SUBNET_PREFIX = "10.1.2.0/24"
-REGISTRY_LOGIN = {"username": "push", "passwords": [{"name": "password", "value": "s3cret"}]}
 
 Change = provider_pb2.PropertyDiff.Kind.ValueType
 Diff = provider_pb2.PropertyDiff
@@ -77,7 +68,7 @@ class AzureProvider(provider_pb2_grpc.ResourceProviderServicer):
     def Check(self, request: Any, context: Any) -> Any:
         token, logical = _type_and_name(request.urn)
         inputs, before = _read(request.news), _read(request.olds)
-        *_, name = address_inputs(kind_of(token))
+        *_, name = id_inputs(kind_of(token))
         if name not in inputs:
             inputs[name] = before.get(name) or own_name(kind_of(token), logical)
         failures = [
@@ -89,7 +80,7 @@ class AzureProvider(provider_pb2_grpc.ResourceProviderServicer):
     def Diff(self, request: Any, context: Any) -> Any:
         token, _ = _type_and_name(request.urn)
         before, after = opened(_read(request.old_inputs)), opened(_read(request.news))
-        fixed = {*address_inputs(kind_of(token)), "location"}
+        fixed = {*id_inputs(kind_of(token)), "location"}
         changes = dict(_changes(before, after, ""))
         replaces = [path for path in changes if path in fixed]
         kinds = provider_pb2.DiffResponse
@@ -156,16 +147,9 @@ class AzureProvider(provider_pb2_grpc.ResourceProviderServicer):
         return empty_pb2.Empty()
 
     def Invoke(self, request: Any, context: Any) -> Any:
-        answers = {
-            "azure-native:network:getSubnet": {"addressPrefix": SUBNET_PREFIX},
-            "azure-native:network:getPublicIPAddress": {"ipAddress": PUBLIC_ADDRESS},
-            "azure-native:containerregistry:listRegistryCredentials": REGISTRY_LOGIN,
-        }
-        if request.tok not in answers:
+        if request.tok not in CALLS:
             context.abort(grpc.StatusCode.UNIMPLEMENTED, f"no answer to {request.tok}")
-        return json_format.ParseDict(
-            {"return": answers[request.tok]}, provider_pb2.InvokeResponse()
-        )
+        return json_format.ParseDict({"return": CALLS[request.tok]}, provider_pb2.InvokeResponse())
 
     def Cancel(self, request: Any, context: Any) -> Any:
         self.cancelled.set()

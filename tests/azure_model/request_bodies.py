@@ -22,6 +22,8 @@ from azure.mgmt.network import models as network
 from azure.mgmt.resource.resources import models as resources
 from azure.mgmt.storage import models as storage
 
+from azure_model.resource_ids import id_inputs
+
 # Kind of resource -> the model of its request.
 MODELS: dict[str, type] = {
     "BastionHost": network.BastionHost,
@@ -43,28 +45,6 @@ MODELS: dict[str, type] = {
     "VirtualMachine": compute.VirtualMachine,
     "VirtualMachineScaleSet": compute.VirtualMachineScaleSet,
     "VirtualNetwork": network.VirtualNetwork,
-}
-
-# What goes into the address of the request, not into its body.
-IN_ADDRESS = frozenset(
-    {
-        "accountName",
-        "blobServicesName",
-        "containerName",
-        "managementPolicyName",
-        "resourceGroupName",
-        "roleAssignmentName",
-        "roleDefinitionId",
-        "secretName",
-        "vaultName",
-        "vmName",
-        "vmScaleSetName",
-    }
-)
-# In the address of this one, though other resources have such a key in their bodies.
-IN_ADDRESS_OF = {
-    "RoleAssignment": frozenset({"scope"}),
-    "RoleDefinition": frozenset({"scope"}),
 }
 
 # Where Pulumi's name of a property is not ARM's.
@@ -92,7 +72,7 @@ class Field:
 
 def body(kind: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The request body of a resource's inputs; UnfitError for what the model does not know."""
-    left_out = IN_ADDRESS | IN_ADDRESS_OF.get(kind, frozenset())
+    left_out = id_inputs(kind)  # they go into the request's address
     renamed = RENAMED.get(kind, {})
     kept = {renamed.get(key, key): value for key, value in inputs.items() if key not in left_out}
     return _of_model(kept, MODELS[kind], kind)
@@ -108,7 +88,7 @@ def round_trip(kind: str, sent: dict[str, Any]) -> dict[str, Any]:
 
 def _of_model(value: Any, model: type, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise UnfitError(f"{where}: {value!r} is no object")
+        raise UnfitError(f"{where}: {value!r} is not an object")
     known = fields(model)
     made: dict[str, Any] = {}
     for key, inner in value.items():
@@ -132,7 +112,7 @@ def _of_type(value: Any, hint: Any, where: str) -> Any:
     if enums and enums[0] not in OPEN_ENUMS:
         allowed = {member.value for choice in enums for member in choice}
         if value not in allowed:
-            raise UnfitError(f"{where}: {value!r} is none of {sorted(map(str, allowed))}")
+            raise UnfitError(f"{where}: {value!r} is not one of {sorted(map(str, allowed))}")
         return value
     (choice,) = [choice for choice in choices if choice not in OPEN_ENUMS]
     return _of_choice(value, choice, where)
@@ -142,12 +122,12 @@ def _of_choice(value: Any, choice: Any, where: str) -> Any:
     origin = get_origin(choice)
     if origin is list:
         if not isinstance(value, list):
-            raise UnfitError(f"{where}: {value!r} is no list")
+            raise UnfitError(f"{where}: {value!r} is not a list")
         (item,) = get_args(choice)
         return [_of_type(inner, item, f"{where}[{i}]") for i, inner in enumerate(value)]
     if origin is dict:
         if not isinstance(value, dict):
-            raise UnfitError(f"{where}: {value!r} is no map")
+            raise UnfitError(f"{where}: {value!r} is not a map")
         _, item = get_args(choice)
         return {key: _of_type(inner, item, f"{where}.{key}") for key, inner in value.items()}
     if choice is int and isinstance(value, float) and value.is_integer():
@@ -156,7 +136,7 @@ def _of_choice(value: Any, choice: Any, where: str) -> Any:
     if expected is None:
         return _of_model(value, choice, where)
     if type(value) is not expected:
-        raise UnfitError(f"{where}: {value!r} is no {expected.__name__}")
+        raise UnfitError(f"{where}: {value!r} is not {expected.__name__}")
     return value
 
 
@@ -202,7 +182,7 @@ def _is_old(model: Any) -> bool:
 
 
 def _hints(thing: Any, module: str) -> dict[str, Any]:
-    # The SDKs import their own names for type checkers alone.
+    # The SDKs import their own names only for type checkers.
     package = __import__(module.rpartition(".")[0], fromlist=["*"])
     names = {"_models": package, "_types": package, "datetime": datetime, "JSON": Any}
     return typing.get_type_hints(thing, localns=names)

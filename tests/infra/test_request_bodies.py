@@ -2,22 +2,26 @@
 
 import copy
 
-import arm
 import pytest
+from azure_model import request_bodies
 from builds import build, group, make_stack
 
 
 def bodies(run):
-    return {r.urn: arm.body(r.kind, r.inputs) for r in run.resources if r.kind in arm.MODELS}
+    return {
+        r.urn: request_bodies.body(r.kind, r.inputs)
+        for r in run.resources
+        if r.kind in request_bodies.MODELS
+    }
 
 
 def check(run):
-    foreign = {r.kind for r in run.resources if r.custom} - set(arm.MODELS)
+    foreign = {r.kind for r in run.resources if r.custom} - set(request_bodies.MODELS)
     assert foreign <= {"Image"}  # Docker's, not Azure's
     for resource in run.resources:
-        if resource.kind in arm.MODELS:
-            sent = arm.body(resource.kind, resource.inputs)
-            assert arm.round_trip(resource.kind, sent) == sent, resource.name
+        if resource.kind in request_bodies.MODELS:
+            sent = request_bodies.body(resource.kind, resource.inputs)
+            assert request_bodies.round_trip(resource.kind, sent) == sent, resource.name
 
 
 def test_shipped_stacks(shipped):
@@ -87,11 +91,11 @@ def at(inputs, path):
 )
 def test_a_misspelt_property_is_noticed(rich, kind, path):
     inputs = copy.deepcopy(next(r for r in rich.of(kind) if "gpu" in r.name or kind != SET).inputs)
-    arm.body(kind, inputs)
+    request_bodies.body(kind, inputs)
     holder, key = at(inputs, path)
     holder[f"{key}x"] = holder.pop(key)
-    with pytest.raises(arm.UnfitError, match=f"{key}x"):
-        arm.body(kind, inputs)
+    with pytest.raises(request_bodies.UnfitError, match=f"{key}x"):
+        request_bodies.body(kind, inputs)
 
 
 SET = "VirtualMachineScaleSet"
@@ -121,8 +125,8 @@ def test_a_wrong_enum_is_noticed(rich, kind, path, wrong):
     inputs = copy.deepcopy(next(r for r in rich.of(kind) if "gpu" in r.name or kind != SET).inputs)
     holder, key = at(inputs, path)
     holder[key] = wrong
-    with pytest.raises(arm.UnfitError, match=wrong):
-        arm.body(kind, inputs)
+    with pytest.raises(request_bodies.UnfitError, match=wrong):
+        request_bodies.body(kind, inputs)
 
 
 @pytest.mark.parametrize(
@@ -138,5 +142,5 @@ def test_a_wrong_type_or_a_value_of_azures_is_noticed(rich, kind, path, wrong):
     inputs = copy.deepcopy(rich.of(kind)[0].inputs)
     holder, key = at(inputs, path)
     holder[key] = wrong
-    with pytest.raises(arm.UnfitError):
-        arm.body(kind, inputs)
+    with pytest.raises(request_bodies.UnfitError):
+        request_bodies.body(kind, inputs)

@@ -1,0 +1,44 @@
+"""Pulumi's side of one stack, without its engine."""
+
+from collections.abc import Callable
+from typing import Any
+
+from azure_model.pulumi_state import account, exported, group, machine
+from sunspot.targets.azure.automation import StackState, parse_state
+
+
+class FakeStack:
+    """What `up` makes and `destroy` leaves, and what was called.
+
+    `made` are the resources of the next `up`, `now` those that are there, None before the first.
+    `error` is raised instead of an answer.
+    """
+
+    def __init__(self, outputs: dict[str, Any]) -> None:
+        self.outputs = outputs
+        self.made: tuple[dict[str, Any], ...] = (group(), machine(), account())
+        self.now: tuple[dict[str, Any], ...] | None = None
+        self.calls: list[str] = []
+        self.error: Exception | None = None
+
+    def state(self) -> StackState | None:
+        self.calls.append("state")
+        if self.error:
+            raise self.error
+        return None if self.now is None else parse_state(exported(*self.now, **self.outputs))
+
+    def up(self, progress: Callable[[str], None]) -> StackState:
+        self.calls.append("up")
+        if self.error:
+            raise self.error
+        self.now = self.made
+        progress("created VirtualMachine sunspot-x-head-vm")
+        state = self.state()
+        assert state is not None
+        return state
+
+    def destroy(self, progress: Callable[[str], None], *, delete_storage: bool) -> None:
+        progress("deleting")
+        self.calls.append(f"destroy {delete_storage}")
+        protected = [one for one in self.now or () if one["protect"]]
+        self.now = () if delete_storage or not protected else (group(), *protected)
