@@ -2,7 +2,7 @@
 
 The names and rules follow Sematic's Ray integration, so that code moves over by changing an
 import. Every class is frozen, refuses unknown keys, and raises ValueError (pydantic's
-ValidationError) when it is built from something it cannot be.
+ValidationError) for values that are not valid.
 """
 
 import re
@@ -31,7 +31,7 @@ MIN_NODE_MEMORY_GB = 2.0
 MIN_AUTOSCALER_MEMORY_GB = 1.0
 
 # 'sunspot-STACK-GROUP-on-demand' and Pulumi's 8 random characters must stay within 63, the limit of
-# a DNS label and of a Kubernetes label value (a scale set may have 64). 24 leaves a stack 12.
+# a DNS label and of a Kubernetes label value (a scale set may have 64). 24 leaves 12 for the stack.
 MAX_GROUP_NAME = 24
 GROUP_NAME_PATTERN = r"^[a-z]([a-z0-9-]*[a-z0-9])?$"
 DEFAULT_GROUP_NAME = "workers"
@@ -47,11 +47,11 @@ RAY_VERSION_PATTERN = rf"^v?({'|'.join(map(re.escape, TESTED_RAY))})$"
 class Config(BaseModel, frozen=True, extra="forbid"):
     """The base of every config class: frozen, and an unknown key is an error.
 
-    `frozen=True` stands at each class again because type checkers do not inherit it.
+    Each class repeats `frozen=True` because type checkers do not inherit it.
     """
 
 
-# Strict: True is no number and "4" is none either. An int is a fine float.
+# Strict: neither True nor "4" is a number. An int is accepted as a float.
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True)]
 Text = Annotated[str, Field(strict=True)]
@@ -62,13 +62,13 @@ def _group_name(name: str) -> str:
         raise UsageError(f"{name!r} is reserved for the head node: choose another name")
     if len(name) > MAX_GROUP_NAME:
         raise UsageError(
-            f"{name!r} has {len(name)} characters, at most {MAX_GROUP_NAME} fit: shorten it"
+            f"{name!r} has {len(name)} characters, at most {MAX_GROUP_NAME} are allowed: shorten it"
         )
-    # fullmatch: `$` alone lets a trailing newline through.
+    # fullmatch: `$` matches before a trailing newline as well.
     if not re.fullmatch(GROUP_NAME_PATTERN, name):
         raise UsageError(
-            f"{name!r} is no group name: use lower-case letters, digits and hyphens, "
-            "a letter first and no hyphen last (Azure and Kubernetes ask for that)"
+            f"{name!r} is not a group name: use lower-case letters, digits and hyphens, "
+            "a letter first and no hyphen last (Azure and Kubernetes require that)"
         )
     return name
 
@@ -77,7 +77,7 @@ def _ray_version(version: str) -> str:
     if not re.fullmatch(RAY_VERSION_PATTERN, version):
         raise UsageError(
             f"Ray {version!r} is not supported: Sunspot uses parts of Ray that change from version "
-            f"to version, and is tested with {', '.join(TESTED_RAY)}: give that, or leave it out"
+            f"to version, and is tested with {', '.join(TESTED_RAY)}: write that, or leave it out"
         )
     return version
 
@@ -87,7 +87,7 @@ def _installed_ray() -> str:
     try:
         return metadata.version("ray")
     except metadata.PackageNotFoundError:
-        raise UsageError("Ray is not installed here: give ray_version, or install ray") from None
+        raise UsageError("Ray is not installed here: set ray_version, or install ray") from None
 
 
 def _vm_size_name(name: str) -> str:
@@ -106,21 +106,21 @@ RayVersion = Annotated[
 
 
 def _size_or_needs(schema: dict[str, Any]) -> None:
-    """Says in the JSON schema what the two optional fields leave out: one way must be given."""
+    """States in the JSON schema that a node needs a vm_size, or both cpu and memory_gb."""
     for name in ("cpu", "memory_gb"):
         schema["properties"][name].pop("default")
     schema["anyOf"] = [{"required": ["vm_size"]}, {"required": ["cpu", "memory_gb"]}]
 
 
 class RayNodeConfig(Config, frozen=True):
-    """One node: either what it needs (`cpu` and `memory_gb`), or a `vm_size` that says it all.
+    """One node: either what it needs (`cpu` and `memory_gb`), or a `vm_size` that has everything.
 
-    With a `vm_size` the catalogue fills in the rest; a value given beside it must be the size's.
+    With a `vm_size` the catalogue fills in the rest; a value given as well must equal the size's.
     """
 
     model_config = ConfigDict(json_schema_extra=_size_or_needs)
 
-    # These two defaults are never seen: each is filled from the VM size, or its absence refused.
+    # No node keeps these two defaults: the VM size replaces them, or their absence is an error.
     cpu: Number = Field(default=0.0, gt=0, description="CPUs (vCPUs on Azure) of the node")
     memory_gb: Number = Field(
         default=0.0,
@@ -130,7 +130,7 @@ class RayNodeConfig(Config, frozen=True):
     gpu_count: Count = Field(default=0, ge=0, description="GPUs of the node")
     vm_size: VmSizeName | None = Field(
         default=None,
-        description="Azure VM size instead of needs; `Standard_` may be left out",
+        description="Azure VM size instead of cpu and memory_gb; `Standard_` may be left out",
         examples=["Standard_D4s_v5", "Standard_NC4as_T4_v3"],
     )
 
@@ -138,7 +138,7 @@ class RayNodeConfig(Config, frozen=True):
     @classmethod
     def _fill_from_size(cls, data: Any) -> Any:
         if isinstance(data, Mapping) and isinstance(data.get("vm_size"), str):
-            with suppress(UsageError):  # the field itself tells what is wrong with the name
+            with suppress(UsageError):  # the field's own validator reports a wrong name
                 return {**_shape(catalog.get(data["vm_size"])), **data}
         return data
 
@@ -154,7 +154,7 @@ class RayNodeConfig(Config, frozen=True):
         missing = [name for name in ("cpu", "memory_gb") if name not in self.model_fields_set]
         if missing:
             raise UsageError(
-                f"{' and '.join(missing)} missing: give both cpu and memory_gb, or a vm_size"
+                f"{' and '.join(missing)} missing: set both cpu and memory_gb, or a vm_size"
             )
 
     def _check_against_size(self, size: catalog.VmSize) -> None:
@@ -188,7 +188,7 @@ class ScalingGroup(Config, frozen=True):
     market: Market = Field(
         default="on-demand",
         description="how the machines are bought: spot (cheap, may be evicted), on-demand, or "
-        "spot-with-fallback (on-demand while spot cannot be had)",
+        "spot-with-fallback (on-demand while spot is not available)",
     )
 
     @field_validator("max_workers")
@@ -203,20 +203,20 @@ class ScalingGroup(Config, frozen=True):
         return maximum
 
     def is_elastic(self) -> bool:
-        """Whether the group may grow above its minimum."""
+        """Whether `min_workers` is below `max_workers`."""
         return self.max_workers > self.min_workers
 
     def is_autoscaled(self) -> bool:
-        """Whether Ray's autoscaler gets and gives back the group's workers.
+        """Whether Ray's autoscaler creates and terminates the group's workers.
 
-        Also those of a fixed group that falls back: it decides on which market each is bought.
+        It does so in a fixed group with fallback too: it chooses the market of each worker.
         """
         return self.is_elastic() or self.market == "spot-with-fallback"
 
     def node_types(self) -> tuple[str, ...]:
-        """The names of the group's Ray node types.
+        """The names of the group's Ray node types: the group's own, then its on-demand twin.
 
-        One, the group's own; with spot-with-fallback a second one, its on-demand twin.
+        Only a group that is spot-with-fallback has the twin.
         """
         if self.market == "spot-with-fallback":
             return self.name, self.name + ON_DEMAND_SUFFIX
@@ -224,7 +224,7 @@ class ScalingGroup(Config, frozen=True):
 
 
 class AutoscalerConfig(Config, frozen=True):
-    """What Ray's autoscaler, which runs beside the head, may use."""
+    """The resources of Ray's autoscaler, which runs beside the head."""
 
     cpu: Number = Field(gt=0, description="CPUs of the autoscaler")
     memory_gb: Number = Field(
@@ -240,7 +240,7 @@ class RayClusterConfig(Config, frozen=True):
 
     head_node: RayNodeConfig = Field(description="the head, always on-demand")
     scaling_groups: tuple[ScalingGroup, ...] = Field(
-        default=(), description="the groups of workers; none for a head alone"
+        default=(), description="the groups of workers; none for a cluster of only a head"
     )
     ray_version: RayVersion = Field(
         default_factory=_installed_ray,
@@ -263,7 +263,7 @@ class RayClusterConfig(Config, frozen=True):
                 if name in owners:
                     raise UsageError(
                         f"groups [{owners[name]}] and [{index}] would both make node type "
-                        f"{name!r}: give each group its own name (left out, it is "
+                        f"{name!r}: give each group its own name (the default is "
                         f"{DEFAULT_GROUP_NAME!r}; spot-with-fallback also takes "
                         f"NAME{ON_DEMAND_SUFFIX})"
                     )
@@ -279,18 +279,18 @@ class RayClusterConfig(Config, frozen=True):
         if groups and autoscaler is None:
             ranges = ", ".join(f"{g.name} {g.min_workers}-{g.max_workers}" for g in groups)
             raise UsageError(
-                f"missing, but these groups scale or fall back: {ranges}. Give one, such as cpu "
-                "0.5 and memory_gb 1, or make max_workers equal min_workers and the market one of "
-                "spot and on-demand"
+                f"missing, but these groups scale or fall back: {ranges}. Add one, such as cpu "
+                "0.5 and memory_gb 1, or make max_workers equal min_workers and the market spot or "
+                "on-demand"
             )
         return autoscaler
 
     def requires_autoscale(self) -> bool:
-        """Whether any group needs Ray's autoscaler: one that may grow, or that falls back."""
+        """Whether any group needs Ray's autoscaler: an elastic one, or one with fallback."""
         return any(group.is_autoscaled() for group in self.scaling_groups)
 
 
-# Named like the class it stands in for, as in Sematic.
+# Named like a class, as in Sematic: it stands in for one.
 def SimpleRayCluster(  # noqa: N802
     n_nodes: int,
     node_config: RayNodeConfig,
@@ -298,18 +298,24 @@ def SimpleRayCluster(  # noqa: N802
     ray_version: str | None = None,
     autoscaler_config: AutoscalerConfig | None = None,
 ) -> RayClusterConfig:
-    """A cluster of `n_nodes` equal nodes, the head counted in, that may grow to `max_nodes`.
+    """A cluster of equal nodes: a head, and one on-demand group of workers named 'workers'.
 
-    `max_nodes` defaults to `n_nodes` (a fixed size), `ray_version` to the Ray installed here. The
-    workers are one on-demand group named 'workers'; a single node has no group. Raises ValueError
-    unless 1 <= n_nodes <= max_nodes, and where max_nodes > n_nodes without an autoscaler_config.
+    Args:
+        n_nodes: nodes that are always up, including the head; a single node has no group.
+        node_config: what each node is.
+        max_nodes: nodes that may be up at once; `n_nodes` by default, which is a fixed size.
+        ray_version: version of Ray on every node; by default the one installed here.
+        autoscaler_config: required where `max_nodes` is above `n_nodes`.
+
+    Raises:
+        ValueError: not 1 <= n_nodes <= max_nodes, or the autoscaler_config is missing.
     """
     limit = n_nodes if max_nodes is None else max_nodes
     for name, value in (("n_nodes", n_nodes), ("max_nodes", limit)):
         if type(value) is not int:  # a bool is an int to isinstance
-            raise UsageError(f"{name} {value!r} is no whole number: give 1 or more")
+            raise UsageError(f"{name} {value!r} is not a whole number: give 1 or more")
     if n_nodes < 1:
-        raise UsageError(f"n_nodes {n_nodes} is too small: give 1 or more, the head counts")
+        raise UsageError(f"n_nodes {n_nodes} is too small: give 1 or more, the head included")
     if limit < n_nodes:
         raise UsageError(f"max_nodes {limit} is below n_nodes {n_nodes}: raise it, or leave it out")
     groups: tuple[ScalingGroup, ...] = ()
@@ -329,7 +335,8 @@ def SimpleRayCluster(  # noqa: N802
 def size_for(node: RayNodeConfig) -> catalog.VmSize:
     """The VM size that a node runs on: the one it names, or the cheapest that fits its needs.
 
-    Raises UsageError when nothing fits, naming the nearest size and what it lacks.
+    Raises:
+        UsageError: no size fits; the message names the nearest one and what it lacks.
     """
     if node.vm_size is not None:
         return catalog.get(node.vm_size)

@@ -130,8 +130,8 @@ def test_group_defaults():
         ({"max_workers": 2.0}, ["max_workers", "valid integer"]),
         ({"market": "Spot"}, ["market", "'spot'", "'spot-with-fallback'"]),
         ({"name": "head"}, ["'head' is reserved"]),
-        ({"name": ""}, ["'' is no group name"]),
-        ({"name": "GPU"}, ["'GPU' is no group name", "lower-case"]),
+        ({"name": ""}, ["''", "lower-case"]),
+        ({"name": "GPU"}, ["'GPU'", "lower-case"]),
         ({"name": "a_b"}, ["'a_b'"]),
         ({"name": "1st"}, ["'1st'", "letter first"]),
         ({"name": "gpu-"}, ["'gpu-'", "no hyphen last"]),
@@ -199,7 +199,7 @@ def test_missing_ray_asks_for_a_version(monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", absent)
-    assert "give ray_version" in refusal(RayClusterConfig, head_node=NODE)
+    assert "ray_version" in refusal(RayClusterConfig, head_node=NODE)
     assert RayClusterConfig(head_node=NODE, ray_version="2.60.0").ray_version == "2.60.0"
 
 
