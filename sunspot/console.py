@@ -1,4 +1,4 @@
-"""What the command shows beside its results: progress, notes and errors, all on stderr."""
+"""Progress, notes and errors on stderr; results on stdout."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ out = Console(highlight=False)
 
 
 def note(text: str) -> None:
-    """A line for the person, which a pipe's reader does not get."""
+    """Prints a line on stderr, for people and not for a pipe's reader."""
     err.print(escape(text), style="dim")
 
 
 def fail(text: str) -> None:
-    """An error as one message."""
+    """Prints an error as one message on stderr."""
     err.print(f"[bold red]error:[/] {escape(text)}")
 
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[str], None]]:
-    """A spinner with the latest step and the seconds so far; plain lines where no terminal is.
+    """A spinner with the latest step and the seconds so far; without a terminal, plain lines.
 
-    Yields the function to call with each step.
+    Yields:
+        The function to call with each step.
     """
     started = time.monotonic()
     if not err.is_terminal:

@@ -5,12 +5,12 @@ The command turns each into one message and its `exit_code`; none of them prints
 
 
 class SunspotError(Exception):
-    """Something went wrong that is not the caller's input. Exit code 1."""
+    """Something failed, and not because of the caller's input. Exit code 1."""
 
     exit_code = 1
 
 
 class UsageError(SunspotError, ValueError):
-    """The input is wrong: a key, a value, a name. Nothing was created. Exit code 2."""
+    """The input is wrong: a key, a value or a name. Nothing was created. Exit code 2."""
 
     exit_code = 2

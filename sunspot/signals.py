@@ -1,4 +1,4 @@
-"""Signals: what must not be interrupted, and how."""
+"""Signals: kept away from a clean-up, or passed on."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Keeps a second Ctrl-C or a SIGTERM from cutting a clean-up short.
+    """Ignores Ctrl-C and SIGTERM, so that neither cuts a clean-up short.
 
-    Signals arrive in the main thread; elsewhere there is nothing to keep away.
+    Python handles signals in the main thread; in any other this does nothing.
     """
     kept = (signal.SIGINT, signal.SIGTERM)
     try:
@@ -28,13 +28,13 @@ def uninterrupted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def handed_over(received: Callable[[], None]) -> Iterator[None]:
-    """Calls `received` for each Ctrl-C, SIGTERM and hang-up, in place of what they did before.
+    """Calls `received` for each Ctrl-C, SIGTERM and hang-up, instead of the previous handlers.
 
-    Signals arrive in the main thread; elsewhere there is nothing to hand over.
+    Python handles signals in the main thread; in any other this does nothing.
     """
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers}
-    # What is ignored stays so: under nohup a hang-up ends nothing.
+    # An ignored signal stays ignored: under nohup a hang-up ends nothing.
     taken = [number for number in numbers if before[number] is not signal.SIG_IGN]
     try:
         for number in taken:

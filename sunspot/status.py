@@ -1,4 +1,4 @@
-"""The state of a cluster as one picture: what its target knows, with what Ray says of it."""
+"""The state of a cluster as one picture: what its target knows, and what Ray reports."""
 
 from __future__ import annotations
 
@@ -23,9 +23,15 @@ SHOWN_JOBS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """A cluster's nodes and jobs. `problem` says why Ray could not be asked, or is None.
+    """A cluster's nodes and jobs.
 
-    `used` maps a node's name to the resources in use on it.
+    Attributes:
+        name: the stack's name.
+        handle: how to reach the cluster; None if the target could not give it.
+        nodes: the nodes, as the target knows them.
+        jobs: the jobs, the newest first.
+        used: the resources in use on each node, by the node's name.
+        problem: why the target or Ray could not be asked; None if both answered.
     """
 
     name: str
@@ -37,9 +43,15 @@ class Status:
 
 
 def collect(target: Target, name: str, progress: Progress = silent) -> Status:
-    """Asks the target and the cluster; what cannot be asked is a `problem` in the answer.
+    """Asks the target and the cluster; if either does not answer, the status has a `problem`.
 
-    `progress` is told what is waited for. Raises UsageError for what the user got wrong.
+    Args:
+        target: the target that the cluster runs on.
+        name: the stack's name.
+        progress: called with a line for each thing that is waited for.
+
+    Raises:
+        UsageError: the input is wrong.
     """
     nodes: list[NodeStatus] = []
     handle = None
@@ -104,6 +116,7 @@ def to_json(status: Status) -> dict[str, Any]:
 
 
 def job_to_json(job: Job) -> dict[str, Any]:
+    """The job as plain data; times in unix seconds."""
     return asdict(job)
 
 
@@ -127,7 +140,7 @@ def _node_table(status: Status) -> Table:
 
 
 def _used(client: JobClient) -> dict[str, dict[str, float]]:
-    """Node name -> resource -> amount in use, from the dashboard's own view of the nodes."""
+    """Node name -> resource -> amount in use, from the dashboard's node summary."""
     data = client.node_summary()
     names = {n["raylet"]["nodeId"]: n["raylet"]["nodeName"] for n in data["summary"]}
     logical = data.get("nodeLogicalResources", {})
