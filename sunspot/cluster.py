@@ -104,9 +104,8 @@ class RayCluster:
     ) -> None:
         if not isinstance(config, RayClusterConfig):
             raise UsageError(f"config must be a RayClusterConfig, not {config!r}")
-        name = f"ray-{uuid.uuid4().hex[:8]}" if name is None else check_name(name)
         self._begin(
-            Stack(name=name, cluster=config).for_target(target),
+            _described(config, name).for_target(target),
             forward_logs=forward_logs,
             activation_timeout_seconds=activation_timeout_seconds,
             deactivation_timeout_seconds=deactivation_timeout_seconds,
@@ -338,6 +337,16 @@ class RayCluster:
         with contextlib.suppress(IllegalStateTransitionError):  # the block has just ended
             self._move(ResourceState.ACTIVE, message)
             logger.warning(message)
+
+
+def _described(config: RayClusterConfig, name: str | None) -> Stack:
+    """The stack of a config; under the name of a stack file, with that file's settings."""
+    if name is None:
+        return Stack(name=f"ray-{uuid.uuid4().hex[:8]}", cluster=config)
+    declared = stacks.find(check_name(name))
+    if declared is None:
+        return Stack(name=name, cluster=config)
+    return declared.model_copy(update={"cluster": config})
 
 
 @contextlib.contextmanager

@@ -220,6 +220,15 @@ def load(name: str, directory: Path | None = None) -> Stack:
     return Stack.parse(_config_block(path), name=name, source=str(path))
 
 
+def find(name: str) -> Stack | None:
+    """The stack of that name, if we are in a project that has one. Raises as `load` does."""
+    try:
+        folder = project_directory()
+    except UsageError:
+        return None
+    return load(name, folder) if name in names(folder) else None
+
+
 def names(directory: Path | None = None) -> list[str]:
     """The stacks of a project, by name, sorted; by default of the project we are in."""
     folder = project_directory() if directory is None else directory

@@ -18,8 +18,7 @@ def declared_in(stack: Stack) -> Path:
         raise UsageError(
             "on azure a cluster is what a stack file of the project says, and there is no "
             f"Pulumi.{stack.name}.yaml in {project} (its stacks: {known}): write the cluster into "
-            "one and give its name, as in RayCluster(config=sunspot.stack.load('hybrid').cluster, "
-            "target='azure', name='hybrid')"
+            "one and give its name, as in RayCluster.from_stack('hybrid')"
         )
     if stacks.load(stack.name, project).for_target("azure") != stack.for_target("azure"):
         raise UsageError(
