@@ -1,7 +1,6 @@
-"""Ray clusters on Azure spot capacity, declared once and run in five places.
+"""Ray clusters on Azure spot capacity, declared once and run on five targets.
 
-Importing this package loads nothing else: each name below is fetched from its module when it is
-first asked for.
+Importing this package loads nothing else: each name below is imported from its module on first use.
 """
 
 from importlib import import_module
@@ -54,7 +53,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(f"sunspot.{_MODULES[name]}"), name)
     else:
         raise AttributeError(f"module 'sunspot' has no attribute {name!r}")
-    globals()[name] = value  # the next access finds it without coming here
+    globals()[name] = value  # the next access does not call this function
     return value
 
 

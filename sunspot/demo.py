@@ -1,4 +1,4 @@
-"""`sunspot demo`: a local cluster, the CPU workloads on it, a report, everything stopped again."""
+"""`sunspot demo`: starts a local cluster, runs the CPU workloads, writes a report, stops it all."""
 
 from __future__ import annotations
 
@@ -49,25 +49,29 @@ class _Run:
 
 
 def run(folder: Path, *, keep: bool = False) -> Path:
-    """Runs the demo and returns the report's page, in `folder`.
+    """Runs the demo and returns the path of the report's page.
+
+    Args:
+        folder: the folder for the report.
+        keep: whether to leave the cluster up at the end.
 
     Raises:
-        SunspotError: a workload failed; the cluster is taken away all the same.
+        SunspotError: a workload failed; the cluster is taken down all the same, unless `keep`.
     """
     workloads = stacks.project_directory() / "workloads"
     stack = _with_all_workers(stacks.load(STACK).for_target(registry.THIS_MACHINE))
-    place = registry.get(registry.THIS_MACHINE)
-    if NAME in place.names():
+    target = registry.get(registry.THIS_MACHINE)
+    if NAME in target.names():
         raise SunspotError(f"a cluster named {NAME!r} is up already; first: sunspot down {NAME}")
     report.check_folder(folder)
-    with _cluster(place, stack, keep) as (handle, seconds):
-        client = JobClient(handle, reconnect=lambda: place.handle(stack.name))
-        console.out.print(f"cluster of {len(place.nodes(stack.name))} nodes up in {seconds:.1f} s")
+    with _cluster(target, stack, keep) as (handle, seconds):
+        client = JobClient(handle, reconnect=lambda: target.handle(stack.name))
+        console.out.print(f"cluster of {len(target.nodes(stack.name))} nodes up in {seconds:.1f} s")
         runs = _run_all(client, workloads)
         made = report.Report(
             stack=STACK,
             cores=os.cpu_count() or 1,
-            nodes=_nodes(place, stack.name),
+            nodes=_nodes(target, stack.name),
             results=[run.result for run in runs],
             spans=_spans(client, runs),
             bring_up_seconds=seconds,
@@ -88,16 +92,16 @@ def _with_all_workers(stack: Stack) -> Stack:
 
 
 @contextmanager
-def _cluster(place: Target, stack: Stack, keep: bool) -> Iterator[tuple[ClusterHandle, float]]:
+def _cluster(target: Target, stack: Stack, keep: bool) -> Iterator[tuple[ClusterHandle, float]]:
     started = time.monotonic()
     with console.progress("starting a local cluster") as progress:
-        handle, _ = place.up(stack, progress)
+        handle, _ = target.up(stack, progress)
     try:
         yield handle, time.monotonic() - started
     finally:
         if not keep:
             with console.progress("stopping the cluster") as progress:
-                place.down(stack.name, progress)
+                target.down(stack.name, progress)
 
 
 def _run_all(client: JobClient, workloads: Path) -> list[_Run]:
@@ -129,7 +133,7 @@ def _run_one(
     return _Run(job=job, result=result)
 
 
-def _nodes(place: Target, name: str) -> list[report.NodeInfo]:
+def _nodes(target: Target, name: str) -> list[report.NodeInfo]:
     return [
         report.NodeInfo(
             name=node.name,
@@ -139,7 +143,7 @@ def _nodes(place: Target, name: str) -> list[report.NodeInfo]:
             gpus=node.gpus,
             memory_gb=node.memory_gb,
         )
-        for node in place.nodes(name)
+        for node in target.nodes(name)
     ]
 
 
@@ -159,7 +163,7 @@ def _spans(client: JobClient, runs: list[_Run]) -> list[report.TaskSpan]:
 
 
 def _is_shown(task: Mapping[str, Any], workloads: Mapping[str, str]) -> bool:
-    """True for a finished task of a workload; its warm-up and its one-worker run are left out."""
+    """True for a finished task of a workload, except its warm-up and its one-worker run."""
     ended = task.get("start_time_ms") and task.get("end_time_ms")
     return bool(ended and task["name"] == workloads.get(task["job_id"]))
 

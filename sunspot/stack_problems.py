@@ -1,4 +1,4 @@
-"""How a problem of a stack file is worded: the key, the value, the limit, and the fix."""
+"""The wording of a stack file's problems: the key, the value, the limit and the fix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sunspot.errors import UsageError
 
 _LONGEST_VALUE = 60
 
-# Pydantic's kinds of error, each with its limit and the fix.
+# Pydantic's types of error, each with the value, the limit and the fix.
 _MESSAGES = {
     "greater_than": "{value} is too small: give a number greater than {gt:g}",
     "greater_than_equal": "{value} is too small: give {ge:g} or more",
@@ -32,12 +32,12 @@ _MESSAGES = {
 
 
 def wrong(source: str, problems: Iterable[str]) -> UsageError:
-    """The error for a file (or another source) with these problems, one a line."""
+    """The error for a file (or another source) with these problems, one per line."""
     return UsageError("\n  ".join([f"{source}:", *dict.fromkeys(problems)]))
 
 
 def unknown_key(key: str, known: Sequence[str], namespace: str) -> str:
-    """The problem of a key at the top of the `config:` block that nothing reads."""
+    """The problem of a key at the top of the `config:` block that no model has."""
     near = key if ":" in key else namespace + key
     return f"config > {key}: unknown key{hint(near, known)}; known: {', '.join(known)}"
 
@@ -45,8 +45,14 @@ def unknown_key(key: str, known: Sequence[str], namespace: str) -> str:
 def of_validation(
     error: ValidationError, model: type[BaseModel], keys: Mapping[str, str]
 ) -> list[str]:
-    """The problems that a model found; `keys` gives the stack file's key of each of its fields."""
-    # Pydantic's own links lead to its manual, not to what to do.
+    """The problems that pydantic found.
+
+    Args:
+        error: what pydantic raised.
+        model: the model that was validated.
+        keys: the stack file's keys, each with the field of the model that it fills.
+    """
+    # Pydantic's links lead to its manual, not to a fix.
     return [
         f"{_key_path(problem['loc'], keys)}: {_message(problem, model)}"
         for problem in error.errors(include_url=False)
@@ -69,7 +75,7 @@ def hint(word: str, known: Sequence[str]) -> str:
 
 
 def one_of(choices: Sequence[str]) -> str:
-    """The choices in words: "a, b or c"."""
+    """The choices as text: "a, b or c"."""
     *first, last = choices
     return f"{', '.join(first)} or {last}"
 
@@ -109,7 +115,7 @@ def _message(problem: Any, model: type[BaseModel]) -> str:
 
 
 def _model_at(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel]:
-    """The config class whose key the path leads to."""
+    """The config class that the path leads to."""
     found: Any = model
     for part in location:
         inner = found.model_fields[part].annotation if isinstance(part, str) else found
@@ -119,9 +125,9 @@ def _model_at(model: type[BaseModel], location: tuple[int | str, ...]) -> type[B
 
 
 def _shown(value: Any) -> str:
-    """The value as the stack file would spell it, cut where it is long."""
+    """The value as the stack file would spell it, shortened if it is long."""
     try:
         text = json.dumps(value, default=str)
-    except (TypeError, ValueError):  # YAML can make mappings with odd keys, and circles
+    except (TypeError, ValueError):  # YAML allows keys that are not text, and cycles
         text = repr(value)
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
