@@ -1,5 +1,5 @@
 # Two commands do everything on a machine that has only Python 3.11 and make:
-#   make demo    a local cluster, real workloads on it, a report, everything stopped again
+#   make demo    starts a local cluster, runs real workloads, writes a report, stops everything
 #   make test    unit tests and the local integration tests
 
 PYTHON ?= python3

@@ -1,4 +1,4 @@
-"""The `sunspot` command: parses, calls, prints. What it does lies in the modules it calls."""
+"""The `sunspot` command: it parses arguments, calls other modules and prints their results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _terminate(_signal: int, _frame: Any) -> NoReturn:
 
 
 def main() -> None:
-    """The console script's entry. SIGTERM, and a terminal that closes, clean up as Ctrl-C does."""
+    """The entry point of the console script. SIGTERM and a closed terminal act like Ctrl-C."""
     signal.signal(signal.SIGTERM, _terminate)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
         signal.signal(signal.SIGHUP, _terminate)

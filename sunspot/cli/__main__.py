@@ -1,4 +1,4 @@
-"""`python -m sunspot.cli`: the command, where its script is not on the PATH."""
+"""`python -m sunspot.cli`: the command, for when its script is not on the PATH."""
 
 from sunspot.cli import main
 

@@ -1,4 +1,4 @@
-"""What several commands share: how they fail, how they read arguments, what they take."""
+"""What several commands share: their errors, their parsing, their arguments and options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INTERRUPTED = 130
 
 
 class Group(TyperGroup):
-    """Turns the errors that we raise on purpose into one message and their exit code."""
+    """Prints a SunspotError as one message and exits with its code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -25,13 +25,13 @@ class Group(TyperGroup):
             ctx.exit(error.exit_code)
         except KeyboardInterrupt as interrupt:
             console.fail("interrupted")
-            for note in getattr(interrupt, "__notes__", ()):  # what stays, for instance
+            for note in getattr(interrupt, "__notes__", ()):  # what was not removed, for instance
                 console.note(note)
             ctx.exit(INTERRUPTED)
 
 
 class AfterDashes(TyperCommand):
-    """Keeps what stands after `--` apart from the arguments before it."""
+    """Keeps the arguments after `--` apart from those before it."""
 
     KEY = "sunspot.after_dashes"
 
@@ -46,15 +46,17 @@ class AfterDashes(TyperCommand):
 NewStack = Annotated[str, typer.Argument(metavar="STACK", help="Reads Pulumi.STACK.yaml.")]
 UpStack = Annotated[
     str | None,
-    typer.Argument(metavar="STACK", help="The cluster's stack; not needed if only one is up."),
+    typer.Argument(metavar="STACK", help="The cluster's stack; optional if only one is up."),
 ]
 StackOption = Annotated[
     str | None,
-    typer.Option("--stack", "-s", help="The cluster's stack; not needed if only one is up."),
+    typer.Option("--stack", "-s", help="The cluster's stack; optional if only one is up."),
 ]
 UpTarget = Annotated[
     str | None,
-    typer.Option("--target", help="Where the cluster is; needed if its stack is up in two places."),
+    typer.Option(
+        "--target", help="The cluster's target; needed only if its stack is up on several."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 JobId = Annotated[

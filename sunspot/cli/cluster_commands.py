@@ -1,4 +1,4 @@
-"""Commands that make, change, show and take away clusters."""
+"""Commands that bring clusters up, show them, scale them and take them down."""
 
 from __future__ import annotations
 
@@ -20,32 +20,34 @@ commands = typer.Typer()
 @commands.command(epilog="Example: sunspot up hybrid --target local")
 def up(
     stack: NewStack = DEFAULT_STACK,
-    target: Annotated[
-        str | None, typer.Option(help="Where to run it instead of the stack's own target: local.")
+    target_name: Annotated[
+        str | None,
+        typer.Option("--target", help="Target to use instead of the stack's own, such as local."),
     ] = None,
     port: Annotated[
         int | None, typer.Option(help="Port of the GCS; a free one by default.")
     ] = None,
     dashboard_port: Annotated[
-        int | None, typer.Option(help="Port of dashboard and job API; 8265 if it is free.")
+        int | None,
+        typer.Option(help="Port of the dashboard and the job API; 8265 by default, if it is free."),
     ] = None,
 ) -> None:
     """Bring a cluster up and print how to reach it."""
     loaded = stacks.load(stack)
-    place = registry.get(target or loaded.target)
-    fitted = loaded.for_target(place.name)
+    target = registry.get(target_name or loaded.target)
+    fitted = loaded.for_target(target.name)
     with console.progress(f"bringing up {stack}") as progress:
-        handle, was_up = place.up(fitted, progress, port=port, dashboard_port=dashboard_port)
+        handle, was_up = target.up(fitted, progress, port=port, dashboard_port=dashboard_port)
     console.out.print(
         f"[bold]{stack}[/] {'is up already' if was_up else 'is up'} ({handle.target})"
     )
-    if was_up and place.stack(stack) != fitted:
+    if was_up and target.stack(stack) != fitted:
         console.note(
-            f"Pulumi.{stack}.yaml is not what this cluster was made of. To make it anew: "
+            f"Pulumi.{stack}.yaml has changed since this cluster was brought up. To recreate it: "
             f"sunspot down {stack} && sunspot up {stack}"
         )
     _print_handle(handle)
-    if program := abilities.find(place, Outputs):
+    if program := abilities.find(target, Outputs):
         console.out.print("  the stack's outputs:")
         for name, value in program.outputs(stack).items():
             console.out.print(f"    {name:<24} {value}", soft_wrap=True, markup=False)
@@ -54,39 +56,39 @@ def up(
 @commands.command(epilog="Example: sunspot down dev")
 def down(
     stack: UpStack = None,
-    target: UpTarget = None,
+    target_name: UpTarget = None,
     delete_storage: Annotated[
-        bool, typer.Option("--delete-storage", help="Azure: delete the protected results too.")
+        bool, typer.Option("--delete-storage", help="On Azure: delete the protected results too.")
     ] = False,
 ) -> None:
-    """Take a cluster away, all of it. Nothing to take away is not an error.
+    """Take a cluster down, completely. It is not an error if it is not up.
 
-    It then looks for what still exists, on Azure by asking Azure, and fails if anything does.
+    Then check what still exists, on Azure by asking Azure, and fail if anything does.
     Results that the stack protects are kept.
     """
-    chosen = clusters.running(stack, target)
+    chosen = clusters.running(stack, target_name)
     if len(names := sorted({cluster.name for cluster in chosen})) > 1:
         raise UsageError(
             f"several clusters are up ({', '.join(names)}); name one: sunspot down NAME"
         )
     if chosen:
         found = [clusters.only(chosen)]
-    elif stack:  # what no record here tells of may exist all the same
-        found = [clusters.Cluster(place, stack) for place in registry.all_targets(target)]
+    elif stack:  # a cluster without a record on this machine may exist all the same
+        found = [clusters.Cluster(target, stack) for target in registry.all_targets(target_name)]
     else:
         found = []
-    if not any(_take_down(place, name, delete_storage) for place, name in found):
+    if not any(_take_down(target, name, delete_storage) for target, name in found):
         which = f"stack {stack!r} is not up" if stack else "no cluster is up"
         console.out.print(f"{which} - nothing to do")
 
 
 @commands.command(epilog="Example: sunspot status --json | jq '.nodes[].name'")
-def status(stack: UpStack = None, target: UpTarget = None, as_json: AsJson = False) -> None:
+def status(stack: UpStack = None, target_name: UpTarget = None, as_json: AsJson = False) -> None:
     """Show nodes, resources, market, lost nodes and jobs."""
     from sunspot import status as view
 
-    place, name = clusters.find(stack, target)
-    found = view.collect(place, name, console.note)
+    target, name = clusters.find(stack, target_name)
+    found = view.collect(target, name, console.note)
     if as_json:
         print(json.dumps(view.to_json(found), indent=2))
     else:
@@ -99,18 +101,18 @@ def status(stack: UpStack = None, target: UpTarget = None, as_json: AsJson = Fal
 def scale(
     changes: Annotated[
         list[str],
-        typer.Argument(metavar="GROUP=N...", help="How many workers a group should have."),
+        typer.Argument(metavar="GROUP=N...", help="A group and the number of workers it gets."),
     ],
     stack: StackOption = None,
-    target: UpTarget = None,
+    target_name: UpTarget = None,
 ) -> None:
-    """Start workers of a group, or drain and stop some.
+    """Start workers of a group, or drain and stop some of them.
 
     N also becomes the group's minimum: the autoscaler does not go below it.
     """
     counts = dict(_count(change) for change in changes)
-    place, name = clusters.find(stack, target)
-    scaling = abilities.need(place, Scaling)
+    target, name = clusters.find(stack, target_name)
+    scaling = abilities.need(target, Scaling)
     with console.progress(f"scaling {' '.join(changes)}") as progress:
         scaling.scale(name, counts, progress)
     for group, count in counts.items():
@@ -134,10 +136,10 @@ def _print_handle(handle: ClusterHandle) -> None:
     console.note(f"next: sunspot submit -- python workloads/primes.py · sunspot down {handle.name}")
 
 
-def _take_down(place: Target, name: str, delete_storage: bool) -> bool:
-    """Takes a cluster away and tells what became of it; False if the target has none."""
+def _take_down(target: Target, name: str, delete_storage: bool) -> bool:
+    """Takes a cluster down and prints what was kept; False if the target does not have it."""
     with console.progress(f"taking down {name}") as progress:
-        removal = place.down(name, progress, delete_storage=delete_storage)
+        removal = target.down(name, progress, delete_storage=delete_storage)
     if removal is None:
         return False
     removal.check(name)

@@ -18,12 +18,12 @@ commands = typer.Typer()
 @commands.command(epilog="Example: sunspot dashboard --open")
 def dashboard(
     stack: UpStack = None,
-    target: UpTarget = None,
+    target_name: UpTarget = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
-    """Print the dashboard's address, how to get past its token, and where Grafana is."""
-    place, name = clusters.find(stack, target)
-    handle = place.handle(name, console.note)
+    """Print the dashboard's address, how to print its token, and the address of Grafana."""
+    target, name = clusters.find(stack, target_name)
+    handle = target.handle(name, console.note)
     console.out.print(handle.job_address, soft_wrap=True)
     console.note(
         "The dashboard asks for the cluster's token once and keeps it in a cookie. Print it with:\n"
@@ -36,22 +36,22 @@ def dashboard(
 
 
 @commands.command(cls=AfterDashes, epilog="Example: sunspot ssh hybrid -- docker ps")
-def ssh(context: typer.Context, stack: UpStack = None, target: UpTarget = None) -> None:
-    """Open a shell on the head, or run what stands after -- there and end with its exit code."""
-    sys.exit(_shell(stack, target).run(context.meta.get(AfterDashes.KEY, [])))
+def ssh(context: typer.Context, stack: UpStack = None, target_name: UpTarget = None) -> None:
+    """Open a shell on the head, or run the command after -- there and exit with its code."""
+    sys.exit(_shell(stack, target_name).run(context.meta.get(AfterDashes.KEY, [])))
 
 
 @commands.command(epilog="Example: sunspot rsync --stack hybrid head:results/ results/")
 def rsync(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="What to copy.")],
-    destination: Annotated[str, typer.Argument(metavar="DEST", help="Where to; head:PATH there.")],
+    destination: Annotated[str, typer.Argument(metavar="DEST", help="Where to copy it.")],
     stack: StackOption = None,
-    target: UpTarget = None,
+    target_name: UpTarget = None,
 ) -> None:
-    """Copy files to the head or from it; the side on the head is written head:PATH."""
-    sys.exit(_shell(stack, target).copy(source, destination))
+    """Copy files to the head or from it; a path on the head is written head:PATH."""
+    sys.exit(_shell(stack, target_name).copy(source, destination))
 
 
-def _shell(stack: str | None, target: str | None) -> Shell:
-    place, name = clusters.find(stack, target)
-    return abilities.need(place, Shells).shell(name)
+def _shell(stack: str | None, target_name: str | None) -> Shell:
+    target, name = clusters.find(stack, target_name)
+    return abilities.need(target, Shells).shell(name)

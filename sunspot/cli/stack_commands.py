@@ -1,4 +1,4 @@
-"""Commands that need no cluster: the demo brings its own, the others only read."""
+"""Commands that do not need a cluster: the demo brings up its own, the others only read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("sunspot-report"),
     keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up.")] = False,
 ) -> None:
-    """A local cluster, the CPU workloads on it, a report, everything stopped again."""
+    """Start a local cluster, run the CPU workloads, write a report, stop everything."""
     from sunspot import demo as demonstration
 
     index = demonstration.run(out, keep=keep)
@@ -35,14 +35,14 @@ def preview(
         tuple[str, str] | None,
         typer.Option(
             metavar="user-data NODE",
-            help="Print only what a node boots from: head, worker, or a group's name.",
+            help="Print only what this node boots from: head, worker, or a group's name.",
         ),
     ] = None,
     refresh_prices: Annotated[
         bool, typer.Option("--refresh-prices", help="Ask Azure for today's prices (no account).")
     ] = False,
 ) -> None:
-    """Show what a stack would be on Azure: resources, cost, ports, quota. Nothing is made."""
+    """Show what a stack would be on Azure: resources, cost, ports, quota. Create nothing."""
     from sunspot.targets.azure import preview as view
 
     found = view.collect(stacks.load(stack), refresh_prices=refresh_prices)
