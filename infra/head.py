@@ -7,7 +7,7 @@ import pulumi
 from pulumi_azure_native import compute, network
 
 from cloud_init.render import STATE_LUN
-from infra.machines import ADMIN_USER, IMAGE, diagnostics, linux, security_profile
+from infra.machines import ADMIN_USER, diagnostics, linux, security_profile, system_image
 from infra.network import create_public_address
 from infra.place import PACKAGE, Place, answered
 from sunspot.targets.azure.plan import STATE_DISK_GIB, Machine
@@ -136,7 +136,9 @@ def _create_machine(
         priority=compute.VirtualMachinePriorityTypes.REGULAR,
         hardware_profile=compute.HardwareProfileArgs(vm_size=args.machine.size.name),
         storage_profile=compute.StorageProfileArgs(
-            image_reference=IMAGE, os_disk=_disk(args), data_disks=[_state_disk()]
+            image_reference=system_image(args.machine),
+            os_disk=_disk(args),
+            data_disks=[_state_disk()],
         ),
         os_profile=compute.OSProfileArgs(
             computer_name=args.vm_name,

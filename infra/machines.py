@@ -6,10 +6,16 @@ from sunspot.targets.azure.plan import Machine
 
 ADMIN_USER = "sunspot"
 
-# Canonical's Ubuntu 24.04, generation 2: H100 and A100 sizes take no other.
-IMAGE = compute.ImageReferenceArgs(
-    publisher="Canonical", offer="ubuntu-24_04-lts", sku="server", version="latest"
-)
+# Ubuntu 24.04, generation 2: H100 and A100 sizes take no other.
+_CANONICAL = ("Canonical", "ubuntu-24_04-lts", "server")
+# The same with AMD's driver, which Canonical's lacks (github.com/Azure/azhpc-images).
+_WITH_ROCM = ("microsoft-dsvm", "ubuntu-hpc", "2404-rocm")
+
+
+def system_image(machine: Machine) -> compute.ImageReferenceArgs:
+    """The image of the machine's disk, with the drivers that are not installed at boot."""
+    publisher, offer, sku = _WITH_ROCM if machine.driver == "rocm" else _CANONICAL
+    return compute.ImageReferenceArgs(publisher=publisher, offer=offer, sku=sku, version="latest")
 
 
 def security_profile(machine: Machine) -> compute.SecurityProfileArgs:
@@ -23,7 +29,7 @@ def security_profile(machine: Machine) -> compute.SecurityProfileArgs:
 
 
 def linux(ssh_public_key: str) -> compute.LinuxConfigurationArgs:
-    """A login by SSH key alone."""
+    """A login by SSH key, and no other way."""
     return compute.LinuxConfigurationArgs(
         disable_password_authentication=True,
         ssh=compute.SshConfigurationArgs(

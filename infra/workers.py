@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_azure_native import compute
 
-from infra.machines import ADMIN_USER, IMAGE, diagnostics, linux, security_profile
-from infra.place import PACKAGE, Place
+from infra.machines import ADMIN_USER, diagnostics, linux, security_profile, system_image
+from infra.place import Place
 from sunspot.targets.azure.plan import Machine, Pool
 
 # Pay up to the on-demand price, and never be evicted for the price alone.
@@ -116,7 +116,7 @@ def _profile(args: WorkerPoolArgs) -> compute.VirtualMachineScaleSetVMProfileArg
             linux_configuration=linux(args.ssh_public_key),
         ),
         storage_profile=compute.VirtualMachineScaleSetStorageProfileArgs(
-            image_reference=IMAGE, os_disk=_disk(pool.machine)
+            image_reference=system_image(pool.machine), os_disk=_disk(pool.machine)
         ),
         network_profile=_network_profile(args),
         security_profile=security_profile(pool.machine),

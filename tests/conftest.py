@@ -1,7 +1,21 @@
 """What all tests share."""
 
+import dataclasses
+
 import pytest
+
+from sunspot import catalog
+from sunspot.catalog import sizes
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "integration: needs real Ray clusters on this machine")
+
+
+@pytest.fixture
+def amd_without_infiniband(monkeypatch):
+    """The one size with AMD GPUs, as if it had no InfiniBand, which is refused before all else."""
+    size = catalog.get("Standard_ND96isr_MI300X_v5")
+    key = size.name.lower().removeprefix("standard_")
+    changed = dataclasses.replace(size, infiniband=False)
+    monkeypatch.setitem(sizes._by_key(), key, changed)

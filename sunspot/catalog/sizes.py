@@ -57,6 +57,11 @@ class VmSize:
         """What Ray calls the GPU, as in the resource `accelerator_type:T4`; None without one."""
         return _ACCELERATOR_TYPES.get(self.gpu_name, self.gpu_name) if self.gpu_name else None
 
+    @property
+    def has_amd_gpus(self) -> bool:
+        """Whether its GPUs are AMD's, which need ROCm; NVIDIA's need CUDA."""
+        return self.gpu_name is not None and self.gpu_name.startswith("MI")
+
     def __str__(self) -> str:
         gpus = "1 GPU" if self.gpu_count == 1 else f"{self.gpu_count} GPUs"
         return f"{self.name}: {self.vcpus} vCPU, {self.memory_gib:g} GiB, {gpus}"

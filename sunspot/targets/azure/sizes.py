@@ -1,0 +1,75 @@
+"""Which VM sizes the nodes of a cluster may have on Azure's virtual machines."""
+
+from collections.abc import Iterator
+
+from sunspot.catalog import VmSize, regions
+from sunspot.errors import UsageError
+from sunspot.spec import HEAD, size_for
+from sunspot.stack import Stack
+from sunspot.targets.azure.settings import AzureSettings
+
+WITHOUT_INFINIBAND = "Standard_NC80adis_H100_v5"
+
+
+def check_sizes(stack: Stack) -> None:
+    """Raises UsageError with every node whose size cannot be used, each by its key."""
+    own_image = stack.image.reference is not None or stack.image.context is not None
+    problems = [
+        f"config > sunspot:cluster > {key}: {size.name} {problem}"
+        for key, size in _nodes(stack)
+        if (problem := _problem(size, own_image=own_image)) is not None
+    ]
+    if problems:
+        raise UsageError("\n  ".join(problems))
+
+
+def check_regions(stack: Stack) -> None:
+    """Raises UsageError with every size that the stack's region is known not to have.
+
+    A stack without a region, or with `check_region: false`, passes.
+    """
+    azure = AzureSettings.of(stack)
+    if azure.location is None or not azure.check_region:
+        return
+    needed_by: dict[str, list[str]] = {size_for(stack.cluster.head_node).name: [HEAD]}
+    for group in stack.cluster.scaling_groups:
+        needed_by.setdefault(size_for(group.worker_nodes).name, []).append(group.name)
+    problems = [
+        _not_sold(size, who, azure.location)
+        for size, who in needed_by.items()
+        if regions.is_sold(size, azure.location) is False
+    ]
+    if problems:
+        raise UsageError("\n  ".join(problems))
+
+
+def _nodes(stack: Stack) -> Iterator[tuple[str, VmSize]]:
+    yield "head_node", size_for(stack.cluster.head_node)
+    for index, group in enumerate(stack.cluster.scaling_groups):
+        yield f"scaling_groups[{index}] > worker_nodes", size_for(group.worker_nodes)
+
+
+def _problem(size: VmSize, *, own_image: bool) -> str | None:
+    if size.infiniband:
+        # Azure, "Orchestration modes for Virtual Machine Scale Sets": InfiniBand.
+        return (
+            "has InfiniBand, which links only machines of one Uniform scale set, and Sunspot makes "
+            f"none yet: choose a size without it, such as {WITHOUT_INFINIBAND}"
+        )
+    if size.has_amd_gpus and not own_image:
+        return (
+            "has AMD GPUs, and Ray's own images hold CUDA or nothing for GPUs: build one for ROCm "
+            "(`make image KIND=rocm`, see docker/README.md), push it, and name it in "
+            "sunspot:image > reference"
+        )
+    return None
+
+
+def _not_sold(size: str, needed_by: list[str], region: str) -> str:
+    return (
+        f"config > azure-native:location: {region} has no {size} (for {', '.join(needed_by)}), by "
+        f"Azure's prices of {regions.date()}. Take one of the regions that have it "
+        f"({', '.join(regions.sold_in(size))}), or another size. If Azure has it there by "
+        f"now (`az vm list-skus --location {region} --size {size} -o table`), say "
+        "sunspot:check_region: false"
+    )
