@@ -6,7 +6,8 @@ import pulumi
 from pulumi_azure_native import network
 
 from infra.network import create_public_address
-from infra.place import PACKAGE, Place
+from infra.place import Place
+from sunspot.targets.azure.tree import Resource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,18 +24,20 @@ class Bastion(pulumi.ComponentResource):
     host_name: pulumi.Output[str]
 
     def __init__(
-        self, name: str, args: BastionArgs, opts: pulumi.ResourceOptions | None = None
+        self, declared: Resource, args: BastionArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        super().__init__(f"{PACKAGE}:azure:Bastion", name, None, opts)
-        host = _create_host(name, args, parent=self)
+        super().__init__(declared.type, declared.name, None, opts)
+        host = _create_host(declared, args, parent=self)
         self.host_name = host.name
         self.register_outputs({"hostName": self.host_name})
 
 
-def _create_host(name: str, args: BastionArgs, *, parent: pulumi.Resource) -> network.BastionHost:
-    address = create_public_address(f"{name}-ip", args.place, parent=parent)
+def _create_host(
+    declared: Resource, args: BastionArgs, *, parent: pulumi.Resource
+) -> network.BastionHost:
+    address = create_public_address(declared["ip"], args.place, parent=parent)
     return network.BastionHost(
-        f"{name}-host",
+        declared["host"].name,
         resource_group_name=args.place.resource_group,
         location=args.place.location,
         # The cheapest that lets a client of one's own through.

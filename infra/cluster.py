@@ -1,31 +1,23 @@
 """A whole cluster on Azure: the components of this folder, put together."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import pulumi
 from pulumi_azure_native import resources
 
 from infra.bastion import Bastion, BastionArgs
-from infra.head import Head, HeadArgs, HeadCard, HeadCardArgs
+from infra.head import Head, HeadArgs, HeadNic, HeadNicArgs
 from infra.identities import Identities, IdentitiesArgs
 from infra.network import Network, NetworkArgs
-from infra.place import PACKAGE, Place
+from infra.place import Place
 from infra.registry import Registry, RegistryArgs
-from infra.roles import LOOKS, SCALES, assign_own, define, group_of, subscription_of
+from infra.roles import READER, SCALER, assign_own, define, group_of, subscription_of
 from infra.storage import Results, ResultsArgs
 from infra.token import TokenVault, TokenVaultArgs
 from infra.user_data import Surroundings, user_data
 from infra.workers import WorkerPool, WorkerPoolArgs
 from sunspot.spec import HEAD
 from sunspot.targets.azure.plan import AzurePlan, Pool
-
-
-@dataclass(frozen=True, kw_only=True)
-class AzureRayClusterArgs:
-    """What is built."""
-
-    plan: AzurePlan
+from sunspot.targets.azure.access import openings
+from sunspot.targets.azure.tree import Resource, pool_key, scales_key, tree
 
 
 class AzureRayCluster(pulumi.ComponentResource):
@@ -41,50 +33,48 @@ class AzureRayCluster(pulumi.ComponentResource):
     token: TokenVault
     results: Results
     registry: Registry | None
-    card: HeadCard
+    nic: HeadNic
     head: Head
     pools: tuple[WorkerPool, ...]
     bastion: Bastion | None
 
-    def __init__(
-        self,
-        name: str,
-        args: AzureRayClusterArgs,
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None:
-        super().__init__(f"{PACKAGE}:azure:AzureRayCluster", name, None, opts)
-        plan = args.plan
+    def __init__(self, plan: AzurePlan, opts: pulumi.ResourceOptions | None = None) -> None:
+        declared = tree(plan)
+        super().__init__(declared.type, declared.name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        self.resource_group = _create_resource_group(name, plan, parent=self)
+        self.resource_group = _create_resource_group(declared["group"], plan, parent=self)
         place = Place(
             resource_group=self.resource_group.name, location=plan.location, tags=plan.tags
         )
-        self.network = Network(name, _network_args(place, plan), child)
-        self.identities = Identities(name, IdentitiesArgs(place=place), child)
+        self.network = Network(declared["network"], _network_args(place, plan), child)
+        self.identities = Identities(declared["identities"], IdentitiesArgs(place=place), child)
         self.token = TokenVault(
-            f"{name}-token", TokenVaultArgs(place=place, identities=self.identities), child
+            declared["token"], TokenVaultArgs(place=place, identities=self.identities), child
         )
         self.results = Results(
-            f"{name}-results", _results_args(place, plan, self.identities), child
+            declared["results"], _results_args(place, plan, self.identities), child
         )
         self.registry = (
             None
             if plan.build is None
             else Registry(
-                f"{name}-registry",
+                declared["registry"],
                 RegistryArgs(place=place, identities=self.identities, build=plan.build),
                 child,
             )
         )
-        self.card = HeadCard(f"{name}-head", self._card_args(place, plan), child)
-        self.pools = tuple(self._create_pool(name, pool, place, plan) for pool in plan.pools)
-        self.head = Head(f"{name}-head", self._head_args(place, plan), child)
-        self._let_head_scale(name, plan)
+        self.nic = HeadNic(declared["nic"], self._nic_args(place), child)
+        self.pools = tuple(
+            WorkerPool(declared[pool_key(pool)], self._pool_args(pool, place, plan), child)
+            for pool in plan.pools
+        )
+        self.head = Head(declared["head"], self._head_args(place, plan), child)
+        self._let_head_scale(declared, plan)
         self.bastion = (
             None
             if self.network.bastion_subnet_id is None
             else Bastion(
-                f"{name}-bastion",
+                declared["bastion"],
                 BastionArgs(place=place, subnet_id=self.network.bastion_subnet_id),
                 child,
             )
@@ -92,17 +82,16 @@ class AzureRayCluster(pulumi.ComponentResource):
         self.register_outputs(
             {
                 "resourceGroup": self.resource_group.name,
-                "headPrivateAddress": self.card.private_address,
+                "headPrivateAddress": self.nic.private_address,
             }
         )
 
-    def _card_args(self, place: Place, plan: AzurePlan) -> HeadCardArgs:
-        return HeadCardArgs(
+    def _nic_args(self, place: Place) -> HeadNicArgs:
+        return HeadNicArgs(
             place=place.of_group(HEAD),
             subnet_id=self.network.head_subnet_id,
             address=self.network.head_address,
-            rules_id=self.network.card_rules.get("head"),
-            public_ip=plan.access.public_ip,
+            rules_id=self.network.nic_rules.get("head"),
         )
 
     def _head_args(self, place: Place, plan: AzurePlan) -> HeadArgs:
@@ -114,7 +103,7 @@ class AzureRayCluster(pulumi.ComponentResource):
             place=place.of_group(HEAD),
             vm_name=plan.head_name,
             machine=plan.head,
-            card_id=self.card.card_id,
+            nic_id=self.nic.nic_id,
             identity_id=identity.id,
             ssh_public_key=plan.ssh_public_key,
             user_data=user_data(
@@ -126,16 +115,16 @@ class AzureRayCluster(pulumi.ComponentResource):
             grants=grants,
         )
 
-    def _create_pool(self, name: str, pool: Pool, place: Place, plan: AzurePlan) -> WorkerPool:
+    def _pool_args(self, pool: Pool, place: Place, plan: AzurePlan) -> WorkerPoolArgs:
         identity = self.identities.workers
         grants = [self.token.workers_role, self.results.workers_role]
         if self.registry is not None:
             grants.append(self.registry.workers_role)
-        args = WorkerPoolArgs(
+        return WorkerPoolArgs(
             place=place.of_group(pool.group),
             pool=pool,
             subnet_id=self.network.workers_subnet_id,
-            rules_id=self.network.card_rules.get("worker"),
+            rules_id=self.network.nic_rules.get("worker"),
             identity_id=identity.id,
             ssh_public_key=plan.ssh_public_key,
             user_data=user_data(
@@ -146,13 +135,12 @@ class AzureRayCluster(pulumi.ComponentResource):
             ),
             grants=grants,
         )
-        return WorkerPool(f"{name}-{pool.node_type}", args, pulumi.ResourceOptions(parent=self))
 
     def _surroundings(self) -> Surroundings:
         return Surroundings(
             built_image=None if self.registry is None else self.registry.image,
             registry=None if self.registry is None else self.registry.login_server,
-            head_address=self.card.private_address,
+            head_address=self.nic.private_address,
             vault_url=self.token.vault_uri,
             token_secret=self.token.secret_name,
             storage_url=self.results.url,
@@ -160,60 +148,54 @@ class AzureRayCluster(pulumi.ComponentResource):
             resource_group=self.resource_group.name,
         )
 
-    def _let_head_scale(self, name: str, plan: AzurePlan) -> None:
-        """Lets the head change the elastic scale sets, and these alone.
+    def _let_head_scale(self, declared: Resource, plan: AzurePlan) -> None:
+        """Lets the head change the elastic scale sets, and only these.
 
-        A scale set that grows makes machines with a network card and an identity, and Azure asks
-        whether its caller may use those too.
+        A scale set that grows makes machines with a NIC and an identity, and Azure asks whether its
+        caller may use those too.
         """
-        elastic = {
-            pool.node_type: made.scale_set.id
-            for pool, made in zip(plan.pools, self.pools, strict=True)
-            if pool.elastic
-        }
-        if not elastic:
+        if declared.get("role-scaler") is None:
             return
-        scopes = {f"scales-{kind}": set_id for kind, set_id in elastic.items()}
-        scopes["joins-workers"] = self.network.workers_subnet_id
-        scopes["gives-identity"] = self.identities.workers.id
-        if "worker" in self.network.card_rules:
-            scopes["uses-rules"] = self.network.card_rules["worker"]
         groups: list[pulumi.Input[str]] = [self.resource_group.id]
         if plan.subnet_ids is not None:
             groups.append(group_of(plan.subnet_ids.workers))
-        scales, looks = (
+        scaler, reader = (
             define(
-                f"{name}-role-{role.key}",
+                declared[f"role-{role.key}"],
                 role,
                 scopes=groups,
                 owner=self.resource_group.name,
                 parent=self,
             )
-            for role in (SCALES, LOOKS)
+            for role in (SCALER, READER)
         )
-        principal = self.identities.head.principal_id
-        for what, scope in scopes.items():
+        grants = {
+            **{
+                scales_key(pool): (scaler, made.scale_set.id)
+                for pool, made in zip(plan.pools, self.pools, strict=True)
+                if pool.elastic
+            },
+            "head-joins-workers": (scaler, self.network.workers_subnet_id),
+            "head-gives-identity": (scaler, self.identities.workers.id),
+            "head-reads-machines": (reader, self.resource_group.id),
+        }
+        if "worker" in self.network.nic_rules:
+            grants["head-uses-rules"] = (scaler, self.network.nic_rules["worker"])
+        for key, (role, scope) in grants.items():
             assign_own(
-                f"{name}-head-{what}",
-                principal_id=principal,
-                role=scales,
+                declared[key],
+                principal_id=self.identities.head.principal_id,
+                role=role,
                 scope=scope,
                 parent=self,
             )
-        assign_own(
-            f"{name}-head-looks",
-            principal_id=principal,
-            role=looks,
-            scope=self.resource_group.id,
-            parent=self,
-        )
 
 
 def _create_resource_group(
-    name: str, plan: AzurePlan, *, parent: pulumi.Resource
+    declared: Resource, plan: AzurePlan, *, parent: pulumi.Resource
 ) -> resources.ResourceGroup:
     return resources.ResourceGroup(
-        name,
+        declared.name,
         location=plan.location,
         tags=plan.tags,
         opts=pulumi.ResourceOptions(parent=parent),
@@ -225,7 +207,7 @@ def _network_args(place: Place, plan: AzurePlan) -> NetworkArgs:
         place=place,
         addresses=plan.addresses,
         subnet_ids=plan.subnet_ids,
-        ssh_cidrs=plan.access.ssh_cidrs,
+        openings=openings(plan),
         bastion=plan.access.bastion,
     )
 
@@ -235,9 +217,4 @@ def _results_args(place: Place, plan: AzurePlan, identities: Identities) -> Resu
         place=place,
         identities=identities,
         retention_days=plan.storage.retention_days,
-        protect=plan.storage.protect,
     )
-
-
-def _elastic(pools: Sequence[Pool]) -> tuple[Pool, ...]:
-    return tuple(pool for pool in pools if pool.elastic)

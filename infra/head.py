@@ -9,8 +9,9 @@ from pulumi_azure_native import compute, network
 from cloud_init.render import STATE_LUN
 from infra.machines import ADMIN_USER, diagnostics, linux, security_profile, system_image
 from infra.network import create_public_address
-from infra.place import PACKAGE, Place, answered
+from infra.place import Place, answered
 from sunspot.targets.azure.plan import STATE_DISK_GIB, Machine
+from sunspot.targets.azure.tree import Resource
 
 # Azure refuses to change these on a machine that exists, and the provider does not know it.
 REPLACE_ON_CHANGES = [
@@ -23,37 +24,37 @@ REPLACE_ON_CHANGES = [
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadCardArgs:
+class HeadNicArgs:
     """The head's place in the network; without an `address` it takes what the subnet gives."""
 
     place: Place
     subnet_id: pulumi.Input[str]
     address: str | None
     rules_id: pulumi.Input[str] | None
-    public_ip: bool
 
 
-class HeadCard(pulumi.ComponentResource):
-    """The head's network card, which outlives the machine behind it.
+class HeadNic(pulumi.ComponentResource):
+    """The head's NIC, which outlives the machine behind it.
 
     So the workers know the head's address before there is a head, and keep it when it is replaced.
     """
 
-    card_id: pulumi.Output[str]
+    nic_id: pulumi.Output[str]
     private_address: pulumi.Output[str]
     public_address: pulumi.Output[str] | None
 
     def __init__(
-        self, name: str, args: HeadCardArgs, opts: pulumi.ResourceOptions | None = None
+        self, declared: Resource, args: HeadNicArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        super().__init__(f"{PACKAGE}:azure:HeadCard", name, None, opts)
+        super().__init__(declared.type, declared.name, None, opts)
+        address = declared.get("ip")
         public = (
-            create_public_address(f"{name}-ip", args.place, parent=self) if args.public_ip else None
+            None if address is None else create_public_address(address, args.place, parent=self)
         )
-        card = _create_card(name, args, public, parent=self)
-        self.card_id = card.id
+        nic = _create_nic(declared["nic"], args, public, parent=self)
+        self.nic_id = nic.id
         self.private_address = (
-            card.ip_configurations.apply(_first_address)
+            nic.ip_configurations.apply(_first_address)
             if args.address is None
             else pulumi.Output.from_input(args.address)
         )
@@ -70,7 +71,7 @@ class HeadArgs:
     place: Place
     vm_name: str
     machine: Machine
-    card_id: pulumi.Input[str]
+    nic_id: pulumi.Input[str]
     identity_id: pulumi.Input[str]
     ssh_public_key: str
     user_data: pulumi.Input[str]
@@ -83,23 +84,23 @@ class Head(pulumi.ComponentResource):
     vm: compute.VirtualMachine
 
     def __init__(
-        self, name: str, args: HeadArgs, opts: pulumi.ResourceOptions | None = None
+        self, declared: Resource, args: HeadArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        super().__init__(f"{PACKAGE}:azure:Head", name, None, opts)
-        self.vm = _create_machine(name, args, parent=self)
+        super().__init__(declared.type, declared.name, None, opts)
+        self.vm = _create_machine(declared["vm"], args, parent=self)
         self.register_outputs({"vmId": self.vm.id})
 
 
-def _create_card(
-    name: str,
-    args: HeadCardArgs,
+def _create_nic(
+    declared: Resource,
+    args: HeadNicArgs,
     public: network.PublicIPAddress | None,
     *,
     parent: pulumi.Resource,
 ) -> network.NetworkInterface:
     methods = network.IPAllocationMethod
     return network.NetworkInterface(
-        f"{name}-nic",
+        declared.name,
         resource_group_name=args.place.resource_group,
         location=args.place.location,
         enable_accelerated_networking=True,
@@ -126,10 +127,10 @@ def _create_card(
 
 
 def _create_machine(
-    name: str, args: HeadArgs, *, parent: pulumi.Resource
+    declared: Resource, args: HeadArgs, *, parent: pulumi.Resource
 ) -> compute.VirtualMachine:
     return compute.VirtualMachine(
-        f"{name}-vm",
+        declared.name,
         resource_group_name=args.place.resource_group,
         location=args.place.location,
         vm_name=args.vm_name,
@@ -149,9 +150,9 @@ def _create_machine(
         network_profile=compute.NetworkProfileArgs(
             network_interfaces=[
                 compute.NetworkInterfaceReferenceArgs(
-                    id=args.card_id,
+                    id=args.nic_id,
                     primary=True,
-                    # The card stays when the machine is replaced.
+                    # The NIC stays when the machine is replaced.
                     delete_option=compute.DeleteOptions.DETACH,
                 )
             ]
@@ -167,7 +168,7 @@ def _create_machine(
             parent=parent,
             depends_on=args.grants,
             replace_on_changes=REPLACE_ON_CHANGES,
-            # Two machines cannot share the card, nor the name.
+            # Two machines cannot share the NIC, nor the name.
             delete_before_replace=True,
         ),
     )

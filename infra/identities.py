@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_azure_native import managedidentity
 
-from infra.place import PACKAGE, Place
+from infra.place import Place
+from sunspot.targets.azure.tree import Resource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,19 +23,19 @@ class Identities(pulumi.ComponentResource):
     workers: managedidentity.UserAssignedIdentity
 
     def __init__(
-        self, name: str, args: IdentitiesArgs, opts: pulumi.ResourceOptions | None = None
+        self, declared: Resource, args: IdentitiesArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        super().__init__(f"{PACKAGE}:azure:Identities", name, None, opts)
-        self.head = _create_identity(f"{name}-head", args.place, parent=self)
-        self.workers = _create_identity(f"{name}-workers", args.place, parent=self)
+        super().__init__(declared.type, declared.name, None, opts)
+        self.head = _create_identity(declared["head"], args.place, parent=self)
+        self.workers = _create_identity(declared["workers"], args.place, parent=self)
         self.register_outputs({"headId": self.head.id, "workersId": self.workers.id})
 
 
 def _create_identity(
-    name: str, place: Place, *, parent: pulumi.Resource
+    declared: Resource, place: Place, *, parent: pulumi.Resource
 ) -> managedidentity.UserAssignedIdentity:
     return managedidentity.UserAssignedIdentity(
-        name,
+        declared.name,
         resource_group_name=place.resource_group,
         location=place.location,
         tags=place.tags,

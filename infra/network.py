@@ -1,15 +1,17 @@
 """The cluster's network: subnets without a way in, and one way out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pulumi
 from pulumi_azure_native import network
 
-from infra.place import PACKAGE, Place
+from infra.place import Place
 from sunspot.ray import ports
-from sunspot.targets.azure.plan import Addresses
+from sunspot.targets.azure.access import YOUR_HEAD_SUBNET, YOUR_WORKERS_SUBNET, Opening
+from sunspot.targets.azure.addresses import Addresses
 from sunspot.targets.azure.settings import SubnetIds
+from sunspot.targets.azure.tree import Resource
 
 HEAD_SUBNET = "head"
 WORKERS_SUBNET = "workers"
@@ -23,6 +25,8 @@ PRIORITY_STEP = 10
 DENY_ALL_PRIORITY = 4096
 
 Prefixes = pulumi.Input[Sequence[pulumi.Input[str]]]
+Resolve = Callable[[Sequence[str]], Prefixes]
+"""Address blocks from the sources of an opening."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +36,7 @@ class NetworkArgs:
     place: Place
     addresses: Addresses | None
     subnet_ids: SubnetIds | None
-    ssh_cidrs: tuple[str, ...]
+    openings: Sequence[Opening]
     bastion: bool
 
 
@@ -40,48 +44,37 @@ class Network(pulumi.ComponentResource):
     """Two subnets and the rules that guard them.
 
     In a network of its own the rules stand at the subnets. In subnets of the user's they must
-    stand at the machines' own network cards: `card_rules` says by role which group those take, and
-    is empty otherwise. `head_address` is None where the head must take what the subnet gives.
+    stand at the machines' own NICs: `nic_rules` says by role which group those take, and is empty
+    otherwise. `head_address` is None where the head must take what the subnet gives.
     """
 
     head_subnet_id: pulumi.Output[str]
     workers_subnet_id: pulumi.Output[str]
     bastion_subnet_id: pulumi.Output[str] | None
     head_address: str | None
-    card_rules: dict[ports.Role, pulumi.Output[str]]
+    nic_rules: dict[ports.Role, pulumi.Output[str]]
 
     def __init__(
-        self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None
+        self, declared: Resource, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        super().__init__(f"{PACKAGE}:azure:Network", name, None, opts)
+        super().__init__(declared.type, declared.name, None, opts)
         if args.subnet_ids is not None:
-            self._adopt(name, args, args.subnet_ids)
+            self._adopt(declared, args, args.subnet_ids)
         elif args.addresses is not None:
-            self._create(name, args, args.addresses)
+            self._create(declared, args, args.addresses)
         else:
             raise ValueError("a network needs addresses, or subnets that exist")
         self.register_outputs(
             {"headSubnetId": self.head_subnet_id, "workersSubnetId": self.workers_subnet_id}
         )
 
-    def _create(self, name: str, args: NetworkArgs, addresses: Addresses) -> None:
+    def _create(self, declared: Resource, args: NetworkArgs, addresses: Addresses) -> None:
         place = args.place
-        nodes = [addresses.head_subnet, addresses.workers_subnet]
-        operators = [*args.ssh_cidrs, *([addresses.bastion_subnet] if args.bastion else [])]
-        head_rules = _create_rules(f"{name}-head", "head", nodes, operators, place, parent=self)
-        worker_rules = _create_rules(
-            f"{name}-workers",
-            "worker",
-            nodes,
-            # A worker is reached by way of the head.
-            [*operators, addresses.head_subnet],
-            place,
-            parent=self,
-        )
-        gateway = _create_gateway(name, place, parent=self)
+        rules = _create_rules(declared, args, list, parent=self)
+        gateway = _create_gateway(declared, place, parent=self)
         subnets = [
-            _subnet(HEAD_SUBNET, addresses.head_subnet, head_rules, gateway),
-            _subnet(WORKERS_SUBNET, addresses.workers_subnet, worker_rules, gateway),
+            _subnet(HEAD_SUBNET, addresses.head_subnet, rules["head"], gateway),
+            _subnet(WORKERS_SUBNET, addresses.workers_subnet, rules["worker"], gateway),
         ]
         if args.bastion:
             subnets.append(
@@ -90,7 +83,7 @@ class Network(pulumi.ComponentResource):
         # The subnets stand inside the network's own body: made one by one in parallel, Azure
         # refuses all but the first.
         vnet = network.VirtualNetwork(
-            f"{name}-vnet",
+            declared["vnet"].name,
             resource_group_name=place.resource_group,
             location=place.location,
             address_space=network.AddressSpaceArgs(address_prefixes=[addresses.space]),
@@ -102,76 +95,70 @@ class Network(pulumi.ComponentResource):
         self.workers_subnet_id = _subnet_id(vnet, WORKERS_SUBNET)
         self.bastion_subnet_id = _subnet_id(vnet, BASTION_SUBNET) if args.bastion else None
         self.head_address = addresses.head_address
-        self.card_rules = {}
+        self.nic_rules = {}
 
-    def _adopt(self, name: str, args: NetworkArgs, subnet_ids: SubnetIds) -> None:
-        head, workers = _prefixes(subnet_ids.head), _prefixes(subnet_ids.workers)
-        nodes = pulumi.Output.all(head, workers).apply(
-            lambda both: sorted({prefix for prefixes in both for prefix in prefixes})
-        )
-        operators = list(args.ssh_cidrs)
-        jump = head.apply(lambda prefixes: [*operators, *prefixes])
-        head_rules = _create_rules(
-            f"{name}-head",
-            "head",
-            nodes,
-            operators,
-            args.place,
-            parent=self,
-        )
-        worker_rules = _create_rules(
-            f"{name}-workers", "worker", nodes, jump, args.place, parent=self
-        )
+    def _adopt(self, declared: Resource, args: NetworkArgs, subnet_ids: SubnetIds) -> None:
+        found = {
+            YOUR_HEAD_SUBNET: _prefixes(subnet_ids.head),
+            YOUR_WORKERS_SUBNET: _prefixes(subnet_ids.workers),
+        }
+
+        def prefixes(sources: Sequence[str]) -> pulumi.Output[list[str]]:
+            blocks = [found.get(source, [source]) for source in sources]
+            return pulumi.Output.all(*blocks).apply(
+                lambda all_of_them: sorted({block for some in all_of_them for block in some})
+            )
+
+        rules = _create_rules(declared, args, prefixes, parent=self)
         self.head_subnet_id = pulumi.Output.from_input(subnet_ids.head)
         self.workers_subnet_id = pulumi.Output.from_input(subnet_ids.workers)
         self.bastion_subnet_id = None
         self.head_address = None
-        self.card_rules = {"head": head_rules.id, "worker": worker_rules.id}
+        self.nic_rules = {role: group.id for role, group in rules.items()}
 
 
 def _create_rules(
-    name: str,
-    role: ports.Role,
-    nodes: Prefixes,
-    operators: Prefixes,
-    place: Place,
-    *,
-    parent: pulumi.Resource,
-) -> network.NetworkSecurityGroup:
-    return network.NetworkSecurityGroup(
-        f"{name}-nsg",
-        resource_group_name=place.resource_group,
-        location=place.location,
-        security_rules=security_rules(role, nodes, operators),
-        tags=place.tags,
-        opts=pulumi.ResourceOptions(parent=parent),
-    )
+    declared: Resource, args: NetworkArgs, prefixes: Resolve, *, parent: pulumi.Resource
+) -> dict[ports.Role, network.NetworkSecurityGroup]:
+    """The group of each role."""
+    keys: dict[ports.Role, str] = {"head": "head-nsg", "worker": "workers-nsg"}
+    return {
+        role: network.NetworkSecurityGroup(
+            declared[key].name,
+            resource_group_name=args.place.resource_group,
+            location=args.place.location,
+            security_rules=_security_rules(
+                [opening for opening in args.openings if opening.role == role], prefixes
+            ),
+            tags=args.place.tags,
+            opts=pulumi.ResourceOptions(parent=parent),
+        )
+        for role, key in keys.items()
+    }
 
 
-def security_rules(
-    role: ports.Role, nodes: Prefixes, operators: Prefixes
+def _security_rules(
+    openings: Sequence[Opening], prefixes: Resolve
 ) -> list[network.SecurityRuleArgs]:
-    """The inbound rules of a role: its ports from `ports.PORTS`, then nothing else.
+    """The inbound rules of a role: what may come in, then nothing else.
 
-    `nodes` are the address blocks of the cluster's nodes, `operators` those that may connect by
-    SSH; where that list is empty there is no such rule, as Azure takes none without a source.
+    An opening for nobody has no rule, as Azure takes none without a source.
     """
     rules: list[network.SecurityRuleArgs] = []
-    priorities = {"operator": FIRST_SSH_PRIORITY, "cluster": FIRST_RAY_PRIORITY}
-    for port in ports.of(role):
-        if port.reach == "nobody" or (port.reach == "operator" and operators == []):
+    priorities = {"ssh": FIRST_SSH_PRIORITY, "ray": FIRST_RAY_PRIORITY}
+    for opening in openings:
+        if not opening.sources:
             continue
-        # The scrapers of metrics that we allow are nodes of the cluster.
-        kind = "operator" if port.reach == "operator" else "cluster"
-        rules.append(_allow(port, operators if kind == "operator" else nodes, priorities[kind]))
+        kind = "ssh" if opening.port == "ssh" else "ray"
+        rules.append(_allow(opening, prefixes(opening.sources), priorities[kind]))
         priorities[kind] += PRIORITY_STEP
     return [*rules, _deny_all()]
 
 
-def _allow(port: ports.Port, sources: Prefixes, priority: int) -> network.SecurityRuleArgs:
+def _allow(opening: Opening, sources: Prefixes, priority: int) -> network.SecurityRuleArgs:
     return network.SecurityRuleArgs(
-        name=f"allow-{port.name}",
-        description=port.purpose,
+        name=f"allow-{opening.port}",
+        description=opening.purpose,
         priority=priority,
         direction=network.SecurityRuleDirection.INBOUND,
         access=network.SecurityRuleAccess.ALLOW,
@@ -179,7 +166,7 @@ def _allow(port: ports.Port, sources: Prefixes, priority: int) -> network.Securi
         source_address_prefixes=sources,
         source_port_range="*",
         destination_address_prefix="*",
-        destination_port_range=port.range,
+        destination_port_range=opening.range,
     )
 
 
@@ -198,10 +185,12 @@ def _deny_all() -> network.SecurityRuleArgs:
     )
 
 
-def _create_gateway(name: str, place: Place, *, parent: pulumi.Resource) -> network.NatGateway:
-    address = create_public_address(f"{name}-nat-ip", place, parent=parent)
+def _create_gateway(
+    declared: Resource, place: Place, *, parent: pulumi.Resource
+) -> network.NatGateway:
+    address = create_public_address(declared["nat-ip"], place, parent=parent)
     return network.NatGateway(
-        f"{name}-nat",
+        declared["nat"].name,
         resource_group_name=place.resource_group,
         location=place.location,
         sku=network.NatGatewaySkuArgs(name=network.NatGatewaySkuName.STANDARD),
@@ -212,11 +201,11 @@ def _create_gateway(name: str, place: Place, *, parent: pulumi.Resource) -> netw
 
 
 def create_public_address(
-    name: str, place: Place, *, parent: pulumi.Resource
+    declared: Resource, place: Place, *, parent: pulumi.Resource
 ) -> network.PublicIPAddress:
     """A static public address, of the only kind that Azure still offers."""
     return network.PublicIPAddress(
-        name,
+        declared.name,
         resource_group_name=place.resource_group,
         location=place.location,
         sku=network.PublicIPAddressSkuArgs(name=network.PublicIPAddressSkuName.STANDARD),

@@ -6,9 +6,6 @@ from typing import Self
 
 import pulumi
 
-# The first part of every component's type; a type stays as it is for ever, URNs hold it.
-PACKAGE = "sunspot"
-
 NOT_YET = "not-known-yet"
 
 

@@ -7,11 +7,12 @@ from typing import Any
 import pulumi
 from pulumi.runtime import config as engine_config
 
-from infra.cluster import AzureRayCluster, AzureRayClusterArgs
+from infra.cluster import AzureRayCluster
 from infra.machines import ADMIN_USER
 from sunspot.catalog import prices
 from sunspot.ray import ports
 from sunspot.stack import Stack, project_directory
+from sunspot.targets.azure.access import no_way_in
 from sunspot.targets.azure.costs import costs
 from sunspot.targets.azure.plan import AzurePlan, plan
 
@@ -39,28 +40,20 @@ def build(stack: Stack, folder: Path | None = None) -> Outputs:
     with every problem, before the first resource.
     """
     checked = plan(stack, project_directory() if folder is None else folder)
-    if not _has_way_in(checked):
-        pulumi.log.warn(
-            "Nobody outside the cluster's network can reach its head. Give sunspot:access "
-            "ssh_cidrs (and public_ip: true, unless you come in by a VPN), or bastion: true."
-        )
-    cluster = AzureRayCluster(checked.cluster_name, AzureRayClusterArgs(plan=checked))
+    if (unreachable := no_way_in(checked.access, checked.subnet_ids)) is not None:
+        pulumi.log.warn(unreachable)
+    cluster = AzureRayCluster(checked)
     return _outputs(cluster, checked)
 
 
-def _has_way_in(checked: AzurePlan) -> bool:
-    # Whoever brings a network along has ways of their own.
-    return bool(checked.access.ssh_cidrs) or checked.access.bastion or checked.addresses is None
-
-
 def _outputs(cluster: AzureRayCluster, checked: AzurePlan) -> Outputs:
-    card = cluster.card
-    address = card.private_address if card.public_address is None else card.public_address
+    nic = cluster.nic
+    address = nic.private_address if nic.public_address is None else nic.public_address
     forward = f"-N -L {DASHBOARD}:{LOOPBACK}:{DASHBOARD}"
     url = f"http://{LOOPBACK}:{DASHBOARD}"
     return {
         "head_address": address,
-        "head_private_ip": card.private_address,
+        "head_private_ip": nic.private_address,
         # Through the tunnel, as nothing but SSH gets in.
         "job_address": url,
         "dashboard_url": url,

@@ -6,12 +6,11 @@ import pulumi
 from pulumi_azure_native import authorization, containerregistry
 
 from infra.identities import Identities
-from infra.place import PACKAGE, Place, answered
+from infra.place import Place, answered
 from infra.roles import ACR_PULL, assign
 from sunspot.targets.azure.plan import ImageBuild
+from sunspot.targets.azure.tree import Resource
 
-# A registry's name is unique in the world, has letters and digits alone, and gets 8 random ones.
-REGISTRY_NAME = "sunspot"
 REPOSITORY = "sunspot/ray"
 
 
@@ -33,21 +32,21 @@ class Registry(pulumi.ComponentResource):
     workers_role: authorization.RoleAssignment
 
     def __init__(
-        self, name: str, args: RegistryArgs, opts: pulumi.ResourceOptions | None = None
+        self, declared: Resource, args: RegistryArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        super().__init__(f"{PACKAGE}:azure:Registry", name, None, opts)
-        registry = _create_registry(args.place, parent=self)
+        super().__init__(declared.type, declared.name, None, opts)
+        registry = _create_registry(declared["registry"], args.place, parent=self)
         self.login_server = registry.login_server
-        self.image = _build_image(name, registry, args, parent=self)
+        self.image = _build_image(declared["image"], registry, args, parent=self)
         self.head_role = assign(
-            f"{name}-head-pulls",
+            declared["head-pulls"],
             principal_id=args.identities.head.principal_id,
             role=ACR_PULL,
             scope=registry.id,
             parent=self,
         )
         self.workers_role = assign(
-            f"{name}-workers-pull",
+            declared["workers-pull"],
             principal_id=args.identities.workers.principal_id,
             role=ACR_PULL,
             scope=registry.id,
@@ -56,9 +55,11 @@ class Registry(pulumi.ComponentResource):
         self.register_outputs({"loginServer": self.login_server, "image": self.image})
 
 
-def _create_registry(place: Place, *, parent: pulumi.Resource) -> containerregistry.Registry:
+def _create_registry(
+    declared: Resource, place: Place, *, parent: pulumi.Resource
+) -> containerregistry.Registry:
     return containerregistry.Registry(
-        REGISTRY_NAME,
+        declared.name,
         resource_group_name=place.resource_group,
         location=place.location,
         sku=containerregistry.SkuArgs(name=containerregistry.SkuName.BASIC),
@@ -71,7 +72,7 @@ def _create_registry(place: Place, *, parent: pulumi.Resource) -> containerregis
 
 
 def _build_image(
-    name: str,
+    declared: Resource,
     registry: containerregistry.Registry,
     args: RegistryArgs,
     *,
@@ -84,7 +85,7 @@ def _build_image(
         resource_group_name=args.place.resource_group, registry_name=registry.name
     )
     image = docker_build.Image(
-        f"{name}-image",
+        declared.name,
         context=docker_build.BuildContextArgs(location=str(args.build.context)),
         dockerfile=docker_build.DockerfileArgs(location=str(args.build.dockerfile)),
         platforms=[docker_build.Platform.LINUX_AMD64],

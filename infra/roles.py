@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_azure_native import authorization
 
+from sunspot.targets.azure.tree import Resource
+
 # Azure's own roles, by their ids, which are the same in every subscription.
 ACR_PULL = "7f951dda-4ed3-4680-a7ca-43fe172d538d"
 BLOB_DATA_CONTRIBUTOR = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"
@@ -24,8 +26,8 @@ class OwnRole:
     actions: Mapping[str, str]
 
 
-SCALES = OwnRole(
-    key="scales",
+SCALER = OwnRole(
+    key="scaler",
     description="Grows scale sets and deletes single machines of them",
     actions={
         "Microsoft.Compute/virtualMachineScaleSets/read": "the capacity that is to be raised",
@@ -37,8 +39,8 @@ SCALES = OwnRole(
         "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action": "and get an identity",
     },
 )
-LOOKS = OwnRole(
-    key="looks",
+READER = OwnRole(
+    key="reader",
     description="Lists the machines of a resource group",
     actions={
         # By the group: a Flexible set's machines are not below it, and have no list of their own.
@@ -48,7 +50,7 @@ LOOKS = OwnRole(
 
 
 def define(
-    name: str,
+    declared: Resource,
     role: OwnRole,
     *,
     scopes: Sequence[pulumi.Input[str]],
@@ -61,7 +63,7 @@ def define(
     resource group's name.
     """
     return authorization.RoleDefinition(
-        name,
+        declared.name,
         role_definition_id=pulumi.Output.from_input(scopes[0]).apply(
             lambda scope: str(uuid.uuid5(_NAMES, f"{scope}|{role.key}".lower()))
         ),
@@ -76,7 +78,7 @@ def define(
 
 
 def assign(
-    name: str,
+    declared: Resource,
     *,
     principal_id: pulumi.Input[str],
     role: str,
@@ -91,11 +93,11 @@ def assign(
         "/providers/Microsoft.Authorization/roleDefinitions/",
         role,
     )
-    return _assign(name, principal_id, definition, scope, key=role, parent=parent)
+    return _assign(declared, principal_id, definition, scope, key=role, parent=parent)
 
 
 def assign_own(
-    name: str,
+    declared: Resource,
     *,
     principal_id: pulumi.Input[str],
     role: authorization.RoleDefinition,
@@ -104,11 +106,11 @@ def assign_own(
 ) -> authorization.RoleAssignment:
     """Gives a managed identity a role of ours at a scope."""
     scope = pulumi.Output.from_input(scope)
-    return _assign(name, principal_id, role.id, scope, key=role.id, parent=parent)
+    return _assign(declared, principal_id, role.id, scope, key=role.id, parent=parent)
 
 
 def _assign(
-    name: str,
+    declared: Resource,
     principal_id: pulumi.Input[str],
     definition: pulumi.Output[str],
     scope: pulumi.Output[str],
@@ -122,7 +124,7 @@ def _assign(
     another name, as Azure demands.
     """
     return authorization.RoleAssignment(
-        name,
+        declared.name,
         role_assignment_name=pulumi.Output.all(scope, principal_id, key).apply(
             lambda parts: str(uuid.uuid5(_NAMES, "|".join(parts).lower()))
         ),

@@ -6,13 +6,11 @@ import pulumi
 from pulumi_azure_native import authorization, storage
 
 from infra.identities import Identities
-from infra.place import PACKAGE, Place
+from infra.place import Place
 from infra.roles import BLOB_DATA_CONTRIBUTOR, assign
+from sunspot.targets.azure.tree import Resource
 
 CONTAINER_NAME = "results"
-# An account's name is unique in the world, has at most 24 letters and digits, and gets 8 random
-# ones.
-ACCOUNT_NAME = "sunspot"
 # A deleted blob or container can be brought back this long.
 UNDELETE_DAYS = 7
 
@@ -24,7 +22,6 @@ class ResultsArgs:
     place: Place
     identities: Identities
     retention_days: int
-    protect: bool
 
 
 class Results(pulumi.ComponentResource):
@@ -38,34 +35,29 @@ class Results(pulumi.ComponentResource):
     workers_role: authorization.RoleAssignment
 
     def __init__(
-        self, name: str, args: ResultsArgs, opts: pulumi.ResourceOptions | None = None
+        self, declared: Resource, args: ResultsArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        super().__init__(f"{PACKAGE}:azure:Results", name, None, opts)
-        account = _create_account(args.place, protect=args.protect, parent=self)
-        services = _create_undelete(name, args.place, account, parent=self)
+        super().__init__(declared.type, declared.name, None, opts)
+        account = _create_account(declared["account"], args.place, parent=self)
+        services = _create_undelete(declared["blobs"], args.place, account, parent=self)
         container = _create_container(
-            name, args.place, account, services, protect=args.protect, parent=self
+            declared["container"], args.place, account, services, parent=self
         )
         _create_lifecycle(
-            name,
-            args.place,
-            account,
-            args.retention_days,
-            protect=args.protect,
-            parent=self,
+            declared["lifecycle"], args.place, account, args.retention_days, parent=self
         )
         self.url = pulumi.Output.concat(
             "abfss://", CONTAINER_NAME, "@", account.name, ".dfs.core.windows.net/"
         )
         self.head_role = assign(
-            f"{name}-head-writes",
+            declared["head-writes"],
             principal_id=args.identities.head.principal_id,
             role=BLOB_DATA_CONTRIBUTOR,
             scope=container.id,
             parent=self,
         )
         self.workers_role = assign(
-            f"{name}-workers-write",
+            declared["workers-write"],
             principal_id=args.identities.workers.principal_id,
             role=BLOB_DATA_CONTRIBUTOR,
             scope=container.id,
@@ -75,10 +67,10 @@ class Results(pulumi.ComponentResource):
 
 
 def _create_account(
-    place: Place, *, protect: bool, parent: pulumi.Resource
+    declared: Resource, place: Place, *, parent: pulumi.Resource
 ) -> storage.StorageAccount:
     return storage.StorageAccount(
-        ACCOUNT_NAME,
+        declared.name,
         resource_group_name=place.resource_group,
         location=place.location,
         kind=storage.Kind.STORAGE_V2,
@@ -89,16 +81,16 @@ def _create_account(
         enable_https_traffic_only=True,
         minimum_tls_version=storage.MinimumTlsVersion.TLS1_2,
         tags=place.tags,
-        opts=pulumi.ResourceOptions(parent=parent, protect=protect),
+        opts=pulumi.ResourceOptions(parent=parent, protect=declared.protected),
     )
 
 
 def _create_undelete(
-    name: str, place: Place, account: storage.StorageAccount, *, parent: pulumi.Resource
+    declared: Resource, place: Place, account: storage.StorageAccount, *, parent: pulumi.Resource
 ) -> storage.BlobServiceProperties:
     policy = storage.DeleteRetentionPolicyArgs(enabled=True, days=UNDELETE_DAYS)
     return storage.BlobServiceProperties(
-        f"{name}-blobs",
+        declared.name,
         resource_group_name=place.resource_group,
         account_name=account.name,
         blob_services_name="default",  # Azure knows no other
@@ -109,31 +101,31 @@ def _create_undelete(
 
 
 def _create_container(
-    name: str,
+    declared: Resource,
     place: Place,
     account: storage.StorageAccount,
     services: storage.BlobServiceProperties,
     *,
-    protect: bool,
     parent: pulumi.Resource,
 ) -> storage.BlobContainer:
     return storage.BlobContainer(
-        f"{name}-container",
+        declared.name,
         resource_group_name=place.resource_group,
         account_name=account.name,
         container_name=CONTAINER_NAME,
         public_access=storage.PublicAccess.NONE,
-        opts=pulumi.ResourceOptions(parent=parent, protect=protect, depends_on=[services]),
+        opts=pulumi.ResourceOptions(
+            parent=parent, protect=declared.protected, depends_on=[services]
+        ),
     )
 
 
 def _create_lifecycle(
-    name: str,
+    declared: Resource,
     place: Place,
     account: storage.StorageAccount,
     days: int,
     *,
-    protect: bool,
     parent: pulumi.Resource,
 ) -> storage.ManagementPolicy:
     delete = storage.DateAfterModificationArgs(days_after_modification_greater_than=days)
@@ -151,11 +143,10 @@ def _create_lifecycle(
         ),
     )
     return storage.ManagementPolicy(
-        f"{name}-lifecycle",
+        declared.name,
         resource_group_name=place.resource_group,
         account_name=account.name,
         management_policy_name="default",  # Azure knows no other
         policy=storage.ManagementPolicySchemaArgs(rules=[rule]),
-        # What is kept must not be kept for ever: without its rule it would be.
-        opts=pulumi.ResourceOptions(parent=parent, protect=protect),
+        opts=pulumi.ResourceOptions(parent=parent, protect=declared.protected),
     )

@@ -7,15 +7,14 @@ import pulumi
 from pulumi_azure_native import authorization, keyvault
 
 from infra.identities import Identities
-from infra.place import PACKAGE, Place, answered
+from infra.place import Place, answered
 from infra.roles import KEY_VAULT_SECRETS_USER, assign
 
+from sunspot.targets.azure.tree import Resource
 SECRET_NAME = "ray-token"  # noqa: S105 - its name, not the token
 TOKEN_BYTES = 32
 # Azure's least. Purge protection stays off: it cannot be undone, and would keep the name for ever.
 SOFT_DELETE_DAYS = 7
-# A vault's name is unique in the world, has at most 24 characters, and gets 8 random ones.
-VAULT_NAME = "sunspot"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,23 +38,23 @@ class TokenVault(pulumi.ComponentResource):
     workers_role: authorization.RoleAssignment
 
     def __init__(
-        self, name: str, args: TokenVaultArgs, opts: pulumi.ResourceOptions | None = None
+        self, declared: Resource, args: TokenVaultArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        super().__init__(f"{PACKAGE}:azure:TokenVault", name, None, opts)
-        vault = _create_vault(args.place, args.identities, parent=self)
-        secret = _create_token(name, vault, args.place, parent=self)
+        super().__init__(declared.type, declared.name, None, opts)
+        vault = _create_vault(declared["vault"], args.place, args.identities, parent=self)
+        secret = _create_token(declared["secret"], vault, args.place, parent=self)
         self.vault_uri = vault.properties.apply(_uri)
         self.secret_name = SECRET_NAME
         self.secret_uri = pulumi.Output.concat(self.vault_uri, "secrets/", SECRET_NAME)
         self.head_role = assign(
-            f"{name}-head-reads",
+            declared["head-reads"],
             principal_id=args.identities.head.principal_id,
             role=KEY_VAULT_SECRETS_USER,
             scope=secret.id,
             parent=self,
         )
         self.workers_role = assign(
-            f"{name}-workers-read",
+            declared["workers-read"],
             principal_id=args.identities.workers.principal_id,
             role=KEY_VAULT_SECRETS_USER,
             scope=secret.id,
@@ -65,10 +64,10 @@ class TokenVault(pulumi.ComponentResource):
 
 
 def _create_vault(
-    place: Place, identities: Identities, *, parent: pulumi.Resource
+    declared: Resource, place: Place, identities: Identities, *, parent: pulumi.Resource
 ) -> keyvault.Vault:
     return keyvault.Vault(
-        VAULT_NAME,
+        declared.name,
         resource_group_name=place.resource_group,
         location=place.location,
         properties=keyvault.VaultPropertiesArgs(
@@ -83,7 +82,7 @@ def _create_vault(
 
 
 def _create_token(
-    name: str, vault: keyvault.Vault, place: Place, *, parent: pulumi.Resource
+    declared: Resource, vault: keyvault.Vault, place: Place, *, parent: pulumi.Resource
 ) -> keyvault.Secret:
     # Each run of the program draws a token, and Pulumi keeps the first: the value is ignored after
     # the creation, so it never changes, and lies in the state as a secret, encrypted. The other
@@ -91,7 +90,7 @@ def _create_token(
     # puts its pickled code beside the token; a head that makes the token at its first boot needs
     # the right to write secrets, and the workers wait for it.
     return keyvault.Secret(
-        f"{name}-secret",
+        declared.name,
         resource_group_name=place.resource_group,
         vault_name=vault.name,
         secret_name=SECRET_NAME,

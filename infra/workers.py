@@ -9,6 +9,7 @@ from pulumi_azure_native import compute
 from infra.machines import ADMIN_USER, diagnostics, linux, security_profile, system_image
 from infra.place import Place
 from sunspot.targets.azure.plan import Machine, Pool
+from sunspot.targets.azure.tree import Resource
 
 # Pay up to the on-demand price, and never be evicted for the price alone.
 NO_PRICE_LIMIT = -1
@@ -58,19 +59,19 @@ class WorkerPool(pulumi.ComponentResource):
     scale_set: compute.VirtualMachineScaleSet
 
     def __init__(
-        self, name: str, args: WorkerPoolArgs, opts: pulumi.ResourceOptions | None = None
+        self, declared: Resource, args: WorkerPoolArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        super().__init__(f"{PACKAGE}:azure:WorkerPool", name, None, opts)
-        self.scale_set = _create_scale_set(name, args, parent=self)
+        super().__init__(declared.type, declared.name, None, opts)
+        self.scale_set = _create_scale_set(declared["vmss"], args, parent=self)
         self.register_outputs({"scaleSetId": self.scale_set.id})
 
 
 def _create_scale_set(
-    name: str, args: WorkerPoolArgs, *, parent: pulumi.Resource
+    declared: Resource, args: WorkerPoolArgs, *, parent: pulumi.Resource
 ) -> compute.VirtualMachineScaleSet:
     pool = args.pool
     return compute.VirtualMachineScaleSet(
-        f"{name}-vmss",
+        declared.name,
         resource_group_name=args.place.resource_group,
         location=args.place.location,
         vm_scale_set_name=pool.scale_set,
@@ -164,7 +165,7 @@ def _disk(machine: Machine) -> compute.VirtualMachineScaleSetOSDiskArgs:
 
 def _network_profile(args: WorkerPoolArgs) -> compute.VirtualMachineScaleSetNetworkProfileArgs:
     return compute.VirtualMachineScaleSetNetworkProfileArgs(
-        # Flexible sets must say which API makes their cards.
+        # Flexible sets must say which API makes their NICs.
         network_api_version=compute.NetworkApiVersion.NETWORK_API_VERSION_2022_11_01,
         network_interface_configurations=[
             compute.VirtualMachineScaleSetNetworkConfigurationArgs(

@@ -12,6 +12,7 @@ from builds import PUBLIC_KEY, ROOT, SHIPPED, build, group, make_stack, run_ship
 
 from infra.place import answered
 from sunspot import stack as stacks
+from sunspot.targets import registry
 
 OUTPUTS = {
     "head_address",
@@ -217,7 +218,8 @@ def test_the_same_stack_makes_the_same_twice():
 
 def test_project_file_and_stack_agree_on_keys_and_defaults():
     declared = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())["config"]
-    assert set(declared) == {key for key in stacks.KEYS if key.startswith(stacks.NAMESPACE)}
+    known = {*stacks.KEYS, *(key for kind in registry.settings().values() for key in kind.KEYS)}
+    assert set(declared) == {key for key in known if key.startswith(stacks.NAMESPACE)}
     assert all(entry["description"] for entry in declared.values())
     defaults = {key: entry["default"] for key, entry in declared.items() if "default" in entry}
     assert set(declared) - set(defaults) == {"sunspot:cluster"}

@@ -44,12 +44,12 @@ def test_only_the_head_changes_scale_sets_and_only_elastic_ones(rich):
     assert rights(rich, "head") == {
         ("secret", "secrets/ray-token"),
         ("blobs", "containers/results"),
-        ("scales", "virtualMachineScaleSets/sunspot-rich-gpu"),
-        ("scales", "virtualMachineScaleSets/sunspot-rich-both"),
-        ("scales", "virtualMachineScaleSets/sunspot-rich-both-on-demand"),
-        ("scales", "subnets/workers"),
-        ("scales", "userAssignedIdentities/sunspot-rich-workers1a2b3c4d"),
-        ("looks", "resourceGroups/sunspot-rich1a2b3c4d"),
+        ("scaler", "virtualMachineScaleSets/sunspot-rich-gpu"),
+        ("scaler", "virtualMachineScaleSets/sunspot-rich-both"),
+        ("scaler", "virtualMachineScaleSets/sunspot-rich-both-on-demand"),
+        ("scaler", "subnets/workers"),
+        ("scaler", "userAssignedIdentities/sunspot-rich-workers1a2b3c4d"),
+        ("reader", "resourceGroups/sunspot-rich1a2b3c4d"),
     }
 
 
@@ -60,7 +60,7 @@ def test_the_heads_roles_hold_what_the_autoscaler_asks_for_and_nothing_more(rich
     }
     sets = "Microsoft.Compute/virtualMachineScaleSets"
     assert allowed == {
-        "scales": [
+        "scaler": [
             {
                 f"{sets}/read",
                 f"{sets}/write",
@@ -70,7 +70,7 @@ def test_the_heads_roles_hold_what_the_autoscaler_asks_for_and_nothing_more(rich
                 "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action",
             }
         ],
-        "looks": [{"Microsoft.Compute/virtualMachines/read"}],
+        "reader": [{"Microsoft.Compute/virtualMachines/read"}],
     }
     for made in rich.of("RoleDefinition"):
         assert "*" not in str(made.inputs["permissions"])
@@ -85,7 +85,7 @@ def test_subnets_of_the_users_may_be_joined_and_their_rules_used():
     subnet = f"{group_id}/providers/Microsoft.Network/virtualNetworks/v/subnets/w"
     ids = {"head": subnet, "workers": subnet}
     made = build(make_stack(group(max_workers=2), network={"subnet_ids": ids}))
-    scopes = {scope for role, scope in rights(made, "head") if role == "scales"}
+    scopes = {scope for role, scope in rights(made, "head") if role == "scaler"}
     assert {"subnets/w", "networkSecurityGroups/sunspot-test-workers-nsg1a2b3c4d"} <= scopes
     for definition in made.of("RoleDefinition"):
         assert definition.inputs["assignableScopes"] == [made.one("ResourceGroup").id, group_id]
@@ -93,7 +93,7 @@ def test_subnets_of_the_users_may_be_joined_and_their_rules_used():
 
 def test_a_fixed_group_that_falls_back_is_the_heads_too():
     made = build(make_stack(group(market="spot-with-fallback")))
-    scaled = {scope for role, scope in rights(made, "head") if role == "scales"}
+    scaled = {scope for role, scope in rights(made, "head") if role == "scaler"}
     assert {
         "virtualMachineScaleSets/sunspot-test-workers",
         "virtualMachineScaleSets/sunspot-test-workers-on-demand",
@@ -109,7 +109,7 @@ def test_a_head_without_elastic_groups_changes_nothing():
 def test_no_right_but_to_look_is_as_wide_as_the_resource_group(rich):
     ids = rich.by_id()
     for assignment in rich.of("RoleAssignment"):
-        if assignment.name.endswith("-head-looks"):
+        if assignment.name.endswith("-head-reads-machines"):
             continue
         scope = assignment.inputs["scope"]
         assert scope in ids or scope.rsplit("/subnets/", 1)[0] in ids

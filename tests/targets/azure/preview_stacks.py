@@ -28,9 +28,9 @@ def make(*groups, head=D4, access=None, **keys):
     return preview.collect(parse(*groups, head=head, access=access, **keys), ROOT)
 
 
-def parse(*groups, head=D4, access=None, **keys):
+def parse(*groups, head=D4, access=None, location="uksouth", **keys):
     block = {
-        "azure-native:location": "uksouth",
+        "azure-native:location": location,
         "sunspot:cluster": {
             "head_node": {"vm_size": head},
             "scaling_groups": list(groups),

@@ -64,11 +64,12 @@ def test_shipped_stacks_fit_80_columns_uncut(name):
     assert "…" not in text
 
 
-def test_the_widest_stack_fits_80_columns_uncut():
+def test_the_widest_stack_fits_80_columns_uncut(amd_without_infiniband):
     found = make(
         group(LONG_NAME, "Standard_NC40ads_H100_v5", max_workers=900),
         group("b", "Standard_NC24ads_A100_v4", market="spot-with-fallback", max_workers=100),
         head="Standard_ND96isr_MI300X_v5",
+        image={"reference": "registry.test/rocm:1"},
         access={
             "ssh_public_key": KEY,
             "ssh_cidrs": [f"203.0.{n}.0/24" for n in range(9)],
@@ -120,13 +121,14 @@ def test_needs_become_the_size_that_they_would_get():
 # Cost
 
 
-def test_unknown_prices_are_said_to_be_unknown():
+def test_unknown_prices_are_said_to_be_unknown(amd_without_infiniband):
     text = section(shown(make(group("w", max_workers=2))), "Cost")
     assert re.search(r"w +1-2 x D4s_v5, spot +\? +0\.192 +\? +0\.384", text)
     assert "? No spot price known for D4s_v5; the sums take the on-demand price." in text
     text = section(shown(make(group(market="on-demand"))), "Cost")
     assert "? No spot price known for D4s_v5." in text
-    text = section(shown(make(head="Standard_ND96isr_MI300X_v5")), "Cost")
+    image = {"reference": "registry.test/rocm:1"}
+    text = section(shown(make(head="Standard_ND96isr_MI300X_v5", image=image)), "Cost")
     assert "? No price known for ND96isr_MI300X_v5; the sums leave it out." in text
 
 
@@ -213,8 +215,8 @@ def test_a_group_with_two_node_types_is_its_spot_one():
     texts = {
         node: preview.user_data.user_data(found.plan, node).text for node in ("g", "g-on-demand")
     }
-    assert "SUNSPOT_MARKET='spot'" in texts["g"]
-    assert "SUNSPOT_MARKET='on-demand'" in texts["g-on-demand"]
+    assert "RAY_NODE_MARKET_TYPE='spot'" in texts["g"]
+    assert "RAY_NODE_MARKET_TYPE='on-demand'" in texts["g-on-demand"]
     with pytest.raises(UsageError, match="'worker' means several nodes: choose one of head, g, g-"):
         preview.user_data.user_data(found.plan, "worker")
 

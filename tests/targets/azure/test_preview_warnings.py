@@ -13,6 +13,9 @@ from preview_stacks import (
 
 from sunspot.targets.azure import preview
 
+_VNET = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v"
+SUBNET_IDS = {"head": f"{_VNET}/subnets/a", "workers": f"{_VNET}/subnets/b"}
+
 
 def quotas(*groups, **keys):
     return {q.name: (q.vcpus, q.needed_by) for q in make(*groups, **keys).quotas}
@@ -36,12 +39,19 @@ def test_without_spot_no_spot_quota():
     assert set(quotas()) == {"standardDSv5Family", "Total Regional vCPUs"}
 
 
+def test_in_subnets_of_the_users_too_the_rules_let_nobody_in_unasked():
+    (warning,) = make(network={"subnet_ids": SUBNET_IDS}).warnings
+    assert "ssh_cidrs" in warning
+    assert "bastion: true" not in warning  # which is only made in a network of the stack's own
+
+
 def test_a_way_in_ends_the_warning():
     assert any("Nobody outside" in w for w in make().warnings)
     assert make(access={"ssh_public_key": KEY, "ssh_cidrs": ["10.0.0.0/8"]}).warnings == []
-    subnet = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v"
-    ids = {"head": f"{subnet}/subnets/a", "workers": f"{subnet}/subnets/b"}
-    found = make(network={"subnet_ids": ids})
+    found = make(
+        network={"subnet_ids": SUBNET_IDS},
+        access={"ssh_public_key": KEY, "ssh_cidrs": ["10.0.0.0/8"]},
+    )
     assert found.warnings == []
     assert "your head subnet" in shown(found)
 
@@ -64,8 +74,10 @@ def test_a_temporary_disk_too_small_for_the_system_is_warned_of(monkeypatch):
     assert any("16 GiB, the system needs 31: each worker gets" in w for w in found.warnings)
 
 
-def test_the_drivers_way_is_noted():
-    assert "secure boot is off" in make(head="Standard_ND96isr_MI300X_v5").notes[0]
+def test_the_drivers_way_is_noted(amd_without_infiniband):
+    found = make(head="Standard_ND96isr_MI300X_v5", image={"reference": "registry.test/rocm:1"})
+    assert "from the VM's own image" in found.notes[0]
+    assert "secure boot is off" in found.notes[0]
     assert make(storage={"protect": False}).notes == []
 
 
@@ -74,12 +86,12 @@ def test_what_the_list_of_regions_does_not_tell_is_noted_once():
     (note,) = [one for one in make(group("a", h100), group("b", h100)).notes if "Whether" in one]
     assert f"uksouth has {h100} could not be checked" in note
     assert f"az vm list-skus --location uksouth --size {h100}" in note
-    stack = parse(group("a", T4)).model_copy(update={"location": "italynorth"})
+    stack = parse(group("a", T4), location="italynorth")
     (note,) = [one for one in preview.collect(stack, ROOT).notes if "Whether" in one]
     assert f"italynorth has {D4}, {T4} could not be checked" in note
     assert not any("Whether" in one for one in make(group("a", T4)).notes)
 
 
 def test_a_size_that_was_let_pass_is_a_warning():
-    stack = parse(group("a", T4), check_region=False).model_copy(update={"location": "ukwest"})
+    stack = parse(group("a", T4), check_region=False, location="ukwest")
     assert any(f"ukwest had no {T4}" in one for one in preview.collect(stack, ROOT).warnings)

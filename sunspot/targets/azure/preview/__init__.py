@@ -16,10 +16,11 @@ from sunspot.targets.azure import access
 from sunspot.targets.azure import plan as azure_plan
 from sunspot.targets.azure.costs import costs
 from sunspot.targets.azure.plan import AzurePlan
-from sunspot.targets.azure.preview import advice, tree, user_data
+from sunspot.targets.azure.preview import advice, user_data
 from sunspot.targets.azure.preview.output import to_json
 from sunspot.targets.azure.preview.text import show
 from sunspot.targets.azure.settings import DEFAULT_KEY_FILE, AzureSettings
+from sunspot.targets.azure.tree import Resource, tree
 
 __all__ = ["USER_DATA", "Preview", "collect", "show", "show_part", "to_json"]
 
@@ -35,7 +36,7 @@ class Preview:
 
     plan: AzurePlan
     target: str
-    resources: tree.Resource
+    resources: Resource
     costs: Costs
     openings: list[access.Opening]
     quotas: list[advice.Quota]
@@ -56,7 +57,7 @@ def collect(stack: Stack, folder: Path | None = None, *, refresh_prices: bool = 
     return Preview(
         plan=plan,
         target=stack.target,
-        resources=tree.tree(plan),
+        resources=tree(plan),
         costs=costs(plan, _todays(plan) if refresh_prices else prices.from_catalog()),
         openings=access.openings(plan),
         quotas=advice.quotas(plan),

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from sunspot.catalog import regions as catalog_regions
 from sunspot.spec import HEAD
+from sunspot.targets.azure.access import no_way_in
 from sunspot.targets.azure.plan import OS_IMAGE_GIB, TRUSTED_LAUNCH_GIB, AzurePlan, Driver, Machine
-from sunspot.targets.azure.preview.access import has_way_in
-from sunspot.targets.azure.preview.tree import short
 from sunspot.targets.azure.settings import DEFAULT_KEY_FILE
+from sunspot.targets.azure.tree import short
 
 # All sizes count against these two, beside the quota of their family.
 ALL_ON_DEMAND = "Total Regional vCPUs"
@@ -18,7 +18,7 @@ ALL_SPOT = "Total Regional Spot vCPUs"
 
 DRIVERS: dict[Driver, str] = {
     "nvidia": "NVIDIA driver from Ubuntu's own signed modules; secure boot stays on",
-    "rocm": "AMD driver, built unsigned on the machine; secure boot is off",
+    "rocm": "AMD driver from the VM's own image, unsigned; secure boot is off",
 }
 
 
@@ -60,11 +60,8 @@ def warnings(plan: AzurePlan, *, key_missing: bool) -> list[str]:
             f"There is no SSH key in {DEFAULT_KEY_FILE}, and `pulumi up` will refuse: make one "
             "with `ssh-keygen -t ed25519`, or name yours in sunspot:access."
         )
-    if not has_way_in(plan):
-        found.append(
-            "Nobody outside the cluster's network can reach its head. Give sunspot:access "
-            "ssh_cidrs (and public_ip: true, unless you come in by a VPN), or bastion: true."
-        )
+    if (unreachable := no_way_in(plan.access, plan.subnet_ids)) is not None:
+        found.append(unreachable)
     found += _region_warnings(plan)
     found += [warning for pool in _one_of_each(plan) for warning in _disk_warnings(*pool)]
     return found

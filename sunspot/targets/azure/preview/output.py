@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from sunspot.catalog.cost import Costs, Group
-from sunspot.targets.azure.preview.tree import Resource
+from sunspot.targets.azure.tree import Resource
 
 if TYPE_CHECKING:
     from sunspot.targets.azure.preview import Preview

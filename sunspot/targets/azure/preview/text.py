@@ -12,13 +12,13 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from sunspot.catalog.cost import HOURS_A_MONTH, Costs, Group
+from sunspot.catalog.cost import HOURS_A_MONTH, Costs
 from sunspot.spec import HEAD
+from sunspot.targets.azure import access
+from sunspot.targets.azure.access import Opening
 from sunspot.targets.azure.plan import AzurePlan
-from sunspot.targets.azure.preview import access
-from sunspot.targets.azure.preview.access import Opening
 from sunspot.targets.azure.preview.advice import Quota
-from sunspot.targets.azure.preview.tree import Resource, short
+from sunspot.targets.azure.tree import Resource, short, span
 
 if TYPE_CHECKING:
     from sunspot.targets.azure.preview import Preview
@@ -99,7 +99,7 @@ def _cost_table(costs: Costs) -> Table:
         market = MARKETS.get(group.market, group.market)
         table.add_row(
             group.name,
-            f"{_count(group)} x {short(group.size)}, {market}",
+            f"{span(group.minimum, group.maximum)} x {short(group.size)}, {market}",
             *(
                 # The head is never spot.
                 "-" if spot and group.name == HEAD else _usd(costs.usd(group, count, spot=spot))
@@ -108,12 +108,6 @@ def _cost_table(costs: Costs) -> Table:
             ),
         )
     return table
-
-
-def _count(group: Group) -> str:
-    if group.minimum == group.maximum:
-        return str(group.minimum)
-    return f"{group.minimum}-{group.maximum}"
 
 
 def _usd(amount: float | None) -> str:

@@ -1,6 +1,6 @@
 """Who may connect to which port of a planned cluster; the rest is refused.
 
-What the network security groups of `infra/` say, without Pulumi: a test compares the two.
+`infra/` makes the rules of its network security groups from this, and a preview shows it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from sunspot.ray import ports
 from sunspot.targets.azure.plan import AzurePlan
+from sunspot.targets.azure.settings import Access, SubnetIds
 
-# Where the network is the user's, its addresses are asked of Azure.
+# They stand for the address blocks of subnets that are the user's: only Azure knows those.
 YOUR_HEAD_SUBNET = "your head subnet"
 YOUR_WORKERS_SUBNET = "your workers subnet"
 
@@ -34,7 +35,7 @@ def openings(plan: AzurePlan) -> list[Opening]:
             port=port.name,
             range=port.range,
             purpose=port.purpose,
-            sources=operators(plan, role) if port.reach == "operator" else nodes(plan),
+            sources=_operators(plan, role) if port.reach == "operator" else nodes(plan),
         )
         for role in ("head", "worker")
         for port in ports.of(role)
@@ -42,14 +43,29 @@ def openings(plan: AzurePlan) -> list[Opening]:
     ]
 
 
-def nodes(plan: AzurePlan) -> tuple[str, ...]:
-    """The address blocks of the cluster's own nodes."""
+def nodes(plan: AzurePlan) -> tuple[str, str]:
+    """The address blocks of the cluster's own nodes: the head's, the workers'."""
     if plan.addresses is None:
         return YOUR_HEAD_SUBNET, YOUR_WORKERS_SUBNET
     return plan.addresses.head_subnet, plan.addresses.workers_subnet
 
 
-def operators(plan: AzurePlan, role: ports.Role) -> tuple[str, ...]:
+def no_way_in(access: Access, subnet_ids: SubnetIds | None) -> str | None:
+    """The warning that nobody outside the cluster's subnets can reach its head; None if some can.
+
+    In subnets of the user's too, the head's NIC has rules that refuse what they do not name.
+    """
+    if access.ssh_cidrs or access.bastion:
+        return None
+    problem = "Nobody outside the cluster's network can reach its head. Give sunspot:access "
+    if subnet_ids is not None:
+        return f"{problem}ssh_cidrs: the addresses of your VPN, or the subnet of your Bastion."
+    return (
+        f"{problem}ssh_cidrs (and public_ip: true, unless you come in by a VPN), or bastion: true."
+    )
+
+
+def _operators(plan: AzurePlan, role: ports.Role) -> tuple[str, ...]:
     """The address blocks that may come in by SSH. To a worker, the head may too."""
     allowed = list(plan.access.ssh_cidrs)
     if plan.addresses is not None and plan.access.bastion:
@@ -57,8 +73,3 @@ def operators(plan: AzurePlan, role: ports.Role) -> tuple[str, ...]:
     if role == "worker":
         allowed.append(nodes(plan)[0])
     return tuple(allowed)
-
-
-def has_way_in(plan: AzurePlan) -> bool:
-    """Whether anybody from outside may reach the head; a network of the user's has own ways."""
-    return bool(operators(plan, "head")) or plan.addresses is None

@@ -1,0 +1,251 @@
+"""The resources that a plan makes, declared once: names, purposes, protection, and which there are.
+
+The components of `infra/` make each of them, by its key, under the name that it has here; a preview
+shows them without Pulumi. A test runs the program and finds exactly these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sunspot.targets.azure.plan import STATE_DISK_GIB, AzurePlan, ImageBuild, Machine, Pool
+
+# The first part of every component's type; a type stays as it is for ever, URNs hold it.
+COMPONENT = "sunspot:azure:"
+NATIVE = "azure-native:"
+# For what must have a name that is unique in the world: Pulumi adds 8 random characters, and Azure
+# takes 24 letters and digits at most.
+UNIQUE = "sunspot"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resource:
+    """One resource: its type and name as in its URN, what it is for, what is within it.
+
+    `key` is what `infra/` finds it by within its parent. `protected` says that `pulumi destroy`
+    refuses to delete it.
+    """
+
+    key: str
+    type: str
+    name: str
+    detail: str = ""
+    protected: bool = False
+    children: tuple[Resource, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """The last part of the type: `VirtualMachine`."""
+        return self.type.rsplit(":", 1)[1]
+
+    def get(self, key: str) -> Resource | None:
+        """The child of this key; None where the plan has none."""
+        return next((child for child in self.children if child.key == key), None)
+
+    def __getitem__(self, key: str) -> Resource:
+        child = self.get(key)
+        if child is None:
+            raise KeyError(f"{self.kind} {self.name} has no {key!r} in {__name__}")
+        return child
+
+    def walk(self) -> Iterator[Resource]:
+        """This resource and all within it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+def tree(plan: AzurePlan) -> Resource:
+    """The cluster's component, with everything that it makes."""
+    name = plan.cluster_name
+    parts = [
+        _native(name, "group", "resources:ResourceGroup", "holds everything below", name=name),
+        _network(name, plan),
+        _identities(name),
+        _token(f"{name}-token"),
+        _results(f"{name}-results", plan),
+        *([] if plan.build is None else [_registry(f"{name}-registry", plan.build)]),
+        _nic(f"{name}-head", plan),
+        _head(f"{name}-head", plan),
+        *(_pool(f"{name}-{pool.node_type}", pool) for pool in plan.pools),
+        *_rights_to_scale(name, plan),
+        *([_bastion(f"{name}-bastion")] if plan.access.bastion else []),
+    ]
+    return _component("cluster", "AzureRayCluster", name, parts, plan.location)
+
+
+def pool_key(pool: Pool) -> str:
+    """The key of a pool's component."""
+    return f"pool-{pool.node_type}"
+
+
+def scales_key(pool: Pool) -> str:
+    """The key of the head's right to change a pool's scale set."""
+    return f"head-scales-{pool.node_type}"
+
+
+def short(size: str) -> str:
+    """A size without the word that all sizes start with."""
+    return size.removeprefix("Standard_")
+
+
+def span(minimum: int, maximum: int) -> str:
+    """A number of machines: "2", or "0-4"."""
+    return str(minimum) if minimum == maximum else f"{minimum}-{maximum}"
+
+
+def _network(name: str, plan: AzurePlan) -> Resource:
+    parts = [
+        _native(name, "head-nsg", "network:NetworkSecurityGroup", "who may reach the head"),
+        _native(name, "workers-nsg", "network:NetworkSecurityGroup", "who may reach workers"),
+    ]
+    addresses = plan.addresses
+    if addresses is None:
+        return _component("network", "Network", name, parts, "subnets of yours")
+    subnets = f"head {addresses.head_subnet}, workers {addresses.workers_subnet}"
+    if plan.access.bastion:
+        subnets += f", Bastion {addresses.bastion_subnet}"
+    parts += [
+        _public_address(name, "nat-ip", "what the nodes come from"),
+        _native(name, "nat", "network:NatGateway", "the way out"),
+        _native(name, "vnet", "network:VirtualNetwork", subnets),
+    ]
+    return _component("network", "Network", name, parts, addresses.space)
+
+
+def _identities(name: str) -> Resource:
+    parts = [
+        _native(name, "head", "managedidentity:UserAssignedIdentity", "the head's"),
+        _native(name, "workers", "managedidentity:UserAssignedIdentity", "the workers'"),
+    ]
+    return _component("identities", "Identities", name, parts)
+
+
+def _token(name: str) -> Resource:
+    parts = [
+        _native(name, "vault", "keyvault:Vault", name=UNIQUE),
+        _native(name, "secret", "keyvault:Secret", "Ray's token, random"),
+        _role(name, "head-reads", "head reads the token"),
+        _role(name, "workers-read", "workers read the token"),
+    ]
+    return _component("token", "TokenVault", name, parts)
+
+
+def _results(name: str, plan: AzurePlan) -> Resource:
+    keep = plan.storage.protect
+    account = _native(
+        name, "account", "storage:StorageAccount", "no shared keys", name=UNIQUE, protected=keep
+    )
+    container = _native(
+        name, "container", "storage:BlobContainer", "checkpoints and results", protected=keep
+    )
+    rule = f"deletes blobs unchanged for {plan.storage.retention_days} days"
+    parts = [
+        account,
+        _native(name, "blobs", "storage:BlobServiceProperties", "undelete"),
+        container,
+        # Without its rule, what is kept would be kept for ever.
+        _native(name, "lifecycle", "storage:ManagementPolicy", rule, protected=keep),
+        _role(name, "head-writes", "head writes results"),
+        _role(name, "workers-write", "workers write results"),
+    ]
+    return _component("results", "Results", name, parts)
+
+
+def _registry(name: str, build: ImageBuild) -> Resource:
+    parts = [
+        _native(name, "registry", "containerregistry:Registry", name=UNIQUE),
+        Resource(
+            key="image",
+            type="docker-build:index:Image",
+            name=f"{name}-image",
+            detail=f"built from {build.context.name}",
+        ),
+        _role(name, "head-pulls", "head pulls the image"),
+        _role(name, "workers-pull", "workers pull the image"),
+    ]
+    return _component("registry", "Registry", name, parts)
+
+
+def _nic(name: str, plan: AzurePlan) -> Resource:
+    own = plan.addresses
+    address = "an address of your subnet" if own is None else own.head_address
+    parts = [_native(name, "nic", "network:NetworkInterface", address)]
+    if plan.access.public_ip:
+        parts.insert(0, _public_address(name, "ip", "the head's"))
+    return _component("nic", "HeadNic", name, parts)
+
+
+def _head(name: str, plan: AzurePlan) -> Resource:
+    detail = f"{_shape(plan.head, 'on-demand')}, {STATE_DISK_GIB} GiB for state"
+    return _component("head", "Head", name, [_native(name, "vm", "compute:VirtualMachine", detail)])
+
+
+def _pool(name: str, pool: Pool) -> Resource:
+    detail = f"{span(pool.minimum, pool.maximum)} x {_shape(pool.machine, pool.market)}"
+    scale_set = _native(name, "vmss", "compute:VirtualMachineScaleSet", detail)
+    return _component(pool_key(pool), "WorkerPool", name, [scale_set], pool.node_type)
+
+
+def _rights_to_scale(name: str, plan: AzurePlan) -> list[Resource]:
+    elastic = [pool for pool in plan.pools if pool.elastic]
+    if not elastic:
+        return []
+    rules = _role(name, "head-uses-rules", "head puts workers behind their rules")
+    return [
+        _native(name, "role-scaler", "authorization:RoleDefinition", "changes scale sets"),
+        _native(name, "role-reader", "authorization:RoleDefinition", "lists machines"),
+        *(_role(name, scales_key(pool), f"head scales {pool.node_type}") for pool in elastic),
+        _role(name, "head-joins-workers", "head puts workers in their subnet"),
+        _role(name, "head-gives-identity", "head gives workers their identity"),
+        *([] if plan.subnet_ids is None else [rules]),
+        _role(name, "head-reads-machines", "head sees which workers there are"),
+    ]
+
+
+def _bastion(name: str) -> Resource:
+    parts = [
+        _public_address(name, "ip", "the Bastion's"),
+        _native(name, "host", "network:BastionHost", "SSH without a public head"),
+    ]
+    return _component("bastion", "Bastion", name, parts)
+
+
+def _shape(machine: Machine, market: str) -> str:
+    disk = "temporary disk" if machine.ephemeral_disk else f"{machine.disk_gib} GiB disk"
+    return f"{short(machine.size.name)} {market}, {disk}"
+
+
+def _component(
+    key: str, kind: str, name: str, children: list[Resource], detail: str = ""
+) -> Resource:
+    return Resource(
+        key=key, type=COMPONENT + kind, name=name, detail=detail, children=tuple(children)
+    )
+
+
+def _native(
+    parent: str,
+    key: str,
+    kind: str,
+    detail: str = "",
+    *,
+    name: str | None = None,
+    protected: bool = False,
+) -> Resource:
+    return Resource(
+        key=key,
+        type=NATIVE + kind,
+        name=name or f"{parent}-{key}",
+        detail=detail,
+        protected=protected,
+    )
+
+
+def _role(parent: str, key: str, detail: str) -> Resource:
+    return _native(parent, key, "authorization:RoleAssignment", detail)
+
+
+def _public_address(parent: str, key: str, detail: str) -> Resource:
+    return _native(parent, key, "network:PublicIPAddress", detail)
