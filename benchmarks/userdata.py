@@ -14,25 +14,26 @@ from typing import Any
 
 from cloud_init import MAX_USER_DATA_BYTES, render
 from cloud_init.nodes import node_values
+from cloud_init.values import TOKEN_SECRET, AzureFacts
 from sunspot.stack import Stack
 from sunspot.targets.azure import plan as azure_plan
 from sunspot.targets.azure.plan import AzurePlan
-from sunspot.targets.azure.preview.user_data import STAND_INS
 
 ROOT = Path(__file__).resolve().parent.parent
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f x"
 GROUPS = 20
 # As long as Azure's answers are, so that no byte is missing.
-KNOWN = {
-    **STAND_INS,
-    "vault_url": "https://sunspot1a2b3c4d.vault.azure.net/",
-    "storage_url": "abfss://results@sunspot1a2b3c4d.dfs.core.windows.net/",
-    "subscription_id": "11111111-2222-3333-4444-555555555555",
-    "resource_group": "sunspot-hybrid1a2b3c4d",
-    "identity_client_id": "99999999-8888-7777-6666-555555555555",
-    "head_address": "10.60.128.4",
-    "registry": None,
-}
+FACTS = AzureFacts(
+    built_image=None,
+    registry=None,
+    head_address="10.60.128.4",
+    vault_url="https://sunspot1a2b3c4d.vault.azure.net/",
+    token_secret=TOKEN_SECRET,
+    storage_url="abfss://results@sunspot1a2b3c4d.dfs.core.windows.net/",
+    subscription_id="11111111-2222-3333-4444-555555555555",
+    resource_group="sunspot-hybrid1a2b3c4d",
+    identity_client_id="99999999-8888-7777-6666-555555555555",
+)
 
 
 def plan(groups: int) -> AzurePlan:
@@ -61,9 +62,9 @@ def plan(groups: int) -> AzurePlan:
 def main() -> None:
     one, many = plan(1), plan(GROUPS)
     nodes = {
-        "head, 1 group": node_values(one, None, KNOWN),
-        f"head, {GROUPS} groups": node_values(many, None, KNOWN),
-        "worker": node_values(one, one.pools[0], KNOWN),
+        "head, 1 group": node_values(one, None, FACTS),
+        f"head, {GROUPS} groups": node_values(many, None, FACTS),
+        "worker": node_values(one, one.pools[0], FACTS),
     }
     sizes = {
         name: [len(render(values, compress=compress)) for compress in (True, False)]

@@ -1,5 +1,6 @@
 """What a VM does when it boots: the files that land on it, and the user data that carries them."""
 
-from cloud_init.render import MAX_USER_DATA_BYTES, NodeValues, readable, render
+from cloud_init.render import MAX_USER_DATA_BYTES, readable, render
+from cloud_init.values import AzureFacts, NodeValues
 
-__all__ = ["MAX_USER_DATA_BYTES", "NodeValues", "readable", "render"]
+__all__ = ["MAX_USER_DATA_BYTES", "AzureFacts", "NodeValues", "readable", "render"]

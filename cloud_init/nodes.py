@@ -6,46 +6,45 @@ Pure: the program of `infra/` and a preview without Pulumi both get their user d
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
-from cloud_init.render import AUTOSCALER_RUN_CONFIG, GIB, NodeValues
+from cloud_init.render import AUTOSCALER_RUN_CONFIG
+from cloud_init.values import AzureFacts, NodeValues
 from sunspot.node import autoscaler_config
+from sunspot.ray import start
+from sunspot.ray.start import NodeMarket
 from sunspot.spec import HEAD
-from sunspot.targets.azure.plan import AzurePlan, Machine, Market, Pool
+from sunspot.targets.azure.plan import AzurePlan, Machine, Pool
+
+MACHINES = "sunspot.node.azure.scale_sets.create"
+PRIORITIES: dict[NodeMarket, int] = {
+    "spot": autoscaler_config.SPOT_PRIORITY,
+    "on-demand": autoscaler_config.ON_DEMAND_PRIORITY,
+}
 
 
-def node_values(plan: AzurePlan, pool: Pool | None, known: Mapping[str, Any]) -> NodeValues:
-    """What a worker of a pool is told, or the head where that is None.
-
-    `known` holds what only Azure can tell, by the names of NodeValues' fields: the vault's and the
-    storage's address, the subscription, the resource group, the identity's client id, the head's
-    address, the registry, and the image where one is built.
-    """
+def node_values(plan: AzurePlan, pool: Pool | None, facts: AzureFacts[str]) -> NodeValues:
+    """What a worker of a pool is told, or the head where that is None."""
     machine = plan.head if pool is None else pool.machine
-    told = {**known}
-    if machine.image is not None:
-        told["image"] = machine.image
+    image = facts.built_image if machine.image is None else machine.image
+    assert image is not None  # noqa: S101 - a machine without one is of a stack that builds it
     return NodeValues(
         role="head" if pool is None else "worker",
         group=HEAD if pool is None else pool.node_type,
         market="on-demand" if pool is None else pool.market,
         cluster=plan.cluster_name,
-        cpus=machine.size.vcpus,
-        gpus=machine.size.gpu_count,
-        memory_gb=machine.size.memory_gib,
-        accelerator=machine.accelerator,
+        image=image,
+        resources=machine.resources,
         driver=machine.driver,
+        facts=facts,
         scale_set=None if pool is None else pool.scale_set,
-        autoscaler_config=_autoscaler_text(plan, known) if pool is None else None,
+        autoscaler_config=_autoscaler_text(plan, facts) if pool is None else None,
         prices=_prices(plan) if pool is None else {},
-        **told,
     )
 
 
 def _prices(plan: AzurePlan) -> dict[str, float]:
     """USD an hour by node type, the catalogue's; without those that are not known."""
-    types: list[tuple[str, Machine, Market]] = [
+    types: list[tuple[str, Machine, NodeMarket]] = [
         (HEAD, plan.head, "on-demand"),
         *((pool.node_type, pool.machine, pool.market) for pool in plan.pools),
     ]
@@ -56,7 +55,7 @@ def _prices(plan: AzurePlan) -> dict[str, float]:
     }
 
 
-def _autoscaler_text(plan: AzurePlan, known: Mapping[str, Any]) -> str | None:
+def _autoscaler_text(plan: AzurePlan, facts: AzureFacts[str]) -> str | None:
     """The file of Ray's autoscaler, as JSON (which is YAML too); None where it owns no group.
 
     Groups of a fixed size are not in it, so that another size of theirs leaves the head alone.
@@ -64,51 +63,35 @@ def _autoscaler_text(plan: AzurePlan, known: Mapping[str, Any]) -> str | None:
     pools = [pool for pool in plan.pools if pool.elastic]
     if not pools:
         return None
-    head = _node_type(plan.head, HEAD, "on-demand", minimum=0, maximum=0)
-    workers = {
-        pool.node_type: _node_type(
-            pool.machine, pool.node_type, pool.market, minimum=pool.minimum, maximum=pool.maximum
-        )
-        for pool in pools
-    }
-    provider = {
-        "subscription_id": known["subscription_id"],
-        "resource_group": known["resource_group"],
-        "identity_client_id": known["identity_client_id"],
-        "head": plan.head_name,
-        "head_type": HEAD,
-        "scale_sets": {pool.node_type: pool.scale_set for pool in pools},
-        "twins": {pool.node_type: pool.twin for pool in pools if pool.twin},
-        "config_file": AUTOSCALER_RUN_CONFIG,
-    }
+    head = autoscaler_config.node_type(
+        resources=plan.head.resources.amounts(),
+        labels=start.labels(HEAD, "on-demand"),
+        priority=PRIORITIES["on-demand"],
+    )
     config = autoscaler_config.config(
         name=plan.cluster_name,
-        provider=provider,
-        node_types={HEAD: head, **workers},
+        machines=MACHINES,
+        settings={
+            "subscription_id": facts.subscription_id,
+            "resource_group": facts.resource_group,
+            "identity_client_id": facts.identity_client_id,
+            "head": plan.head_name,
+            "head_type": HEAD,
+            "scale_sets": {pool.node_type: pool.scale_set for pool in pools},
+        },
+        config_file=AUTOSCALER_RUN_CONFIG,
+        node_types={HEAD: head, **{pool.node_type: _node_type(pool) for pool in pools}},
         head_type=HEAD,
+        twins={pool.node_type: pool.twin for pool in pools if pool.twin},
     )
     return json.dumps(config, separators=(",", ":"))
 
 
-def _node_type(
-    machine: Machine, name: str, market: Market, *, minimum: int, maximum: int
-) -> dict[str, Any]:
-    amounts = {
-        "CPU": machine.size.vcpus,
-        "GPU": machine.size.gpu_count,
-        "memory": int(machine.size.memory_gib * GIB),
-    }
-    if machine.accelerator is not None:
-        amounts[f"accelerator_type:{machine.accelerator}"] = 1
-    priorities = {
-        "spot": autoscaler_config.SPOT_PRIORITY,
-        "on-demand": autoscaler_config.ON_DEMAND_PRIORITY,
-    }
-    return {
-        "resources": {resource: amount for resource, amount in amounts.items() if amount},
-        "labels": {"ray.io/node-group": name, "ray.io/market-type": market},
-        "node_config": {},
-        "min_workers": minimum,
-        "max_workers": maximum,
-        "priority": priorities[market],
-    }
+def _node_type(pool: Pool) -> dict[str, object]:
+    return autoscaler_config.node_type(
+        resources=pool.machine.resources.amounts(),
+        labels=start.labels(pool.node_type, pool.market),
+        minimum=pool.minimum,
+        maximum=pool.maximum,
+        priority=PRIORITIES[pool.market],
+    )

@@ -8,20 +8,19 @@ there as they are. Nothing in them is filled in: what differs from node to node 
 import gzip
 import io
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import yaml
 
 import sunspot
+from cloud_init.values import NodeValues
 from sunspot.errors import UsageError
-from sunspot.ray import ports
-
-Driver = Literal["none", "nvidia", "rocm"]
-NodeMarket = Literal["spot", "on-demand"]
+from sunspot.ray import ports, start
+from sunspot.ray.start import Autoscaler, Head, RayNode
 
 # Azure's limit on customData, counted after base64 is decoded (its API reference, compute).
 MAX_USER_DATA_BYTES = 65_535
@@ -47,14 +46,17 @@ GRAFANA_IMAGE = (
 )
 
 # How long a worker keeps its work while the head is away: a VM's restart takes two or three
-# minutes. Ray's own is 60 (ray_config_def.h).
+# minutes.
 HEAD_AWAY_S = 600
 
-# Ray's own default share of memory for objects (ray_constants, 2.60). /dev/shm must hold them, and
-# what NCCL puts there; it takes memory only as it fills.
-OBJECT_STORE_SHARE = 0.3
+# All that a type wants at a tick in one call, since calls for one scale set follow each other; and
+# calls for 40 types at once.
+LAUNCH_BATCH = 1000
+CONCURRENT_LAUNCHES = 40 * LAUNCH_BATCH
+
+# /dev/shm must hold the object store (0.3 of the memory), and what NCCL puts there; it takes memory
+# only as it fills.
 SHM_SHARE = 0.5
-GIB = 2**30
 
 RESERVED_PORTS = "/etc/sysctl.d/60-sunspot.conf"
 
@@ -103,53 +105,6 @@ HEAD_UNITS = (
     "sunspot-prometheus.service",
     "sunspot-grafana.service",
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeValues:
-    """Everything that one node must be told. None of it is secret.
-
-    `image` is a container reference, `registry` the server to log in to as the node's identity
-    before each pull, None for a public image. `head_address` is the head's private IP address.
-    `token_secret` is the name of the token's secret in the vault, not the token. `gpus` above 0
-    needs a `driver`. `autoscaler_config` is the text of the head's autoscaler file, None where Ray
-    does not scale. `prices` is USD an hour by group, for the head's metrics.
-    """
-
-    role: ports.Role
-    group: str
-    market: NodeMarket
-    cluster: str
-    image: str
-    registry: str | None
-    head_address: str
-    vault_url: str
-    token_secret: str
-    identity_client_id: str
-    cpus: int
-    gpus: int
-    memory_gb: float
-    accelerator: str | None
-    driver: Driver
-    storage_url: str | None
-    subscription_id: str
-    resource_group: str
-    scale_set: str | None
-    autoscaler_config: str | None
-    prices: Mapping[str, float] = field(default_factory=dict)
-    admin_user: str = "sunspot"
-
-    def __post_init__(self) -> None:
-        _check_choice("role", self.role, get_args(ports.Role))
-        _check_choice("market", self.market, get_args(NodeMarket))
-        _check_choice("driver", self.driver, get_args(Driver))
-        if (self.gpus > 0) != (self.driver != "none"):
-            raise UsageError(
-                f"{self.group}: {self.gpus} GPUs with driver {self.driver!r}: "
-                "GPUs need a driver, and a driver GPUs"
-            )
-        if self.autoscaler_config is not None and self.role != "head":
-            raise UsageError(f"{self.group}: only the head has an autoscaler_config")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,81 +178,88 @@ def units(values: NodeValues) -> list[str]:
 
 def environment(values: NodeValues) -> dict[str, str]:
     """The content of node.env: what the scripts read, and what Ray's container gets."""
-    memory = int(values.memory_gb * GIB)
+    facts, node = values.facts, ray_node(values)
     autoscaler = values.autoscaler_config is not None
-    registry = values.registry or ""
+    registry = facts.registry or ""
     env = {
         "SUNSPOT_CLUSTER": values.cluster,
         "SUNSPOT_ROLE": values.role,
-        "SUNSPOT_GROUP": values.group,
-        "SUNSPOT_MARKET": values.market,
         "SUNSPOT_ADMIN_USER": values.admin_user,
         "SUNSPOT_IMAGE": values.image,
         "SUNSPOT_REGISTRY": registry,
         "SUNSPOT_REGISTRY_URL": f"https://{registry}" if registry else "",
         "SUNSPOT_IMDS_URL": IMDS_URL,
-        "SUNSPOT_VAULT_URL": values.vault_url.rstrip("/"),
-        "SUNSPOT_TOKEN_SECRET": values.token_secret,
-        "SUNSPOT_IDENTITY_CLIENT_ID": values.identity_client_id,
-        "SUNSPOT_STORAGE": values.storage_url or "",
-        "SUNSPOT_SUBSCRIPTION_ID": values.subscription_id,
-        "SUNSPOT_RESOURCE_GROUP": values.resource_group,
+        "SUNSPOT_VAULT_URL": facts.vault_url.rstrip("/"),
+        "SUNSPOT_TOKEN_SECRET": facts.token_secret,
+        "SUNSPOT_IDENTITY_CLIENT_ID": facts.identity_client_id,
+        "SUNSPOT_STORAGE": facts.storage_url,
+        "SUNSPOT_SUBSCRIPTION_ID": facts.subscription_id,
+        "SUNSPOT_RESOURCE_GROUP": facts.resource_group,
         "SUNSPOT_SCALE_SET": values.scale_set or "",
         "SUNSPOT_DRIVER": values.driver,
-        "SUNSPOT_ACCELERATOR": values.accelerator or "",
-        "SUNSPOT_CPUS": str(values.cpus),
-        "SUNSPOT_GPUS": str(values.gpus),
-        "SUNSPOT_MEMORY_BYTES": str(memory),
-        "SUNSPOT_OBJECT_STORE_BYTES": str(int(memory * OBJECT_STORE_SHARE)),
-        "SUNSPOT_SHM_BYTES": str(int(memory * SHM_SHARE)),
-        "SUNSPOT_HEAD_ADDRESS": values.head_address,
+        "SUNSPOT_ACCELERATOR": values.resources.accelerator or "",
+        "SUNSPOT_GPUS": str(values.resources.gpus),
+        "SUNSPOT_SHM_BYTES": str(int(values.resources.memory * SHM_SHARE)),
+        "SUNSPOT_HEAD_ADDRESS": facts.head_address,
         "SUNSPOT_HEAD_PORT": str(ports.get("gcs").number),
         "SUNSPOT_AGENT_PORT": str(ports.get("dashboard-agent").number),
         "SUNSPOT_EVICTION_METRICS_PORT": str(ports.get("eviction-metrics").number),
-        "SUNSPOT_PORT_FLAGS": " ".join(ports.start_flags(values.role)),
+        "SUNSPOT_RAY_FLAGS": _words(start.flags(node)),
         "SUNSPOT_AUTOSCALER_CONFIG": AUTOSCALER_CONFIG if autoscaler else "",
-        "AZURE_CLIENT_ID": values.identity_client_id,
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": TOKEN,
-        "RAY_NODE_TYPE_NAME": values.group,
-        "RAY_NODE_MARKET_TYPE": values.market,
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_gcs_rpc_server_reconnect_timeout_s": str(HEAD_AWAY_S),
-        **ports.environment(values.role),
+        "AZURE_CLIENT_ID": facts.identity_client_id,
+        **start.environment(node),
     }
-    if values.role == "head":
-        env |= _head_environment(values)
-    if autoscaler:
-        env["RAY_enable_autoscaler_v2"] = "1"
-        env["RAY_enable_infeasible_task_early_exit"] = "true"
-        # All that a type wants at a tick in one call, since calls for one scale set follow each
-        # other; and calls for 40 types at once. Ray's own: 5 machines a call, 2 calls at once.
-        env["AUTOSCALER_MAX_LAUNCH_BATCH"] = "1000"
-        env["AUTOSCALER_MAX_CONCURRENT_LAUNCHES"] = "40000"
-    return env
+    return env | _head_environment(values) if values.role == "head" else env
+
+
+def ray_node(values: NodeValues) -> RayNode:
+    """The node for Ray's recipe, without its name, which is its VM's: ray.sh adds that."""
+    is_head, address = values.role == "head", values.facts.head_address
+    return RayNode(
+        group=values.group,
+        market=values.market,
+        resources=values.resources,
+        object_store=values.resources.object_store,
+        token_path=TOKEN,
+        head=_head(values) if is_head else None,
+        head_address=None if is_head else f"{address}:{ports.get('gcs').number}",
+        # The address that the workers are told.
+        node_ip=address if is_head else None,
+        head_away_s=HEAD_AWAY_S,
+    )
+
+
+def _head(values: NodeValues) -> Head:
+    autoscaler = Autoscaler(
+        config=AUTOSCALER_RUN_CONFIG,
+        launch_batch=LAUNCH_BATCH,
+        concurrent_launches=CONCURRENT_LAUNCHES,
+    )
+    return Head(
+        autoscaler=None if values.autoscaler_config is None else autoscaler,
+        gcs_storage=GCS_STATE,
+        prometheus_url=f"http://{start.LOOPBACK}:{ports.get('prometheus').number}",
+        grafana_url=f"http://{start.LOOPBACK}:{ports.get('grafana').number}",
+    )
+
+
+def _words(flags: list[str]) -> str:
+    """The flags in one line, of which ray.sh makes words again."""
+    for flag in flags:
+        if len(flag.split()) != 1:
+            raise UsageError(f"{flag!r} cannot be passed to a node: it has a space")
+    return " ".join(flags)
 
 
 def _head_environment(values: NodeValues) -> dict[str, str]:
-    prometheus, grafana = ports.get("prometheus").number, ports.get("grafana").number
     return {
         "SUNSPOT_STATE_LUN": str(STATE_LUN),
         "SUNSPOT_PRICES": json.dumps(dict(values.prices), separators=(",", ":")),
         "SUNSPOT_PROMETHEUS_IMAGE": PROMETHEUS_IMAGE,
-        "SUNSPOT_PROMETHEUS_PORT": str(prometheus),
+        "SUNSPOT_PROMETHEUS_PORT": str(ports.get("prometheus").number),
         "SUNSPOT_GRAFANA_IMAGE": GRAFANA_IMAGE,
-        "SUNSPOT_GRAFANA_PORT": str(grafana),
-        # Ray's fault tolerance of the GCS without a server beside it (docs.ray.io, "GCS Fault
-        # Tolerance", the embedded RocksDB backend, alpha in 2.60).
-        "RAY_gcs_storage": "rocksdb",
-        "RAY_gcs_storage_path": GCS_STATE,
-        "RAY_PROMETHEUS_HOST": f"http://127.0.0.1:{prometheus}",
-        "RAY_GRAFANA_HOST": f"http://127.0.0.1:{grafana}",
+        "SUNSPOT_GRAFANA_PORT": str(ports.get("grafana").number),
     }
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise UsageError(f"{name} {value!r} is unknown: choose {' or '.join(choices)}")
 
 
 @cache

@@ -3,6 +3,7 @@
 import pulumi
 from pulumi_azure_native import resources
 
+from cloud_init.values import AzureFacts
 from infra.bastion import Bastion, BastionArgs
 from infra.head import Head, HeadArgs, HeadNic, HeadNicArgs
 from infra.identities import Identities, IdentitiesArgs
@@ -12,11 +13,11 @@ from infra.registry import Registry, RegistryArgs
 from infra.roles import READER, SCALER, assign_own, define, group_of, subscription_of
 from infra.storage import Results, ResultsArgs
 from infra.token import TokenVault, TokenVaultArgs
-from infra.user_data import Surroundings, user_data
+from infra.user_data import user_data
 from infra.workers import WorkerPool, WorkerPoolArgs
 from sunspot.spec import HEAD
-from sunspot.targets.azure.plan import AzurePlan, Pool
 from sunspot.targets.azure.access import openings
+from sunspot.targets.azure.plan import AzurePlan, Pool
 from sunspot.targets.azure.tree import Resource, pool_key, scales_key, tree
 
 
@@ -106,12 +107,7 @@ class AzureRayCluster(pulumi.ComponentResource):
             nic_id=self.nic.nic_id,
             identity_id=identity.id,
             ssh_public_key=plan.ssh_public_key,
-            user_data=user_data(
-                plan,
-                None,
-                identity_client_id=identity.client_id,
-                surroundings=self._surroundings(),
-            ),
+            user_data=user_data(plan, None, self._facts(identity.client_id)),
             grants=grants,
         )
 
@@ -127,17 +123,13 @@ class AzureRayCluster(pulumi.ComponentResource):
             rules_id=self.network.nic_rules.get("worker"),
             identity_id=identity.id,
             ssh_public_key=plan.ssh_public_key,
-            user_data=user_data(
-                plan,
-                pool,
-                identity_client_id=identity.client_id,
-                surroundings=self._surroundings(),
-            ),
+            user_data=user_data(plan, pool, self._facts(identity.client_id)),
             grants=grants,
         )
 
-    def _surroundings(self) -> Surroundings:
-        return Surroundings(
+    def _facts(self, identity_client_id: pulumi.Input[str]) -> AzureFacts[pulumi.Input[str]]:
+        """What a node with this identity is told."""
+        return AzureFacts(
             built_image=None if self.registry is None else self.registry.image,
             registry=None if self.registry is None else self.registry.login_server,
             head_address=self.nic.private_address,
@@ -146,6 +138,7 @@ class AzureRayCluster(pulumi.ComponentResource):
             storage_url=self.results.url,
             subscription_id=subscription_of(self.resource_group.id),
             resource_group=self.resource_group.name,
+            identity_client_id=identity_client_id,
         )
 
     def _let_head_scale(self, declared: Resource, plan: AzurePlan) -> None:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_azure_native import authorization, keyvault
 
+from cloud_init.values import TOKEN_SECRET
 from infra.identities import Identities
 from infra.place import Place, answered
 from infra.roles import KEY_VAULT_SECRETS_USER, assign
-
 from sunspot.targets.azure.tree import Resource
-SECRET_NAME = "ray-token"  # noqa: S105 - its name, not the token
+
 TOKEN_BYTES = 32
 # Azure's least. Purge protection stays off: it cannot be undone, and would keep the name for ever.
 SOFT_DELETE_DAYS = 7
@@ -44,8 +44,8 @@ class TokenVault(pulumi.ComponentResource):
         vault = _create_vault(declared["vault"], args.place, args.identities, parent=self)
         secret = _create_token(declared["secret"], vault, args.place, parent=self)
         self.vault_uri = vault.properties.apply(_uri)
-        self.secret_name = SECRET_NAME
-        self.secret_uri = pulumi.Output.concat(self.vault_uri, "secrets/", SECRET_NAME)
+        self.secret_name = TOKEN_SECRET
+        self.secret_uri = pulumi.Output.concat(self.vault_uri, "secrets/", TOKEN_SECRET)
         self.head_role = assign(
             declared["head-reads"],
             principal_id=args.identities.head.principal_id,
@@ -93,7 +93,7 @@ def _create_token(
         declared.name,
         resource_group_name=place.resource_group,
         vault_name=vault.name,
-        secret_name=SECRET_NAME,
+        secret_name=TOKEN_SECRET,
         properties=keyvault.SecretPropertiesArgs(
             value=pulumi.Output.secret(secrets.token_hex(TOKEN_BYTES))
         ),

@@ -22,7 +22,7 @@ def stack(*groups, head=NODE, name="dev"):
 def write(clusters, described, **fields):
     """The folder of a cluster of that stack, as `up` leaves it, with no process of it."""
     folder = ClusterFolder(clusters / described.name)
-    shapes = plan.shapes(described)
+    shapes = plan.shapes(described, folder, gcs_port=1, dashboard_port=2)
     record = ClusterRecord(
         name=described.name,
         created_at=time.time(),

@@ -2,11 +2,13 @@
 
 The head's autoscaler config names this class as `provider.module` of `type: external`. Ray wraps
 it (ray/autoscaler/v2/instance_manager/node_provider.py, NodeProviderAdapter, 2.60) and calls the
-methods below from several threads.
+methods below from several threads. Where machines come from, the config says: see
+autoscaler_config.py.
 """
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from sunspot.node.machines import LaunchRefusedError, Machine, Machines
 
 
 class MachinesProvider(NodeProvider):
-    """Ray's node provider over a `Machines`.
+    """Ray's node provider over the `Machines` that its config names.
 
     The head is listed, since Ray looks for it, and never terminated: Ray asks for that when the
     head itself is stopped.
@@ -33,15 +35,12 @@ class MachinesProvider(NodeProvider):
 
     def __init__(self, provider_config: dict[str, Any], cluster_name: str) -> None:
         super().__init__(provider_config, cluster_name)
-        if "folder" in provider_config:
-            self._machines, self._fallback = _local(provider_config)
-        else:
-            self._machines, self._fallback = _azure(provider_config)
+        self._machines = _machines(provider_config)
+        self._fallback = Fallback(Path(provider_config["config_file"]), provider_config["twins"])
 
     def non_terminated_nodes(self, tag_filters: dict[str, str]) -> list[str]:
         machines = self._machines.list()
-        if self._fallback is not None:
-            self._fallback.update(machines)
+        self._fallback.update(machines)
         wanted = tag_filters.items()
         return [machine.id for machine in machines if wanted <= _tags(machine).items()]
 
@@ -67,9 +66,6 @@ class MachinesProvider(NodeProvider):
         labels: dict[str, str],  # noqa: ARG002
     ) -> dict[str, Any] | None:
         node_type = tags[TAG_RAY_USER_NODE_TYPE]
-        if self._fallback is None:
-            self._machines.create(node_type, count)
-            return
         self._fallback.check(node_type)
         try:
             self._machines.create(node_type, count)
@@ -84,27 +80,10 @@ class MachinesProvider(NodeProvider):
             self._machines.terminate(node_id)
 
 
-def _local(config: dict[str, Any]) -> tuple[Machines, None]:
-    # Not at the top: a VM has none of the modules that this one needs.
-    from sunspot.node.local.machines import LocalMachines
-
-    return LocalMachines(Path(config["folder"])), None
-
-
-def _azure(config: dict[str, Any]) -> tuple[Machines, Fallback]:
-    from sunspot.node.azure import arm, imds
-    from sunspot.node.azure.scale_sets import Cluster, ScaleSetMachines
-
-    tokens = imds.Imds(config.get("imds_url", imds.BASE_URL), config["identity_client_id"])
-    cluster = Cluster(
-        subscription_id=config["subscription_id"],
-        resource_group=config["resource_group"],
-        head=config["head"],
-        head_type=config["head_type"],
-        scale_sets=config["scale_sets"],
-    )
-    machines = ScaleSetMachines(cluster, arm.Arm(tokens, config.get("arm_url", arm.BASE_URL)))
-    return machines, Fallback(Path(config["config_file"]), config["twins"])
+def _machines(config: dict[str, Any]) -> Machines:
+    """What the function that the config names makes of the config."""
+    module, _, function = config["machines"].rpartition(".")
+    return getattr(importlib.import_module(module), function)(config)
 
 
 def _tags(machine: Machine) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 IDLE_TIMEOUT_MINUTES = 5
@@ -14,9 +15,20 @@ COOLED_PRIORITY = -1  # a spot type that was refused lately
 
 
 def config(
-    *, name: str, provider: dict[str, Any], node_types: dict[str, dict[str, Any]], head_type: str
+    *,
+    name: str,
+    machines: str,
+    settings: Mapping[str, Any],
+    config_file: str,
+    node_types: Mapping[str, Mapping[str, Any]],
+    head_type: str,
+    twins: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The file for `ray start --autoscaling-config`.
+
+    `machines` names the function ("package.module.function") that makes the `Machines` from the
+    whole `provider` part, with what it needs of `settings`. `config_file` is where the file lies
+    on the head. `twins` are the on-demand node types by the spot types that they stand in for.
 
     Ray demands the empty lists (KeyError without them) and re-reads the file at every tick.
     """
@@ -27,11 +39,14 @@ def config(
             "module": "sunspot.node.autoscaler.MachinesProvider",
             "disable_node_updaters": True,
             "disable_launch_config_check": True,
-            **provider,
+            "machines": machines,
+            "config_file": config_file,
+            "twins": dict(twins or {}),
+            **settings,
         },
         "max_workers": sum(node_type["max_workers"] for node_type in node_types.values()),
         "head_node_type": head_type,
-        "available_node_types": node_types,
+        "available_node_types": dict(node_types),
         "idle_timeout_minutes": IDLE_TIMEOUT_MINUTES,
         "upscaling_speed": 1.0,  # Ray's default of 0 adds one node at a time
         "setup_commands": [],
@@ -41,3 +56,25 @@ def config(
         "file_mounts": {},
         "initialization_commands": [],
     }
+
+
+def node_type(
+    *,
+    resources: Mapping[str, float],
+    labels: Mapping[str, str],
+    minimum: int = 0,
+    maximum: int = 0,
+    priority: int | None = None,
+) -> dict[str, Any]:
+    """One of the file's node types: what a node of it will have, and how many there may be.
+
+    The head's has neither minimum nor maximum: it is there.
+    """
+    made: dict[str, Any] = {
+        "resources": dict(resources),
+        "labels": dict(labels),
+        "node_config": {},
+        "min_workers": minimum,
+        "max_workers": maximum,
+    }
+    return made if priority is None else {**made, "priority": priority}

@@ -1,7 +1,8 @@
 """Getting and giving back machines, which is all that Ray's autoscaler needs of a place.
 
-`Machines` is implemented by processes on this host (`local_machines`) and by the scale sets of
-Azure (`scale_sets`).
+`Machines` is implemented by processes on this host (local/machines.py) and by the scale sets of
+Azure (azure/scale_sets.py). Such a module has a function `create(config)`, which the autoscaler's
+config names (autoscaler_config.py): another place is another module.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Machine:
 
 
 class Machines(Protocol):
-    """Called from several threads at once; each call may be repeated and must not mind."""
+    """Called from several threads at once; `terminate` is idempotent."""
 
     def list(self) -> list[Machine]:
         """All machines that exist or are coming up, the head among them."""

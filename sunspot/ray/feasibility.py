@@ -7,14 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sunspot import catalog
 from sunspot.errors import UsageError
-from sunspot.spec import RayNodeConfig
+from sunspot.ray import resources as node_resources
+from sunspot.ray.resources import GIB
 from sunspot.stack import Stack
 
 NODE_POLL_S = 1.0
-
-GIB = 2**30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +53,11 @@ class NodeType:
 def node_types(stack: Stack) -> list[NodeType]:
     """What nodes the stack's cluster may have, at its maximum."""
     cluster = stack.cluster
-    head = NodeType(name="head", resources=_resources(cluster.head_node))
+    head = NodeType(name="head", resources=node_resources.of(cluster.head_node).amounts())
     groups = [
-        NodeType(name=f"group {group.name!r}", resources=_resources(group.worker_nodes))
+        NodeType(
+            name=f"group {group.name!r}", resources=node_resources.of(group.worker_nodes).amounts()
+        )
         for group in cluster.scaling_groups
     ]
     return [head, *groups]
@@ -94,7 +94,7 @@ def wait_for_node(
 ) -> None:
     """Returns once some node type, or a node that is there, can hold the request.
 
-    Submitted before that, Ray would fail the job at once (node/local/ray_start.py, early exit).
+    Submitted before that, Ray would fail the job at once (ray/start.py, early exit).
     """
     types = list(types)
     while not can_hold(request, [*types, *live_nodes()]):
@@ -111,18 +111,6 @@ def can_hold(request: Request, types: Iterable[NodeType]) -> bool:
     """True if one of the types has all that is asked."""
     amounts = request.amounts()
     return any(not _shortage(amounts, node_type.resources) for node_type in types)
-
-
-def _resources(node: RayNodeConfig) -> dict[str, float]:
-    """As its node will count them: CPUs whole (see targets.local), GPUs by type as well."""
-    size = catalog.get(node.vm_size) if node.vm_size else None
-    accelerator = size.accelerator_type if size else None
-    named: dict[str, float] = {
-        "CPU": math.ceil(node.cpu or 0),
-        "GPU": node.gpu_count,
-        "memory": (node.memory_gb or 0) * GIB,
-    }
-    return named | ({f"accelerator_type:{accelerator}": 1} if accelerator else {})
 
 
 def _shortage(amounts: Mapping[str, float], resources: Mapping[str, float]) -> list[str]:

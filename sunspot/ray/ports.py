@@ -2,8 +2,9 @@
 
 Everything that opens, closes or picks a port reads it: firewall rules, `ray start` lines, the local
 target. Ray chooses some of these at random; the numbers here pin them, below Ray's worker ports,
-so that a rule can name them. Where several nodes share a host, pass other numbers by name. What
-training libraries open nothing pins: they take what the kernel gives, so all of that is named too.
+so that a rule can name them. Where several nodes share a host, pass other numbers by name. The
+ports of training libraries cannot be pinned: the kernel chooses them, so all of those are named
+too.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,9 +20,9 @@ Reach = Literal["cluster", "operator", "monitoring", "nobody"]
 class Port:
     """One TCP port (or, with `last`, a range of them) of a node.
 
-    `where` is "head" for the head alone, "every" for every node. `reach` is who may connect from
+    `where` is "head" for only the head, "every" for every node. `reach` is who may connect from
     outside the node: "cluster" (its other nodes), "operator" (the addresses a user lists),
-    "monitoring" (a scraper, and the cluster), "nobody" (the node's own processes alone).
+    "monitoring" (a scraper, and the cluster), "nobody" (only the node's own processes).
     `setting` is what gives Ray the number: a flag of `ray start`, or an environment variable; None
     where the port is not Ray's.
     """
@@ -195,17 +196,19 @@ def of(role: Role) -> tuple[Port, ...]:
     return tuple(port for port in PORTS if role == "head" or port.where == "every")
 
 
-def start_flags(role: Role, numbers: Mapping[str, int] | None = None) -> list[str]:
-    """The `ray start` flags that pin a node's ports, as `--flag=number`.
+def start_parameters(role: Role, numbers: Mapping[str, int] | None = None) -> dict[str, str]:
+    """The flags of `ray start` that pin a node's ports, as name (without dashes) -> number.
 
-    `numbers` replaces the table's by port name, for nodes that share a host; KeyError for a name
-    that a node of this role has no port for.
+    Without `numbers`, the table's, of all ports. Nodes that share a host give the numbers by port
+    name: those ports are pinned and no others. 0 lets the kernel choose; of a range, a number is
+    the first. KeyError for a name that a node of this role has no port for.
     """
-    return [f"{key}={value}" for key, value in _settings(role, numbers) if key.startswith("--")]
+    settings = _settings(role, numbers)
+    return {key[2:]: str(value) for key, value in settings if key.startswith("--")}
 
 
 def environment(role: Role, numbers: Mapping[str, int] | None = None) -> dict[str, str]:
-    """The environment variables that pin the ports `ray start` has no flag for."""
+    """The variables that pin the ports `ray start` has no flag for; `numbers` as above."""
     return {key: str(value) for key, value in _settings(role, numbers) if not key.startswith("--")}
 
 
@@ -213,12 +216,14 @@ _BY_NAME = {port.name: port for port in PORTS}
 
 
 def _settings(role: Role, numbers: Mapping[str, int] | None) -> Iterator[tuple[str, int]]:
-    ports = of(role)
-    given = dict(numbers or {})
-    if unknown := given.keys() - {port.name for port in ports}:
+    ports = {port.name: port for port in of(role)}
+    if numbers is None:
+        numbers = {name: port.number for name, port in ports.items()}
+    if unknown := numbers.keys() - ports.keys():
         raise KeyError(f"a {role} has no port named {', '.join(sorted(unknown))}")
-    for port in ports:
+    for name, number in numbers.items():
+        port = ports[name]
         if port.setting is not None:
-            yield port.setting, given.get(port.name, port.number)
+            yield port.setting, number
         if port.last_setting is not None and port.last is not None:
-            yield port.last_setting, port.last
+            yield port.last_setting, number + port.last - port.number if number else 0

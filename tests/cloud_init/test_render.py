@@ -13,7 +13,7 @@ import pytest
 import vm
 import yaml
 
-from cloud_init import MAX_USER_DATA_BYTES, NodeValues, readable, render
+from cloud_init import MAX_USER_DATA_BYTES, AzureFacts, NodeValues, readable, render
 from cloud_init.render import (
     AUTOSCALER_CONFIG,
     FILES,
@@ -211,12 +211,24 @@ def test_a_dollar_stays_a_dollar_in_sh(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", ["it's", "two\nlines", "a\ttab", "nul\0", "escape\x1b"])
-@pytest.mark.parametrize(
-    "name", [f.name for f in fields(NodeValues) if f.type is str and f.name != "vault_url"]
-)
+@pytest.mark.parametrize("name", [f.name for f in fields(NodeValues) if f.type is str])
 def test_a_value_that_cannot_be_quoted_is_refused(name: str, bad: str) -> None:
     with pytest.raises(ValueError, match=r"cannot be passed to a node"):
         render(replace(node_values.HEAD, **{name: bad}))
+
+
+@pytest.mark.parametrize("bad", ["it's", "two\nlines"])
+@pytest.mark.parametrize("name", [f.name for f in fields(AzureFacts) if f.name != "built_image"])
+def test_a_fact_that_cannot_be_quoted_is_refused(name: str, bad: str) -> None:
+    facts = replace(node_values.FACTS, **{name: f"{bad}."})
+    with pytest.raises(ValueError, match=r"cannot be passed to a node"):
+        render(replace(node_values.HEAD, facts=facts))
+
+
+def test_a_flag_of_two_words_is_refused() -> None:
+    facts = replace(node_values.FACTS, head_address="10.20.0.4 --head")
+    with pytest.raises(ValueError, match=r"10\.20\.0\.4 --head"):
+        render(replace(node_values.CPU_WORKER, facts=facts))
 
 
 @pytest.mark.parametrize(
@@ -225,7 +237,7 @@ def test_a_value_that_cannot_be_quoted_is_refused(name: str, bad: str) -> None:
         ({"role": "driver"}, "role 'driver' is unknown: choose head or worker"),
         ({"market": "spot-with-fallback"}, "market 'spot-with-fallback' is unknown"),
         ({"driver": "cuda"}, "driver 'cuda' is unknown"),
-        ({"gpus": 1}, "1 GPUs with driver 'none'"),
+        ({"resources": node_values.T4_WORKER.resources}, "1 GPUs with driver 'none'"),
         ({"driver": "nvidia"}, "0 GPUs with driver 'nvidia'"),
         ({"autoscaler_config": "a: 1\n"}, "only the head has an autoscaler_config"),
     ],
@@ -240,7 +252,8 @@ def test_values_that_contradict_each_other_are_refused(
 @EVERY_NODE
 def test_ports_are_those_of_the_table(values: NodeValues) -> None:
     env = environment(values)
-    assert env["SUNSPOT_PORT_FLAGS"].split() == ports.start_flags(values.role)
+    pinned = {f"--{name}={port}" for name, port in ports.start_parameters(values.role).items()}
+    assert pinned <= set(env["SUNSPOT_RAY_FLAGS"].split())
     assert ports.environment(values.role).items() <= env.items()
     assert env["SUNSPOT_HEAD_PORT"] == "6379"
     assert env["SUNSPOT_AGENT_PORT"] == "52365"
@@ -258,17 +271,15 @@ def test_nobody_else_is_given_a_port_that_ray_will_listen_on(
 
 
 def test_the_object_store_fits_into_shared_memory() -> None:
-    env = environment(node_values.T4_WORKER)
-    store, shm, memory = (
-        int(env[f"SUNSPOT_{name}_BYTES"]) for name in ("OBJECT_STORE", "SHM", "MEMORY")
-    )
-    assert memory == 28 * 2**30
-    assert store < shm < memory
+    shm = int(environment(node_values.T4_WORKER)["SUNSPOT_SHM_BYTES"])
+    resources = node_values.T4_WORKER.resources
+    assert resources.object_store < shm < resources.memory
 
 
 @pytest.mark.parametrize("driver", ["nvidia", "rocm", "none"])
 def test_the_driver_decides_which_unit_is_enabled(driver: Any) -> None:
-    values = replace(node_values.T4_WORKER, driver=driver, gpus=0 if driver == "none" else 1)
+    like = node_values.CPU_WORKER if driver == "none" else node_values.T4_WORKER
+    values = replace(like, driver=driver)
     reserve, reload, enable, start = yaml.safe_load(readable(render(values)))["runcmd"]
     assert reserve == ["sysctl", "--quiet", f"--load={RESERVED_PORTS}"]
     assert reload == ["systemctl", "daemon-reload"]
@@ -283,6 +294,7 @@ def test_only_an_autoscaled_head_gets_the_autoscaler() -> None:
     assert plain["SUNSPOT_AUTOSCALER_CONFIG"] == ""
     assert scaled.items() - plain.items() == {
         ("SUNSPOT_AUTOSCALER_CONFIG", "/etc/sunspot/autoscaler.yaml"),
+        ("SUNSPOT_RAY_FLAGS", scaled["SUNSPOT_RAY_FLAGS"]),
         ("RAY_enable_autoscaler_v2", "1"),
         ("RAY_enable_infeasible_task_early_exit", "true"),
         ("AUTOSCALER_MAX_LAUNCH_BATCH", "1000"),

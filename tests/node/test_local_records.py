@@ -18,7 +18,13 @@ from sunspot.node.local import folder as local
 from sunspot.node.local.folder import ClusterFolder, ClusterRecord, NodeShape
 
 SHAPE = NodeShape(
-    group="workers", market="spot", cpus=2, gpus=0, memory=2**31, object_store_memory=2**28
+    group="workers",
+    market="spot",
+    cpus=2,
+    gpus=0,
+    memory=2**31,
+    flags=["--num-cpus=2"],
+    environment={"RAY_AUTH_MODE": "token"},
 )
 HEAD = replace(SHAPE, group="head", market="on-demand")
 
@@ -129,9 +135,9 @@ def test_records_come_back_as_they_were_written(folder):
     changed = folder.update_cluster(address="127.0.0.1:6379", ready_at=2.5)
     assert changed == replace(record(), address="127.0.0.1:6379", ready_at=2.5)
     assert folder.cluster() == changed
-    node = folder.add_node(replace(SHAPE, accelerator="T4", cpus=0.5))
+    node = folder.add_node(replace(SHAPE, flags=["--num-cpus=4"], cpus=4))
     assert folder.nodes() == [node]
-    assert (node.shape.accelerator, node.shape.cpus, node.goal) == ("T4", 0.5, "up")
+    assert (node.shape.flags, node.shape.cpus, node.goal) == (["--num-cpus=4"], 4, "up")
     assert not node.is_head
 
 

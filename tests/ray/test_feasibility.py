@@ -4,7 +4,8 @@ import pytest
 from job_api import refusal
 
 from sunspot.ray import feasibility
-from sunspot.ray.feasibility import GIB, NodeType, Request
+from sunspot.ray.feasibility import NodeType, Request
+from sunspot.ray.resources import GIB
 from sunspot.spec import RayClusterConfig, RayNodeConfig, ScalingGroup
 from sunspot.stack import Stack
 
@@ -83,7 +84,7 @@ def test_node_types_are_the_head_and_every_group_at_its_size():
     )
     head, group = feasibility.node_types(stack)
     assert (head.name, group.name) == ("head", "group 'gpu'")
-    assert head.resources == {"CPU": 2, "GPU": 0, "memory": 8 * GIB}
+    assert head.resources == {"CPU": 2, "memory": 8 * GIB}
     assert group.resources["GPU"] == 1
     assert group.resources["memory"] == 28 * GIB
 

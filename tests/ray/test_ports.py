@@ -27,7 +27,7 @@ def test_every_flag_is_one_of_ray_start():
     from ray.scripts import scripts
 
     known = {option for parameter in scripts.start.params for option in parameter.opts}
-    flags = {flag.partition("=")[0] for flag in ports.start_flags("head")}
+    flags = {f"--{name}" for name in ports.start_parameters("head")}
     # All of them: one left out would be random, and no firewall rule could name it.
     assert flags == {option for option in known if option.endswith(("-port", "--port"))}
 
@@ -68,28 +68,34 @@ def test_only_ssh_is_for_operators():
 
 
 def test_flags_pin_the_table():
-    flags = ports.start_flags("head")
-    assert "--port=6379" in flags
-    assert {"--min-worker-port=10002", "--max-worker-port=19999"} <= set(flags)
-    assert not any(flag.startswith(("--port=", "--dashboard-port")) for flag in _worker_flags())
+    head, worker = ports.start_parameters("head"), ports.start_parameters("worker")
+    assert head["port"] == "6379"
+    assert (head["min-worker-port"], head["max-worker-port"]) == ("10002", "19999")
+    assert set(head) - set(worker) == {"port", "dashboard-port", "ray-client-server-port"}
+    assert worker.items() <= head.items()
 
 
-def _worker_flags():
-    return ports.start_flags("worker")
-
-
-def test_numbers_can_be_replaced_by_name():
-    flags = ports.start_flags("worker", {"dashboard-agent": 40001})
-    assert "--dashboard-agent-listen-port=40001" in flags
-    assert len(flags) == len(_worker_flags())
-    assert ports.environment("head", {"dashboard-metrics": 5})["DASHBOARD_METRIC_PORT"] == "5"
+def test_nodes_that_share_a_host_pin_only_what_they_name():
+    flags = ports.start_parameters("head", {"dashboard-agent": 40001, "dashboard-metrics": 5})
+    assert flags == {"dashboard-agent-listen-port": "40001"}
+    assert ports.environment("head", {"dashboard-metrics": 5}) == {"DASHBOARD_METRIC_PORT": "5"}
     assert ports.environment("worker") == {}
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"), [(0, ("0", "0")), (20_002, ("20002", "29999")), (10_002, None)]
+)
+def test_a_range_keeps_its_length_or_is_left_to_the_kernel(first, expected):
+    flags = ports.start_parameters("worker", {"workers": first})
+    table = ports.start_parameters("worker")
+    names = ("min-worker-port", "max-worker-port")
+    assert tuple(flags[n] for n in names) == (expected or tuple(table[n] for n in names))
 
 
 @pytest.mark.parametrize("name", ["gcs", "nonsense"])
 def test_a_number_for_a_port_that_is_not_there_is_refused(name):
     with pytest.raises(KeyError, match=name):
-        ports.start_flags("worker", {name: 1})
+        ports.start_parameters("worker", {name: 1})
 
 
 @pytest.mark.parametrize(("name", "text"), [("gcs", "6379"), ("workers", "10002-19999")])

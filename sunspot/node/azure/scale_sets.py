@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sunspot.node.azure.arm import Answer, Arm, ArmError, OperationFailedError
+from sunspot.node.azure import imds
+from sunspot.node.azure.arm import BASE_URL, Answer, Arm, ArmError, OperationFailedError
 from sunspot.node.machines import LaunchRefusedError, Machine
 
 COMPUTE_VERSION = "2024-11-01"
@@ -84,6 +85,23 @@ class _Locks:
 
     launch: threading.Lock = field(default_factory=threading.Lock)
     change: threading.Lock = field(default_factory=threading.Lock)
+
+
+def create(config: Mapping[str, Any]) -> ScaleSetMachines:
+    """The machines that the autoscaler's config describes.
+
+    It names Cluster's fields, and the client id of the identity that may change the scale sets.
+    `imds_url` and `arm_url` are other addresses than Azure's own.
+    """
+    tokens = imds.Imds(config.get("imds_url", imds.BASE_URL), config["identity_client_id"])
+    cluster = Cluster(
+        subscription_id=config["subscription_id"],
+        resource_group=config["resource_group"],
+        head=config["head"],
+        head_type=config["head_type"],
+        scale_sets=config["scale_sets"],
+    )
+    return ScaleSetMachines(cluster, Arm(tokens, config.get("arm_url", BASE_URL)))
 
 
 class ScaleSetMachines:

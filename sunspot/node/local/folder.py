@@ -46,15 +46,19 @@ class BrokenRecordError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeShape:
-    """What every node of a group has. `memory` and `object_store_memory` are bytes."""
+    """What every node of a group has, and how it is started. `memory` is bytes.
+
+    `flags` are those of `ray start`, `environment` are the variables that Ray reads; ray_start.py
+    adds what differs from node to node.
+    """
 
     group: str
     market: str
-    cpus: float
+    cpus: int
     gpus: int
     memory: int
-    object_store_memory: int
-    accelerator: str | None = None
+    flags: list[str]
+    environment: dict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)

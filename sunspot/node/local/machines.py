@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from sunspot.node.local import ray_start
 from sunspot.node.local.folder import ClusterFolder, NodeRecord, ports_locked
 from sunspot.node.machines import Machine
+
+
+def create(config: Mapping[str, Any]) -> LocalMachines:
+    """The machines that the autoscaler's config describes: `folder` is their cluster's."""
+    return LocalMachines(Path(config["folder"]))
 
 
 class LocalMachines:
@@ -68,7 +75,7 @@ def launch(
             str(folder.path),
             *(n.name for n in nodes),
         ],
-        env=ray_start.child_environment(folder),
+        env=ray_start.launcher_environment(folder, nodes),
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=subprocess.DEVNULL if stdout == subprocess.DEVNULL else None,

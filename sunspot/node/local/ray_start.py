@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,53 +37,28 @@ def run(folder: ClusterFolder, node: NodeRecord) -> None:
     folder.record_process(node.name, Process.current())
     _print_into(folder.log(node.name))
     cluster = folder.cluster()
-    os.environ.update(_node_environment(node))
+    take_environment(cluster, node)
     if not node.is_head:
         cluster = _wait_for_head(folder)
         _share_logs(folder, node)
     from ray.scripts import scripts
 
     try:
-        scripts.cli(arguments(folder, cluster, node), prog_name="ray", standalone_mode=False)
+        scripts.cli(arguments(cluster, node), prog_name="ray", standalone_mode=False)
     finally:
         os._exit(1)  # never fall back into the launcher that forked us
 
 
-def arguments(folder: ClusterFolder, cluster: ClusterRecord, node: NodeRecord) -> list[str]:
+def arguments(cluster: ClusterRecord, node: NodeRecord) -> list[str]:
     """The command line after `ray` that starts this node with what its record says."""
-    resources: dict[str, Any] = (
-        {f"accelerator_type:{node.shape.accelerator}": 1} if node.shape.accelerator else {}
-    )
-    command = [
-        "start",
-        "--block",
+    own = [
         f"--node-name={node.name}",
-        f"--num-cpus={node.shape.cpus:g}",
-        f"--num-gpus={node.shape.gpus}",
-        f"--memory={node.shape.memory}",
-        f"--object-store-memory={node.shape.object_store_memory}",
-        f"--resources={json.dumps(resources)}",
-        f"--labels=ray.io/node-group={node.shape.group},ray.io/market-type={node.shape.market}",
         f"--dashboard-agent-listen-port={node.agent_port}",
-        # The kernel chooses: Ray's fixed range would clash with a second node on this host.
-        "--min-worker-port=0",
-        "--max-worker-port=0",
         f"--temp-dir={node.temp_dir}",
-        "--disable-usage-stats",
     ]
     if not node.is_head:
-        # The head's log monitor reads the one folder of logs; see _share_logs.
-        return [*command, f"--address={cluster.address}", "--include-log-monitor=false"]
-    head = [
-        "--head",
-        f"--port={cluster.gcs_port}",
-        f"--dashboard-port={cluster.dashboard_port}",
-        "--dashboard-host=127.0.0.1",
-        "--include-dashboard=true",
-    ]
-    if folder.autoscaler_config.exists():
-        head.append(f"--autoscaling-config={folder.autoscaler_config}")
-    return command + head
+        own.append(f"--address={cluster.address}")
+    return ["start", *node.shape.flags, *own]
 
 
 # Settings of the caller's that would make these nodes belong to another node, cluster or token.
@@ -96,44 +71,39 @@ FOREIGN_VARIABLES = {
 }
 
 
-def child_environment(folder: ClusterFolder) -> dict[str, str]:
-    """The environment that every process of a local cluster starts with.
+def launcher_environment(folder: ClusterFolder, nodes: Iterable[NodeRecord]) -> dict[str, str]:
+    """The environment of a launcher of these nodes.
 
-    Ray reads its RAY_... settings once, when its library loads: they must stand before that.
+    Ray reads its RAY_... settings once, when its library loads, which happens in the launcher: all
+    that a node of these is told must stand before that.
     """
     own = {name: value for name, value in os.environ.items() if name not in FOREIGN_VARIABLES}
     bin_directory = str(Path(sys.executable).parent)
-    return own | {
+    own |= {
         # So that a job's `python` is the one with Ray in it, whether its venv is active or not.
         "PATH": os.pathsep.join([bin_directory, own.get("PATH", os.defpath)]),
         CLUSTER_VARIABLE: str(folder.path),
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(folder.token),
-        "RAY_START_HOOK": "sunspot.node.local.ray_start.leave_out_ray_client",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        # We drain a node before we stop it; a second drain at SIGTERM would only wait.
-        "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
-        # Several clusters share the host: let the kernel choose these two as well.
-        "AUTOSCALER_METRIC_PORT": "0",
-        "DASHBOARD_METRIC_PORT": "0",
-        # The default of 1000 loses the last tasks of a short job, whose workers end with it.
-        "RAY_task_events_report_interval_ms": "200",
-        # Else every job's driver prints each second that "no available node types can fulfill"
-        # whatever merely waits for its turn on a full cluster (2.60).
-        "RAY_SCHEDULER_EVENTS": "0",
-        "RAY_enable_autoscaler_v2": "1",
-        "RAY_enable_infeasible_task_early_exit": "true",
-        "AUTOSCALER_UPDATE_INTERVAL_S": "1",
     }
+    for node in nodes:
+        own |= node.shape.environment
+    return own
 
 
-def _node_environment(node: NodeRecord) -> dict[str, str]:
+def node_environment(node: NodeRecord) -> dict[str, str]:
+    """The variables of one node: those of its group, and those by which it is found."""
     return {
+        **node.shape.environment,
         NODE_VARIABLE: node.name,
         "RAY_CLOUD_INSTANCE_ID": node.name,
-        "RAY_NODE_TYPE_NAME": node.shape.group,
-        "RAY_NODE_MARKET_TYPE": node.shape.market,
     }
+
+
+def take_environment(cluster: ClusterRecord, node: NodeRecord) -> None:
+    """Replaces what was meant for other nodes: the launcher's environment is that of several."""
+    for shape in cluster.shapes.values():
+        for name in shape.environment:
+            os.environ.pop(name, None)
+    os.environ.update(node_environment(node))
 
 
 def leave_out_ray_client(params: Any, head: bool) -> None:  # noqa: ARG001 - Ray calls it so

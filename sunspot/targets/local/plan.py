@@ -3,83 +3,134 @@
 from __future__ import annotations
 
 import contextlib
-import math
+from dataclasses import replace
 
 import psutil
 import yaml
 
-from sunspot import catalog
 from sunspot.errors import UsageError
 from sunspot.node import autoscaler_config
 from sunspot.node.files import write_private
 from sunspot.node.free_ports import free_port, port_is_free
 from sunspot.node.local.folder import HEAD, ClusterFolder, NodeShape
-from sunspot.spec import RayNodeConfig
+from sunspot.ray import resources, start
+from sunspot.ray.resources import OBJECT_STORE_SHARE, NodeResources
+from sunspot.ray.start import Autoscaler, Head, NodeMarket, RayNode
+from sunspot.spec import RayNodeConfig, ScalingGroup
 from sunspot.stack import Stack
 
-GIB = 2**30
+MACHINES = "sunspot.node.local.machines.create"
+START_HOOK = "sunspot.node.local.ray_start.leave_out_ray_client"
 
-# Ray's own default share of a node's memory for its object store (ray_constants, 2.60).
-OBJECT_STORE_SHARE = 0.3
 # Ray refuses less (ray_constants.OBJECT_STORE_MINIMUM_MEMORY_BYTES, 2.60).
 OBJECT_STORE_MINIMUM = 75 * 2**20
+
+# Nodes share the host, also with those of other clusters: the kernel chooses, so none clash.
+WORKER_PORTS = {"workers": 0}
+HEAD_PORTS = {**WORKER_PORTS, "autoscaler-metrics": 0, "dashboard-metrics": 0}
+
+# A node is there within seconds, so the autoscaler looks more often than Ray's 5 s.
+AUTOSCALER_INTERVAL_S = 1
+# Ray's 1000 loses the last tasks of a short job, whose workers end with it.
+TASK_EVENTS_INTERVAL_MS = 200
 
 # Ray refuses ports below, which need privileges (ray/_private/parameter.py, 2.60).
 USER_PORTS = range(1024, 65_536)
 
 
-def shapes(stack: Stack) -> dict[str, NodeShape]:
+def shapes(
+    stack: Stack, folder: ClusterFolder, *, gcs_port: int, dashboard_port: int
+) -> dict[str, NodeShape]:
     """What a node of each group gets, with object stores that fit this host's memory together."""
-    cluster = stack.cluster
-    count = 1 + sum(group.max_workers for group in cluster.scaling_groups)
+    head = replace(
+        _ray_node(stack, folder, stack.cluster.head_node, HEAD, "on-demand"),
+        head=Head(
+            autoscaler=Autoscaler(
+                config=str(folder.autoscaler_config), interval_s=AUTOSCALER_INTERVAL_S
+            )
+        ),
+        port_numbers={**HEAD_PORTS, "gcs": gcs_port, "dashboard": dashboard_port},
+        log_monitor=True,
+    )
+    workers = [
+        _ray_node(stack, folder, group.worker_nodes, group.name, _market(group))
+        for group in stack.cluster.scaling_groups
+    ]
+    return {node.group: _shape(node) for node in (head, *workers)}
+
+
+def _market(group: ScalingGroup) -> NodeMarket:
+    # Spot first: capacity never runs out here, so the on-demand twin is never needed.
+    return "on-demand" if group.market == "on-demand" else "spot"
+
+
+def _ray_node(
+    stack: Stack, folder: ClusterFolder, node: RayNodeConfig, group: str, market: NodeMarket
+) -> RayNode:
+    """A worker for Ray's recipe, without what ray_start.py adds for one node."""
+    has = resources.of(node)
+    return RayNode(
+        group=group,
+        market=market,
+        resources=has,
+        object_store=_object_store(has, stack),
+        token_path=str(folder.token),
+        port_numbers=WORKER_PORTS,
+        logical_gpus=True,
+        # The head's reads the one folder of logs (ray_start.py, _share_logs).
+        log_monitor=False,
+        # Sunspot drains a node before it stops it; a second drain would only wait.
+        sigterm_drain_s=0,
+        task_events_interval_ms=TASK_EVENTS_INTERVAL_MS,
+        # Else every job's driver prints each second that "no available node types can fulfill"
+        # what merely waits for its turn on a full cluster (2.60). Where machines take minutes to
+        # come, the same messages tell that they are on their way.
+        scheduler_events=False,
+        start_hook=START_HOOK,
+    )
+
+
+def _object_store(has: NodeResources, stack: Stack) -> int:
+    count = 1 + sum(group.max_workers for group in stack.cluster.scaling_groups)
     host_share = int(psutil.virtual_memory().total * OBJECT_STORE_SHARE / count)
+    return max(min(has.object_store, host_share), OBJECT_STORE_MINIMUM)
 
-    def shape(group: str, market: str, node: RayNodeConfig) -> NodeShape:
-        assert node.cpu is not None  # noqa: S101 - filled in by the spec
-        assert node.memory_gb is not None  # noqa: S101
-        memory = int(node.memory_gb * GIB)
-        store = min(int(memory * OBJECT_STORE_SHARE), host_share)
-        return NodeShape(
-            group=group,
-            market=market,
-            cpus=math.ceil(node.cpu),  # Ray counts a node's CPUs in whole numbers
-            gpus=node.gpu_count,
-            memory=memory,
-            object_store_memory=max(store, OBJECT_STORE_MINIMUM),
-            accelerator=catalog.get(node.vm_size).accelerator_type if node.vm_size else None,
-        )
 
-    workers = {
-        # Spot first: capacity never runs out here, so the on-demand twin is never needed.
-        g.name: shape(g.name, "on-demand" if g.market == "on-demand" else "spot", g.worker_nodes)
-        for g in cluster.scaling_groups
-    }
-    return {HEAD: shape(HEAD, "on-demand", cluster.head_node)} | workers
+def _shape(node: RayNode) -> NodeShape:
+    return NodeShape(
+        group=node.group,
+        market=node.market,
+        cpus=node.resources.cpus,
+        gpus=node.resources.gpus,
+        memory=node.resources.memory,
+        flags=start.flags(node),
+        environment=start.environment(node),
+    )
 
 
 def write_autoscaler_config(folder: ClusterFolder, stack: Stack) -> None:
-    limits = {g.name: (g.min_workers, g.max_workers) for g in stack.cluster.scaling_groups}
-    types = {
-        name: {
-            "resources": _autoscaler_resources(shape),
-            "labels": {"ray.io/node-group": name, "ray.io/market-type": shape.market},
-            "node_config": {},
-            "min_workers": limits.get(name, (0, 0))[0],
-            "max_workers": limits.get(name, (0, 0))[1],
-        }
-        for name, shape in folder.cluster().shapes.items()
+    head = autoscaler_config.node_type(
+        resources=resources.of(stack.cluster.head_node).amounts(),
+        labels=start.labels(HEAD, "on-demand"),
+    )
+    workers = {
+        group.name: autoscaler_config.node_type(
+            resources=resources.of(group.worker_nodes).amounts(),
+            labels=start.labels(group.name, _market(group)),
+            minimum=group.min_workers,
+            maximum=group.max_workers,
+        )
+        for group in stack.cluster.scaling_groups
     }
     config = autoscaler_config.config(
-        name=stack.name, provider={"folder": str(folder.path)}, node_types=types, head_type=HEAD
+        name=stack.name,
+        machines=MACHINES,
+        settings={"folder": str(folder.path)},
+        config_file=str(folder.autoscaler_config),
+        node_types={HEAD: head, **workers},
+        head_type=HEAD,
     )
     write_private(folder.autoscaler_config, yaml.safe_dump(config, sort_keys=False))
-
-
-def _autoscaler_resources(shape: NodeShape) -> dict[str, float]:
-    amounts = {"CPU": shape.cpus, "GPU": shape.gpus, "memory": shape.memory}
-    if shape.accelerator:
-        amounts[f"accelerator_type:{shape.accelerator}"] = 1
-    return {name: int(n) if n == int(n) else n for name, n in amounts.items() if n}
 
 
 def set_minimum(folder: ClusterFolder, group: str, count: int) -> int:

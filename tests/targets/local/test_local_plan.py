@@ -1,21 +1,17 @@
 """What the nodes of a stack get on this machine, and what `ray start` is told."""
 
-import math
 import os
 import sys
 from collections import namedtuple
-from dataclasses import replace
 
 import pytest
 import yaml
 from local_stacks import WORKERS, stack, write
 
-from sunspot import catalog
 from sunspot.node.local import ray_start
-from sunspot.node.local.folder import ClusterFolder, NodeShape
+from sunspot.ray.resources import GIB
 from sunspot.spec import RayNodeConfig, ScalingGroup
 from sunspot.targets.local import plan
-from sunspot.targets.local.target import GIB
 
 Memory = namedtuple("Memory", "total")
 
@@ -38,75 +34,45 @@ def host(monkeypatch):
         (1, 4, 75 * 2**20),  # Ray takes no less
     ],
 )
-def test_object_stores_fit_the_node_and_the_machine(host, host_gib, memory_gb, expected):
+def test_object_stores_fit_the_node_and_the_machine(tmp_path, host, host_gib, memory_gb, expected):
     host(host_gib)
     node = RayNodeConfig(cpu=2, memory_gb=memory_gb)
-    shapes = plan.shapes(stack(WORKERS.model_copy(update={"worker_nodes": node}), head=node))
-    assert {shape.object_store_memory for shape in shapes.values()} == {expected}
-    assert {shape.memory for shape in shapes.values()} == {memory_gb * GIB}
+    described = stack(WORKERS.model_copy(update={"worker_nodes": node}), head=node)
+    folder = write(tmp_path, described, address="10.0.0.1:6379")
+    worker = folder.add_node(folder.cluster().shapes["workers"])
+    for told in (parsed(folder, folder.nodes()[0]), parsed(folder, worker)):
+        assert (told["object_store_memory"], told["memory"]) == (expected, memory_gb * GIB)
 
 
 def test_rays_minimum_is_the_one_we_know():
     from ray._private import ray_constants
 
     assert plan.OBJECT_STORE_MINIMUM == ray_constants.OBJECT_STORE_MINIMUM_MEMORY_BYTES
-    assert plan.OBJECT_STORE_SHARE == ray_constants.DEFAULT_OBJECT_STORE_MEMORY_PROPORTION
 
 
 @pytest.mark.parametrize(
     ("market", "label"),
     [("spot", "spot"), ("on-demand", "on-demand"), ("spot-with-fallback", "spot")],
 )
-def test_market_becomes_a_label_and_the_head_is_on_demand(market, label):
-    shapes = plan.shapes(stack(WORKERS.model_copy(update={"market": market})))
+def test_market_becomes_a_label_and_the_head_is_on_demand(tmp_path, market, label):
+    folder = write(tmp_path, stack(WORKERS.model_copy(update={"market": market})))
+    shapes = folder.cluster().shapes
     assert (shapes["head"].market, shapes["workers"].market) == ("on-demand", label)
+    types = yaml.safe_load(folder.autoscaler_config.read_text())["available_node_types"]
+    assert types["workers"]["labels"]["ray.io/market-type"] == label
 
 
-@pytest.mark.parametrize(
-    ("vm_size", "accelerator"),
-    [
-        ("NC4as_T4_v3", "T4"),
-        ("NC24ads_A100_v4", "A100"),
-        ("NC40ads_H100_v5", "H100"),
-        ("ND96isr_MI300X_v5", "AMD-Instinct-MI300X-OAM"),
-        ("D2s_v5", None),
-    ],
-)
-def test_accelerators_have_rays_names(vm_size, accelerator):
-    shapes = plan.shapes(stack(head=RayNodeConfig(vm_size=vm_size)))
-    assert shapes["head"].accelerator == accelerator
-    assert shapes["head"].gpus == catalog.get(vm_size).gpu_count
-
-
-def test_ray_knows_every_accelerator_of_the_catalogue():
-    from ray.util import accelerators
-
-    known = {value for value in vars(accelerators).values() if isinstance(value, str)}
-    for size in catalog.load():
-        if size.gpu_name:
-            assert size.accelerator_type in known
-
-
-def test_needs_without_a_size_have_no_accelerator():
-    node = RayNodeConfig(cpu=2, memory_gb=4, gpu_count=1)
-    shape = plan.shapes(stack(head=node))["head"]
-    assert (shape.gpus, shape.accelerator) == (1, None)
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, {"CPU": 2, "memory": GIB}),
-        ({"gpus": 1, "accelerator": "T4"}, {"GPU": 1, "accelerator_type:T4": 1}),
-        ({"cpus": 0.5}, {"CPU": 0.5}),
-        ({"cpus": 2.0}, {"CPU": 2}),
-    ],
-)
-def test_the_autoscaler_counts_what_the_node_will_have(changes, expected):
-    shape = NodeShape(group="g", market="spot", cpus=2, gpus=0, memory=GIB, object_store_memory=GIB)
-    found = plan._autoscaler_resources(replace(shape, **changes))
-    assert found == {"CPU": 2, "memory": GIB} | expected
-    assert all(type(n) is int or n != int(n) for n in found.values())
+def test_the_autoscaler_counts_what_the_nodes_will_have(tmp_path):
+    gpus = ScalingGroup(name="gpu", worker_nodes=RayNodeConfig(vm_size="NC4as_T4_v3"))
+    folder = write(tmp_path, stack(gpus, head=RayNodeConfig(cpu=0.5, memory_gb=2)))
+    types = yaml.safe_load(folder.autoscaler_config.read_text())["available_node_types"]
+    assert types["head"]["resources"] == {"CPU": 1, "memory": 2 * GIB}
+    assert types["gpu"]["resources"] == {
+        "CPU": 4,
+        "GPU": 1,
+        "memory": 28 * GIB,
+        "accelerator_type:T4": 1,
+    }
 
 
 # What `ray start` is told
@@ -116,18 +82,9 @@ def parsed(folder, node):
     """The node's command line as Ray's own `ray start` reads it."""
     from ray.scripts import scripts
 
-    command = ray_start.arguments(folder, folder.cluster(), node)
+    command = ray_start.arguments(folder.cluster(), node)
     assert command[0] == "start"
     return scripts.start.make_context("start", command[1:]).params
-
-
-@pytest.mark.parametrize("cpu", [1, 2.0, 96, 0.5, 1.5])
-def test_ray_takes_the_command_line_of_every_node(tmp_path, cpu):
-    node = RayNodeConfig(cpu=cpu, memory_gb=4.5)
-    folder = write(tmp_path, stack(head=node))
-    head = parsed(folder, folder.nodes()[0])
-    assert head["num_cpus"] == math.ceil(cpu)  # Ray has no half CPUs on a node
-    assert head["memory"] == int(4.5 * GIB)
 
 
 def test_ray_reads_shape_labels_and_ports(tmp_path):
@@ -146,19 +103,41 @@ def test_ray_reads_shape_labels_and_ports(tmp_path):
     assert yaml.safe_load(worker["resources"]) == {"accelerator_type:T4": 1}
     assert worker["labels"] == "ray.io/node-group=gpu,ray.io/market-type=spot"
     assert worker["dashboard_agent_listen_port"] == worker_node.agent_port
+    assert (worker["min_worker_port"], worker["max_worker_port"]) == (0, 0)
+    assert worker["temp_dir"] == worker_node.temp_dir
     assert worker["autoscaling_config"] is None
 
 
-def test_the_nodes_environment_points_at_no_other_cluster(tmp_path, monkeypatch):
+@pytest.fixture
+def two(tmp_path):
+    """The folder of a head and a worker that are not started."""
+    folder = write(tmp_path, stack(WORKERS))
+    folder.add_node(folder.cluster().shapes["workers"])
+    return folder
+
+
+def test_the_nodes_environment_points_at_no_other_cluster(two, monkeypatch):
     for name in ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_API_SERVER_ADDRESS", "RAY_JOB_ID"):
         monkeypatch.setenv(name, "another")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setenv("MINE", "stays")
-    folder = ClusterFolder(tmp_path / "dev")
-    environment = ray_start.child_environment(folder)
+    environment = ray_start.launcher_environment(two, two.nodes())
     assert "another" not in environment.values()
     assert environment["MINE"] == "stays"
     assert environment["RAY_AUTH_MODE"] == "token"
-    assert environment["RAY_AUTH_TOKEN_PATH"] == str(folder.token)
-    assert environment["SUNSPOT_CLUSTER"] == str(folder.path)
+    assert environment["RAY_AUTH_TOKEN_PATH"] == str(two.token)
+    assert environment["SUNSPOT_CLUSTER"] == str(two.path)
     assert environment["PATH"].split(os.pathsep)[0] == os.path.dirname(sys.executable)  # noqa: PTH120
+
+
+def test_a_node_forked_beside_the_head_gets_nothing_of_the_heads(two, monkeypatch):
+    """The launcher's environment is that of all the nodes that it starts."""
+    head, worker = two.nodes()
+    environment = ray_start.launcher_environment(two, [worker, head])
+    monkeypatch.setattr(os, "environ", environment)
+    assert environment["RAY_enable_autoscaler_v2"] == "1"
+    ray_start.take_environment(two.cluster(), worker)
+    found = {name: value for name, value in environment.items() if name in head.shape.environment}
+    assert found == worker.shape.environment
+    assert "RAY_enable_autoscaler_v2" not in environment
+    assert (environment["SUNSPOT_NODE"], environment["RAY_CLOUD_INSTANCE_ID"]) == ("workers-0",) * 2

@@ -6,25 +6,16 @@ Rendered like that of the program of `infra/`, from stand-ins for what Azure wil
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sunspot.errors import SunspotError, UsageError
 from sunspot.spec import HEAD
 from sunspot.targets.azure.plan import AzurePlan, Pool
 
-WORKER = "worker"
+if TYPE_CHECKING:
+    from cloud_init.values import AzureFacts
 
-# What nobody knows before the resources are there.
-STAND_INS = {
-    "vault_url": "<address of the vault>",
-    "storage_url": "<address of the storage>",
-    "subscription_id": "<subscription>",
-    "resource_group": "<resource group>",
-    "identity_client_id": "<client id of the identity>",
-    "token_secret": "ray-token",  # its name, which the program chooses
-}
-BUILT_IMAGE = "<registry>/sunspot/ray@<digest>"
-BUILT_REGISTRY = "<registry>"
-HEAD_ADDRESS = "<address of the head>"
+WORKER = "worker"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +42,7 @@ def user_data(plan: AzurePlan, node: str) -> UserData:
             "the user data is rendered by cloud_init/ of the project, which is not here: "
             "install Sunspot from a clone (`make setup`)"
         ) from error
-    values = node_values(plan, pool, _known(plan))
+    values = node_values(plan, pool, stand_ins(plan))
     return UserData(
         node_type=values.group,
         text=render(values, compress=False).decode(),
@@ -60,14 +51,23 @@ def user_data(plan: AzurePlan, node: str) -> UserData:
     )
 
 
-def _known(plan: AzurePlan) -> dict[str, str | None]:
-    built = plan.build is not None
-    return {
-        **STAND_INS,
-        "head_address": HEAD_ADDRESS if plan.addresses is None else plan.addresses.head_address,
-        "image": BUILT_IMAGE if built else None,
-        "registry": BUILT_REGISTRY if built else None,
-    }
+def stand_ins(plan: AzurePlan) -> AzureFacts[str]:
+    """What stands for all that Azure tells only once the resources are there."""
+    from cloud_init.values import TOKEN_SECRET, AzureFacts
+
+    built, addresses = plan.build is not None, plan.addresses
+    return AzureFacts(
+        built_image="<registry>/sunspot/ray@<digest>" if built else None,
+        registry="<registry>" if built else None,
+        # Without a space: it ends up within a flag.
+        head_address="<address-of-the-head>" if addresses is None else addresses.head_address,
+        vault_url="<address of the vault>",
+        token_secret=TOKEN_SECRET,
+        storage_url="<address of the storage>",
+        subscription_id="<subscription>",
+        resource_group="<resource group>",
+        identity_client_id="<client id of the identity>",
+    )
 
 
 def _chosen(plan: AzurePlan, node: str) -> Pool | None:

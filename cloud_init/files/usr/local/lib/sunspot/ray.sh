@@ -6,7 +6,6 @@ token=/run/sunspot/token
 autoscaler=/run/sunspot/autoscaler
 files=$SUNSPOT_SCRATCH/ray
 python=/usr/local/lib/sunspot/python
-gcs=/var/lib/sunspot/state/gcs
 
 # What Ray writes and reads belongs to the user that the image runs as.
 chown "$SUNSPOT_IMAGE_USER" "$token"
@@ -31,47 +30,31 @@ docker_flags=(
     --volume="$files:/tmp/ray"
     --volume="$python:$python:ro"
 )
-# Names alone: docker takes the values from its own environment. Whatever RAY_... is set there is
-# meant for Ray: a setting of its needs but a line in node.env.
-for name in "${!RAY_@}" PYTHONPATH \
-    AUTOSCALER_MAX_LAUNCH_BATCH AUTOSCALER_MAX_CONCURRENT_LAUNCHES \
-    AUTOSCALER_METRIC_PORT DASHBOARD_METRIC_PORT AZURE_CLIENT_ID \
+# Names only: docker takes the values from its own environment. Every RAY_... and AUTOSCALER_... there
+# is meant for Ray: a setting of its only needs a line in node.env.
+for name in "${!RAY_@}" "${!AUTOSCALER_@}" DASHBOARD_METRIC_PORT \
+    PYTHONPATH AZURE_CLIENT_ID \
     SUNSPOT_CLUSTER SUNSPOT_STORAGE \
     SUNSPOT_SUBSCRIPTION_ID SUNSPOT_RESOURCE_GROUP SUNSPOT_SCALE_SET; do
     docker_flags+=(--env="$name")
 done
 read -ra devices <<<"${SUNSPOT_DEVICE_FLAGS-}"
 
-read -ra ports <<<"$SUNSPOT_PORT_FLAGS"
-ray_flags=(
-    --block
-    --disable-usage-stats
-    --node-name="$RAY_CLOUD_INSTANCE_ID"
-    --num-cpus="$SUNSPOT_CPUS"
-    --num-gpus="$SUNSPOT_GPUS"
-    --memory="$SUNSPOT_MEMORY_BYTES"
-    --object-store-memory="$SUNSPOT_OBJECT_STORE_BYTES"
-    --labels="ray.io/node-group=$SUNSPOT_GROUP,ray.io/market-type=$SUNSPOT_MARKET"
-    "${ports[@]}"
-)
+# All that was known before this machine was made; its name was not.
+read -ra ray_flags <<<"$SUNSPOT_RAY_FLAGS"
+ray_flags+=(--node-name="$RAY_CLOUD_INSTANCE_ID")
+
 if [ "$SUNSPOT_ROLE" = head ]; then
     # What the GCS knows outlives the container, and the machine's restart.
+    gcs=${RAY_gcs_storage_path:?}
     install --directory --owner="$SUNSPOT_IMAGE_USER" --mode=700 "$gcs"
     docker_flags+=(--volume="$gcs:$gcs")
-    # Reached through an SSH tunnel.
-    ray_flags+=(
-        --head --node-ip-address="$SUNSPOT_HEAD_ADDRESS"
-        --include-dashboard=true --dashboard-host=127.0.0.1
-    )
-else
-    ray_flags+=(--address="$SUNSPOT_HEAD_ADDRESS:$SUNSPOT_HEAD_PORT")
 fi
 if [ -n "$SUNSPOT_AUTOSCALER_CONFIG" ]; then
     # A copy: Sunspot's node provider writes to it.
     install --directory --owner="$SUNSPOT_IMAGE_USER" --mode=700 "$autoscaler"
     install --owner="$SUNSPOT_IMAGE_USER" --mode=600 "$SUNSPOT_AUTOSCALER_CONFIG" "$autoscaler/config.yaml"
     docker_flags+=(--volume="$autoscaler:$autoscaler")
-    ray_flags+=(--autoscaling-config="$autoscaler/config.yaml")
 fi
 
 exec docker run "${docker_flags[@]}" "${devices[@]}" \

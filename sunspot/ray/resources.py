@@ -1,0 +1,60 @@
+"""What Ray counts on a node: the one derivation, for every target and for what is checked before.
+
+Ray's names of resources and its rules: docs.ray.io, "Resources" and "Accelerator support".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from sunspot import catalog
+from sunspot.spec import RayNodeConfig
+
+GIB = 2**30
+
+# Ray's own default share of a node's memory for its object store (ray_constants, 2.60).
+OBJECT_STORE_SHARE = 0.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeResources:
+    """What Ray counts on one node.
+
+    `cpus` is whole, as Ray counts them; `memory` is bytes; `accelerator` is Ray's name of the GPUs,
+    None where a node has none, or does not say which.
+    """
+
+    cpus: int
+    gpus: int
+    memory: int
+    accelerator: str | None = None
+
+    @property
+    def accelerator_resource(self) -> dict[str, int]:
+        """The resource by which Ray tells kinds of GPUs apart: {"accelerator_type:T4": 1}, or {}.
+
+        Ray puts it beside the GPUs that it finds; where a node's GPUs are not there to be found,
+        `ray start` must be told.
+        """
+        return {} if self.accelerator is None else {f"accelerator_type:{self.accelerator}": 1}
+
+    @property
+    def object_store(self) -> int:
+        """The bytes of its memory that Ray would give the object store by itself."""
+        return int(self.memory * OBJECT_STORE_SHARE)
+
+    def amounts(self) -> dict[str, int]:
+        """Ray's names -> amounts, as its autoscaler wants them; without what there is none of."""
+        named = {"CPU": self.cpus, "GPU": self.gpus, "memory": self.memory}
+        return {name: n for name, n in named.items() if n} | self.accelerator_resource
+
+
+def of(node: RayNodeConfig) -> NodeResources:
+    """What Ray counts on such a node; where it names a VM size, that size's numbers and GPUs."""
+    return NodeResources(
+        cpus=math.ceil(node.cpu),
+        gpus=node.gpu_count,
+        memory=int(node.memory_gb * GIB),
+        accelerator=catalog.get(node.vm_size).accelerator_type if node.vm_size else None,
+    )

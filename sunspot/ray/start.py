@@ -1,0 +1,206 @@
+"""The one recipe for a node of Ray: what `ray start` and its environment are told.
+
+Each target describes its nodes as `RayNode`s and takes their flags and variables from here. What
+all nodes have in common is stated below once; where targets differ, a field says in what and why.
+What only the node itself can know (its name, for instance) may be left out: what starts it adds
+that flag.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from sunspot.node.collector import GROUP_LABEL, MARKET_LABEL
+from sunspot.ray import ports
+from sunspot.ray.resources import NodeResources
+
+NodeMarket = Literal["spot", "on-demand"]
+"""How one node is bought; a group's `spec.Market` may be a mixture."""
+
+LOOPBACK = "127.0.0.1"
+
+ON = "true"
+# Flags of `ray start` that take no value.
+SWITCHES = frozenset({"block", "disable-usage-stats", "head"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Autoscaler:
+    """Ray's own autoscaler (v2), which runs beside the head.
+
+    `config` is the path of its file there, None where the place hands it over itself (KubeRay).
+    The others are Ray's own where None: every 5 s it looks what is wanted (`interval_s`), one
+    launch is of at most 5 machines (`launch_batch`), and launches of at most 10 machines run at
+    once (`concurrent_launches`; ray/autoscaler/_private/constants.py, 2.60).
+    """
+
+    config: str | None
+    interval_s: int | None = None
+    launch_batch: int | None = None
+    concurrent_launches: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """What only the head is told.
+
+    `dashboard_host` is the address that the dashboard listens on: its own host's alone, since it
+    is reached through a tunnel, but where nodes are containers. `gcs_storage` is a folder where
+    what the GCS knows outlives the head's process. The URLs are those of a Prometheus and a
+    Grafana for the dashboard's pages. None of them where the target has none.
+    """
+
+    autoscaler: Autoscaler | None = None
+    dashboard_host: str = LOOPBACK
+    gcs_storage: str | None = None
+    prometheus_url: str | None = None
+    grafana_url: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayNode:
+    """One node as Ray is told of it, or every node of a group.
+
+    Attributes:
+        group: The name of its group, which is its node type for the autoscaler; "head".
+        market: How it is bought.
+        resources: What Ray counts on it.
+        object_store: The bytes of its object store.
+        head: What only the head is told; None for a worker.
+        token_path: The file of the cluster's token; None where the place sets the variable itself.
+        name: Its name in Ray, None where only the node knows it.
+        head_address: HOST:PORT of the GCS, for a worker; None where it is known only later.
+        node_ip: Its own address, where Ray must not choose among several.
+        temp_dir: Where it keeps sockets and logs, where nodes share a file system.
+        port_numbers: None pins every port of `ports`, so that firewall rules can name them. Where
+            nodes share a host, the numbers by name of those that are pinned: Ray chooses the rest.
+        logical_gpus: Its GPUs are numbers only. Ray finds none, so it is told their kind.
+        log_monitor: False for a worker whose logs another node's log monitor reads.
+        head_away_s: How long it keeps its work while the head is away; Ray's own is 60
+            (ray_config_def.h, gcs_rpc_server_reconnect_timeout_s, 2.60).
+        sigterm_drain_s: How long `ray start` drains the node after a SIGTERM; Ray's own is 30.
+        task_events_interval_ms: How often workers report their tasks; Ray's own is 1000.
+        scheduler_events: False keeps drivers from printing what the autoscaler does.
+        start_hook: What `ray start` calls before it starts anything, "package.module.function".
+    """
+
+    group: str
+    market: NodeMarket
+    resources: NodeResources
+    object_store: int
+    head: Head | None = None
+    token_path: str | None = None
+    name: str | None = None
+    head_address: str | None = None
+    node_ip: str | None = None
+    temp_dir: str | None = None
+    port_numbers: Mapping[str, int] | None = None
+    logical_gpus: bool = False
+    log_monitor: bool = True
+    head_away_s: int | None = None
+    sigterm_drain_s: int | None = None
+    task_events_interval_ms: int | None = None
+    scheduler_events: bool = True
+    start_hook: str | None = None
+
+    @property
+    def role(self) -> ports.Role:
+        return "worker" if self.head is None else "head"
+
+
+def labels(group: str, market: NodeMarket) -> dict[str, str]:
+    """The labels that tell a node's group and market, as jobs select nodes by them."""
+    return {GROUP_LABEL: group, MARKET_LABEL: market}
+
+
+def flags(node: RayNode) -> list[str]:
+    """What stands after `ray start`; the same flags in the same order for the same node."""
+    return [
+        f"--{name}" if name in SWITCHES else f"--{name}={value}"
+        for name, value in parameters(node).items()
+    ]
+
+
+def parameters(node: RayNode) -> dict[str, str]:
+    """The flags as name -> value, as `rayStartParams` of KubeRay's RayCluster has them.
+
+    A flag without a value is "true".
+    """
+    has, head = node.resources, node.head
+    told = labels(node.group, node.market)
+    given = {
+        "block": ON,
+        "disable-usage-stats": ON,
+        "node-name": node.name,
+        "node-ip-address": node.node_ip,
+        "num-cpus": has.cpus,
+        "num-gpus": has.gpus,
+        "memory": has.memory,
+        "object-store-memory": node.object_store,
+        "resources": _logical(has) if node.logical_gpus else None,
+        "labels": ",".join(f"{name}={value}" for name, value in told.items()),
+        "temp-dir": node.temp_dir,
+        "include-log-monitor": None if node.log_monitor else "false",
+        **({"address": node.head_address} if head is None else _of_head(head)),
+        **ports.start_parameters(node.role, node.port_numbers),
+    }
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def environment(node: RayNode) -> dict[str, str]:
+    """The variables that the node's processes start with: Ray reads them when it is loaded."""
+    given = {
+        # Set always: left out, `ray start` without a token of the user's own would run open.
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": node.token_path,
+        "RAY_USAGE_STATS_ENABLED": 0,
+        "RAY_NODE_TYPE_NAME": node.group,
+        "RAY_NODE_MARKET_TYPE": node.market,
+        "RAY_gcs_rpc_server_reconnect_timeout_s": node.head_away_s,
+        "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": node.sigterm_drain_s,
+        "RAY_task_events_report_interval_ms": node.task_events_interval_ms,
+        "RAY_SCHEDULER_EVENTS": None if node.scheduler_events else 0,
+        "RAY_START_HOOK": node.start_hook,
+        **({} if node.head is None else _environment_of_head(node.head)),
+        **ports.environment(node.role, node.port_numbers),
+    }
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def _logical(resources: NodeResources) -> str | None:
+    named = resources.accelerator_resource
+    return json.dumps(named, separators=(",", ":")) if named else None
+
+
+def _of_head(head: Head) -> dict[str, str | None]:
+    return {
+        "head": ON,
+        "include-dashboard": "true",
+        "dashboard-host": head.dashboard_host,
+        "autoscaling-config": None if head.autoscaler is None else head.autoscaler.config,
+    }
+
+
+def _environment_of_head(head: Head) -> dict[str, str | int | None]:
+    """What the GCS, the dashboard and the autoscaler read, which all run beside the head."""
+    given: dict[str, str | int | None] = {
+        "RAY_PROMETHEUS_HOST": head.prometheus_url,
+        "RAY_GRAFANA_HOST": head.grafana_url,
+    }
+    if head.gcs_storage is not None:
+        # Ray's fault tolerance of the GCS without a server beside it (docs.ray.io, "GCS Fault
+        # Tolerance", the embedded RocksDB backend, alpha in 2.60).
+        given |= {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": head.gcs_storage}
+    if head.autoscaler is not None:
+        given |= {
+            "RAY_enable_autoscaler_v2": 1,
+            # What no node type can ever hold fails at once instead of waiting for ever.
+            "RAY_enable_infeasible_task_early_exit": "true",
+            "AUTOSCALER_UPDATE_INTERVAL_S": head.autoscaler.interval_s,
+            "AUTOSCALER_MAX_LAUNCH_BATCH": head.autoscaler.launch_batch,
+            "AUTOSCALER_MAX_CONCURRENT_LAUNCHES": head.autoscaler.concurrent_launches,
+        }
+    return given
