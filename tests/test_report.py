@@ -161,7 +161,7 @@ def test_page_says_what_ran_where(report, written):
         assert f"{span.node}: worker {span.worker}" in text.seen
     for workload in PLAN:
         assert workload in text.seen
-    assert "This machine has 2 cores, so 6 logical CPUs cannot be faster than 2." in text.seen
+    assert "2 cores, so 6 logical CPUs" in text.seen
 
 
 def test_page_keeps_the_promised_order(report, written):

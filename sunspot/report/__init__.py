@@ -1,10 +1,10 @@
-"""What ran where: a page with its pictures, and a table for the terminal.
+"""A report of what ran where: a page with pictures, and a table for the terminal.
 
     report = Report(stack="dev", cores=2, nodes=nodes, results=results, spans=spans, ...)
     index = write(report, Path("sunspot-report"))
     console.print(table(report))
 
-The page needs nothing but itself: no script, no font, no address outside the file.
+The page is self-contained: no script, no font and no address outside the file.
 """
 
 from sunspot.report.model import NodeInfo, Report, TaskSpan, WorkloadResult

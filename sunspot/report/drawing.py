@@ -1,4 +1,4 @@
-"""Tasks over time as SVG: a laid-out timeline, drawn for the page or as a picture of its own."""
+"""Tasks over time as SVG: draws a timeline for the page or as a separate picture."""
 
 from sunspot.report.model import Report
 from sunspot.report.text import esc, plural, seconds
@@ -20,7 +20,7 @@ PAGE_PLOT_WIDTH = 970
 PICTURE_PLOT_WIDTH = 762
 
 _PAD = 24
-_PID_LABEL_LANE = 11  # below this a lane has no room for its label; its tooltip has it
+_PID_LABEL_LANE = 11  # a lower lane has no room for its label, which only the tooltip shows then
 
 
 def gutter(timeline: Timeline) -> str:
@@ -69,7 +69,7 @@ def plot(timeline: Timeline) -> str:
 
 
 def description(report: Report) -> str:
-    """The picture in words, for those who do not see it."""
+    """The picture in words, for readers who do not see it."""
     workers = len({(span.node, span.worker) for span in report.spans})
     names = ", ".join(dict.fromkeys(span.workload for span in report.spans)) or "none"
     return (
@@ -80,7 +80,7 @@ def description(report: Report) -> str:
 
 
 def picture(report: Report) -> str:
-    """The timeline as an SVG file of its own, on its own ground: right on white and on black."""
+    """The timeline as a separate SVG file with its own background, for light and dark pages."""
     timeline = lay_out(report, PICTURE_PLOT_WIDTH)
     head = 58
     width = GUTTER_WIDTH + timeline.width + 2 * _PAD
@@ -105,7 +105,7 @@ def _rule(y: float, width: float) -> str:
 
 
 def _pill(market: str, y: float) -> str:
-    """The market as a word in a pill: solid for on-demand, dashed for what may be taken away."""
+    """The market as a word in a pill: solid for on-demand, dashed for what may be evicted."""
     kind = "on-demand" if market == "on-demand" else "spot"
     word = esc(market, 14)
     width = min(len(market), 14) * 6.6 + 18
@@ -117,7 +117,7 @@ def _pill(market: str, y: float) -> str:
 
 
 def _band(timeline: Timeline, band: Band) -> str:
-    """The label in its row, and the line that says how long the workload ran."""
+    """The label in its row, and the line that shows how long the workload ran."""
     y = band.row * BAND_ROW
     return (
         f'<g class="band"><text class="strong" x="{band.label_x:.1f}" y="{y + 11:g}">'
@@ -142,10 +142,10 @@ def _axis(timeline: Timeline) -> str:
 
 
 def _lane_y(timeline: Timeline, block: Block, index: int) -> tuple[float, float]:
-    """Top and height of a lane's bars, which leave some air between lanes."""
-    air = 2 if timeline.lane_height >= 12 else 1
-    top = block.top + NODE_GAP / 2 + index * timeline.lane_height + air
-    return top, timeline.lane_height - 2 * air
+    """Top and height of a lane's bars, which leave a gap between lanes."""
+    gap = 2 if timeline.lane_height >= 12 else 1
+    top = block.top + NODE_GAP / 2 + index * timeline.lane_height + gap
+    return top, timeline.lane_height - 2 * gap
 
 
 def _lane_tracks(timeline: Timeline, block: Block) -> str:
@@ -169,7 +169,7 @@ def _lane_bars(timeline: Timeline, block: Block) -> str:
 
 
 def _bar(timeline: Timeline, bar: Bar, y: float, height: float) -> str:
-    # A hair of air between bars shows that they are several; thin ones must stay visible.
+    # A hairline gap separates adjacent bars; thin ones must stay visible.
     width = bar.right - bar.left
     width = width - 0.6 if width > THIN else max(width, 4.0 if bar.first.failed else 1.0)
     left = min(bar.left, timeline.width - width)

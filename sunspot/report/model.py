@@ -1,4 +1,4 @@
-"""What a report is made of: plain, frozen data. Nothing here draws."""
+"""The data of a report: plain and frozen. Nothing here draws."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ class WorkerMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryUse:
-    """What the workers hold while each of them reads one array of `array_mb`."""
+    """The memory of the workers while each of them reads one array of `array_mb`."""
 
     array_mb: float
     workers: tuple[WorkerMemory, ...]
@@ -59,7 +59,7 @@ class MemoryUse:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadResult:
-    """What one workload reported when it was done."""
+    """What one workload reported at its end."""
 
     workload: str
     tasks: int
@@ -72,20 +72,24 @@ class WorkloadResult:
 
     @property
     def speed_up(self) -> float | None:
-        """How many times faster than one worker; None where that was not measured."""
+        """How many times faster than one worker; None if one worker was not measured."""
         if self.one_worker_seconds is None or self.seconds <= 0:
             return None
         return self.one_worker_seconds / self.seconds
 
     @property
     def memory(self) -> Mapping[str, MemoryUse]:
-        """Memory by system (`ray`, `multiprocessing`); empty where it was not measured."""
+        """Memory by system (`ray`, `multiprocessing`); empty if it was not measured."""
         measured = self.details.get("memory") or {}
         return {system: _memory_use(self.workload, use) for system, use in measured.items()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what a workload wrote with `--out`. Keys that all do not share are `details`."""
+        """Reads what a workload wrote with `--out`; keys that not all workloads have are `details`.
+
+        Raises:
+            UsageError: a key is missing, or a value has the wrong type.
+        """
         own = ("workload", "tasks", "nodes", "workers", "seconds", "one_worker_seconds", "summary")
         try:
             one_worker = data.get("one_worker_seconds")
@@ -100,15 +104,17 @@ class WorkloadResult:
                 details={key: value for key, value in data.items() if key not in own},
             )
         except KeyError as missing:
-            raise UsageError(f"a workload's result has no key {missing}") from missing
+            raise UsageError(f"a workload's result lacks the key {missing}") from missing
         except (TypeError, ValueError) as wrong:
             name = data.get("workload", "a workload")
-            raise UsageError(f"the result of {name} has a wrong type: {wrong}") from wrong
+            raise UsageError(
+                f"the result of {name} has a value of the wrong type: {wrong}"
+            ) from wrong
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """One run of some workloads on one cluster. `cores` are the real ones of this machine."""
+    """One run of some workloads on one cluster. `cores` is this machine's number of real cores."""
 
     stack: str
     cores: int
@@ -120,17 +126,17 @@ class Report:
 
     @property
     def tasks(self) -> int:
-        """Tasks as the workloads counted them; attempts where there is no result."""
+        """Tasks as the workloads counted them; without results, the attempts."""
         return sum(result.tasks for result in self.results) or len(self.spans)
 
     @property
     def nodes_used(self) -> int:
-        """The nodes on which a task ran; the cluster's nodes where no task was recorded."""
+        """The nodes on which a task ran; the cluster's nodes if no task was recorded."""
         return len({span.node for span in self.spans}) or len(self.nodes)
 
     @property
     def all_nodes(self) -> list[NodeInfo]:
-        """The cluster's nodes, then those that only the tasks know (since removed or lost)."""
+        """The cluster's nodes, then those that only tasks name (removed or lost since)."""
         nodes = {node.name: node for node in self.nodes}
         for span in sorted(self.spans, key=lambda span: span.node):
             if span.node not in nodes:
@@ -152,7 +158,7 @@ def _memory_use(workload: str, use: Mapping[str, Any]) -> MemoryUse:
         workers = tuple(
             WorkerMemory(node=str(one["node"]), pid=int(one["pid"]), pss_mb=float(one["pss_mb"]))
             for one in use["workers"]
-            if one["pss_mb"] is not None  # only Linux tells the share of a process
+            if one["pss_mb"] is not None  # only Linux reports the share of a process
         )
         return MemoryUse(array_mb=float(use["array_mb"]), workers=workers)
     except (KeyError, TypeError, ValueError) as wrong:

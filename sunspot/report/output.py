@@ -1,4 +1,4 @@
-"""Where a report goes: files in a folder, and the terminal."""
+"""The output of a report: files in a folder, and a table for the terminal."""
 
 import errno
 import os
@@ -19,11 +19,15 @@ TIMELINE = "timeline.svg"
 
 
 def write(report: Report, folder: Path) -> Path:
-    """Write the page and its main picture into the folder; returns the page's path.
+    """Writes the page and its main picture into the folder; returns the page's path.
 
-    Each file appears whole or not at all, and an older one stays until then.
+    Each file is replaced atomically.
+
+    Raises:
+        UsageError: the folder cannot be written.
+        SunspotError: the disk is full.
     """
-    # Drawn before anything is touched: input that cannot be drawn leaves the old report.
+    # Drawn before anything is written: input that cannot be drawn leaves the old report.
     files = {TIMELINE: picture(report), INDEX: page(report)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -35,7 +39,7 @@ def write(report: Report, folder: Path) -> Path:
 
 
 def check_folder(folder: Path) -> None:
-    """Makes the folder, or says now what `write` would say at the end."""
+    """Makes the folder; raises at once what `write` would raise at the end."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -45,7 +49,7 @@ def check_folder(folder: Path) -> None:
 
 
 def table(report: Report) -> Table:
-    """The results, one row a workload, for the terminal."""
+    """The results, one row per workload, for the terminal."""
     made = Table(header_style="bold", box=None, pad_edge=False, padding=(0, 3, 0, 0))
     made.add_column("workload", overflow="fold")
     for heading in ("tasks", "nodes used", "seconds", "speed-up over one worker"):

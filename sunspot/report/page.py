@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing beside it."""
+"""The report as one self-contained HTML page."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ _ICON = (
     "%3Ccircle cx='21' cy='12' r='4' fill='%235c3300'/%3E%3C/svg%3E"
 )
 _SYSTEMS = (
-    ("ray", "Ray's object store", "one copy a node"),
-    ("multiprocessing", "multiprocessing", "one copy a worker"),
+    ("ray", "Ray's object store", "one copy per node"),
+    ("multiprocessing", "multiprocessing", "one copy per worker"),
 )
 
 
@@ -74,7 +74,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         ("workloads", str(len(report.workloads))),
         ("worker processes", f"{workers:,}"),
         ("spot nodes", f"{spot} of {len(report.nodes)}"),
-        ("time of the workloads", f"{seconds(sum(r.seconds for r in report.results))} s"),
+        ("time of all workloads", f"{seconds(sum(r.seconds for r in report.results))} s"),
     ]
     if report.bring_up_seconds is not None:
         facts.insert(0, ("cluster up in", f"{seconds(report.bring_up_seconds)} s"))
@@ -116,11 +116,11 @@ def _timeline(report: Report) -> str:
     timeline = lay_out(report, PAGE_PLOT_WIDTH)
     text = (
         "Each lane is one worker process, each bar a task; point at a bar for its name. "
-        "Between two workloads the next job starts and runs its work once on a single worker. "
+        "Between two workloads the next job starts, and runs its work once on a single worker. "
         '<span class="narrow">Scroll the picture sideways.</span>'
     )
     if timeline.merged:
-        text += " Tasks too short to see one by one share a bar."
+        text += " Tasks too short to show separately share a bar."
     if any(span.failed for span in report.spans):
         text += ' <span class="key-failed"></span> Red with an outline: failed.'
     chart = (
@@ -173,7 +173,7 @@ def _compares(result: WorkloadResult) -> bool:
 
 
 def _memory(result: WorkloadResult) -> str:
-    """Two totals to one scale, then each worker to another."""
+    """Two totals on one scale, then each worker on another."""
     memory = result.memory
     totals = max(use.total_mb for use in memory.values())
     single = max(worker.pss_mb for use in memory.values() for worker in use.workers)
@@ -197,8 +197,8 @@ def _memory(result: WorkloadResult) -> str:
 def _memory_sentence(ray: MemoryUse, peer: MemoryUse) -> str:
     sentence = (
         f"The same array of {_mb(ray.array_mb)}, read by {plural(len(ray.workers), 'worker')} "
-        f"with Ray and by {len(peer.workers)} with multiprocessing. Memory is proportional: a page "
-        "that several processes share counts by its share in each."
+        f"with Ray and by {len(peer.workers)} with multiprocessing. Memory is proportional: each "
+        "process counts only its share of a page that several processes share."
     )
     if peer.total_mb > ray.total_mb > 0:
         times = peer.total_mb / ray.total_mb
@@ -239,7 +239,7 @@ def _note_texts(report: Report) -> Sequence[str]:
     if logical > report.cores:
         notes.append(
             f"This machine has {plural(report.cores, 'core')}, so {number(logical)} logical CPUs "
-            f"cannot be faster than {report.cores}."
+            f"cannot be faster than {plural(report.cores, 'core')}."
         )
     lanes = {(span.node, span.worker) for span in report.spans}
     by_workload = {(span.node, span.worker, span.workload) for span in report.spans}

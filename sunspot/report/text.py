@@ -1,4 +1,4 @@
-"""Numbers and names as a reader sees them, safe in HTML and XML."""
+"""Numbers and names for people, safe in HTML and XML."""
 
 import html
 import re
@@ -8,7 +8,7 @@ _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 def esc(value: object, limit: int | None = None) -> str:
-    """The value as text for HTML or XML, cut to `limit` characters with an ellipsis."""
+    """The value as text for HTML or XML, shortened to `limit` characters with an ellipsis."""
     text = _NOT_XML.sub("\ufffd", str(value))
     if limit is not None and len(text) > limit:
         text = text[: limit - 1] + "…"
@@ -16,12 +16,12 @@ def esc(value: object, limit: int | None = None) -> str:
 
 
 def plural(count: int, noun: str, several: str | None = None) -> str:
-    """`1 node`, `1,204 nodes`; `several` where an `s` does not make the plural."""
+    """`1 node`, `1,204 nodes`; `several` is the plural if it is not just an added `s`."""
     return f"{count:,} {noun if count == 1 else several or noun + 's'}"
 
 
 def seconds(value: float) -> str:
-    """Seconds without a unit, with about three digits that mean something."""
+    """Seconds without a unit, with about three significant digits."""
     return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
@@ -31,5 +31,5 @@ def number(value: float) -> str:
 
 
 def speed_up(value: float | None) -> str:
-    """`2.9x`, or a dash where it was not measured."""
+    """`2.9x`, or a dash if it was not measured."""
     return "—" if value is None else f"{value:.1f}x"

@@ -1,10 +1,10 @@
-"""Colours and style sheets, for the page and for a picture that stands alone."""
+"""Colours and style sheets, for the page and for the separate picture."""
 
 import re
 from functools import cache
 from importlib import resources
 
-# Light, dark. Text keeps 4.5:1 on its ground and bars 3:1 on their lane, in both.
+# Light, dark. In both, the contrast is at least 4.5:1 for text and 3:1 for bars on their lane.
 _COLOURS = {
     "bg": ("#fffdf9", "#15120d"),
     "card": ("#ffffff", "#1d1912"),
@@ -27,7 +27,7 @@ _DARK = "@media (prefers-color-scheme: dark)"
 
 
 def workload_class(index: int) -> str:
-    """The CSS class that colours the workload with this number; colours repeat after six."""
+    """The CSS class of the workload with this index; colours repeat after six."""
     return f"w{index % _WORKLOAD_COLOURS}"
 
 
@@ -37,7 +37,7 @@ def page_css() -> str:
         "".join(f"--{name}:{colour[shade]};" for name, colour in _COLOURS.items())
         for shade in (0, 1)
     )
-    # Paper is white whatever the screen is.
+    # A printed page is white even if the screen is dark.
     variables = (
         f":root{{{light}}}\n@media screen and (prefers-color-scheme: dark){{:root{{{dark}}}}}"
     )
@@ -45,7 +45,7 @@ def page_css() -> str:
 
 
 def picture_css() -> str:
-    """The style of a picture on its own, without variables: not every SVG viewer knows them."""
+    """The style of the separate picture, without variables: not every SVG viewer supports them."""
     sheet = _sheet("chart.css")
     return f"{_resolved(sheet, 0)}\n{_DARK}{{\n{_resolved(sheet, 1)}\n}}"
 

@@ -1,6 +1,6 @@
-"""Where tasks go on a timeline: a lane for each worker process, under its node, in real seconds.
+"""The layout of a timeline: a lane for each worker process, grouped by node, in real seconds.
 
-`drawing.py` makes a picture of it.
+`drawing.py` draws it.
 """
 
 import math
@@ -13,14 +13,14 @@ from sunspot.report.text import plural
 from sunspot.report.theme import workload_class
 
 MAX_BARS = 3500  # about 0.6 MB of SVG
-THIN = 3.0  # pixels: neighbours that fit in this together become one bar
+THIN = 3.0  # pixels: adjacent bars that fit in this together become one
 
 BAND_ROW = 18
 NODE_GAP = 14
 _MIN_NODE_HEIGHT = 44
 _AXIS_HEIGHT = 34
 _CHARACTER = 6.9  # the width of an average character of a label
-_LANE_HEIGHTS = ((12, 22), (24, 16), (48, 12))  # up to so many lanes: so many pixels each
+_LANE_HEIGHTS = ((12, 22), (24, 16), (48, 12))  # (up to this many lanes, pixels of each)
 _LOWEST_LANE = 8
 
 
@@ -35,7 +35,7 @@ class Bar:
     count: int = 1
 
     def joined(self, other: "Bar") -> "Bar":
-        """This bar and a later one as one."""
+        """This bar and a later one, merged."""
         return Bar(
             left=self.left,
             right=max(self.right, other.right),
@@ -59,7 +59,7 @@ class Lane:
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """One node: its lanes, and where it starts."""
+    """One node: its lanes, and its position."""
 
     node: NodeInfo
     lanes: Sequence[Lane]
@@ -82,7 +82,7 @@ class Band:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """Where everything goes: a plot, and left of it a gutter of equal height."""
+    """The whole layout: a plot, and left of it a gutter of equal height."""
 
     width: float
     start: float
@@ -104,18 +104,18 @@ class Timeline:
 
     @property
     def merged(self) -> bool:
-        """Whether some bar stands for several tasks."""
+        """Whether any bar stands for several tasks."""
         lanes = (lane for block in self.blocks for lane in block.lanes)
         return any(bar.count > 1 for lane in lanes for bar in lane.bars)
 
     @property
     def height(self) -> float:
-        """The whole height, with labels and axis."""
+        """The total height, including labels and axis."""
         return self.bottom + _AXIS_HEIGHT
 
 
 def lay_out(report: Report, width: float) -> Timeline:
-    """Place the report's spans on a plot that is `width` pixels wide."""
+    """Lays out the report's spans on a plot that is `width` pixels wide."""
     spans = sorted(report.spans, key=lambda span: (span.start, span.node, span.worker, span.name))
     start = spans[0].start if spans else 0.0
     duration = max((span.end for span in spans), default=start) - start
@@ -147,7 +147,7 @@ def ticks(duration: float, most: int = 10) -> list[float]:
 
 
 def merge(bars: Iterable[Bar], limit: float) -> list[Bar]:
-    """Join neighbours that are, together, no wider than `limit` pixels and nearly touch."""
+    """Merges adjacent bars that nearly touch and are together at most `limit` pixels wide."""
     merged: list[Bar] = []
     for bar in bars:
         last = merged[-1] if merged else None
@@ -160,7 +160,7 @@ def merge(bars: Iterable[Bar], limit: float) -> list[Bar]:
 
 
 def _lanes(spans: Sequence[TaskSpan], start: float, scale: float) -> dict[str, list[Lane]]:
-    """Each node's lanes, first worker first, with bars thick and few enough to draw."""
+    """Each node's lanes, first worker first, with bars that are thick and few enough to draw."""
     raw: _Series = defaultdict(lambda: defaultdict(list))
     for span in spans:
         end = max(span.start, span.end)
@@ -184,7 +184,7 @@ def _lanes(spans: Sequence[TaskSpan], start: float, scale: float) -> dict[str, l
 
 
 def _merged(raw: _Series, limit: float) -> dict[tuple[str, int], list[Bar]]:
-    """Every lane's bars, the failed ones last: on top, and never hidden in a longer bar."""
+    """Every lane's bars, the failed ones last, so that they are on top and none is hidden."""
     return {
         lane: [bar for key in sorted(series) for bar in merge(series[key], limit)]
         for lane, series in raw.items()
@@ -198,7 +198,7 @@ def _bands(
     for span in spans:
         runs[span.workload].append(span)
     bands: list[Band] = []
-    ends: list[float] = []  # how far each row of labels is taken
+    ends: list[float] = []  # where the last label of each row ends
     for workload, run in runs.items():
         left = (run[0].start - start) * scale
         right = (max(max(span.start, span.end) for span in run) - start) * scale
@@ -221,7 +221,7 @@ def _bands(
 
 
 def _band_label(workload: str, run: Sequence[TaskSpan], width: float) -> str:
-    """The workload's name, and its number of tasks where the band has the room."""
+    """The workload's name, and its number of tasks if the band has room for it."""
     name = workload if len(workload) <= 28 else workload[:27] + "…"
     longer = f"{name} · {plural(len(run), 'task')}"
     return longer if len(longer) * _CHARACTER <= width else name
