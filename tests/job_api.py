@@ -1,18 +1,20 @@
 """Ray's job API on the loopback, as far as we use it: requests, tokens and web sockets are real.
 
 A small server that answers as Ray's documented API does (`/api/jobs/`, `/api/packages/`,
-`/api/v0/`).
+`/api/v0/`). It can also go away, fail and break off, as a head does that restarts.
 """
 
 import base64
 import hashlib
 import json
+import socket
 import struct
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -25,8 +27,27 @@ DEADLINE_S = 10.0
 # What ends a web socket in order: code 1000.
 CLOSE_FRAME = b"\x88\x02\x03\xe8"
 
+# What Ray (2.60) answers for the log of a job that prints what is not UTF-8.
+UNDECODABLE = """Traceback (most recent call last):
+  File "job_head.py", line 591, in get_job_logs
+RuntimeError: Request failed with status code 500: Traceback (most recent call last):
+  File "<frozen codecs>", line 322, in decode
+UnicodeDecodeError: {}
+.
+"""
 
-# Ray's job API, as far as we use it
+
+class Fault(Enum):
+    """What may become of a request instead of an answer."""
+
+    DROP = "the connection ends"
+    HANG = "nothing comes"
+
+
+def frame(text: str) -> bytes:
+    """A message of a web socket, as a server sends it."""
+    data = text.encode()
+    return struct.pack("!BBH", 0x81, 126, len(data)) + data
 
 
 class Seen(NamedTuple):
@@ -42,25 +63,36 @@ class Api:
     """What the server knows and was asked; tests set it and look at it.
 
     `states` holds, for each job, the states it goes through as it is asked for; the last one
-    stays. `answers` overrides: (method, path) -> (HTTP status, text). `tail` is what the log's web
-    socket sends, or None for a server that has no web sockets.
+    stays. `submitted` are those of jobs that are handed over, `logs` the bytes that jobs printed.
+
+    `answers` overrides: (method, path) -> (HTTP status, text); `faults` does so for the next
+    requests only, one entry for each, None for an answer as usual.
+
+    `tail` is what the log's web socket sends, or None for a server that has no web sockets; with
+    `tail_ends` it is closed when somebody was told of the job's end. `cut_tails` holds what the
+    first web sockets send, in bytes, before their connections break.
     """
 
     def __init__(self) -> None:
         self.token = TOKEN
         self.jobs: dict[str, dict[str, Any]] = {}
         self.states: dict[str, list[str]] = {}
-        self.logs: dict[str, str] = {}
+        self.submitted = ["SUCCEEDED"]
+        self.logs: dict[str, bytes] = {}
         self.packages: dict[str, bytes] = {}
         self.nodes: list[dict[str, Any]] = []
         self.summary: dict[str, Any] = {"summary": [], "nodeLogicalResources": {}}
         self.answers: dict[tuple[str, str], tuple[int, str]] = {}
+        self.faults: dict[tuple[str, str], list[tuple[int, str] | Fault | None]] = {}
         self.tail: list[str] | None = None
         self.tail_ends = False
         self.tail_opened = threading.Event()
+        self.cut_tails: list[bytes] = []
+        self.end_told = threading.Event()
         self.seen: list[Seen] = []
+        self.connections: set[socket.socket] = set()
 
-    def add(self, job_id: str, /, *states: str, log: str = "", **fields: Any) -> None:
+    def add(self, job_id: str, /, *states: str, log: str | bytes = "", **fields: Any) -> None:
         self.jobs[job_id] = {
             "type": "SUBMISSION",
             "job_id": None,
@@ -74,14 +106,17 @@ class Api:
             "metadata": {},
             "runtime_env": {},
             "driver_exit_code": None,
+            "driver_node_id": "ab",
             **fields,
         }
         self.states[job_id] = list(states)
-        self.logs[job_id] = log
+        self.logs[job_id] = log.encode() if isinstance(log, str) else log
 
     def job(self, job_id: str) -> dict[str, Any]:
         states = self.states[job_id]
         status = states.pop(0) if len(states) > 1 else states[0]
+        if status in {"SUCCEEDED", "FAILED", "STOPPED"}:
+            self.end_told.set()
         return self.jobs[job_id] | {"status": status}
 
     def calls(self) -> list[str]:
@@ -105,6 +140,15 @@ class Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         self._handle()
 
+    def setup(self) -> None:
+        super().setup()
+        self.api.connections.add(self.connection)
+
+    def finish(self) -> None:
+        self.api.connections.discard(self.connection)
+        with suppress(OSError):
+            super().finish()
+
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         pass
 
@@ -113,7 +157,10 @@ class Handler(BaseHTTPRequestHandler):
         path = urlsplit(self.path).path
         authorization = self.headers.get("Authorization")
         self.api.seen.append(Seen(self.command, path, authorization, body))
-        if (self.command, path) in self.api.answers:
+        faults = self.api.faults.get((self.command, path))
+        if fault := faults.pop(0) if faults else None:
+            self._fail(fault)
+        elif (self.command, path) in self.api.answers:
             self._text(*self.api.answers[self.command, path])
         elif not authorization:
             self._text(401, "Unauthorized: Missing authentication token")
@@ -121,6 +168,19 @@ class Handler(BaseHTTPRequestHandler):
             self._text(403, "Forbidden: Invalid authentication token")
         else:
             self._route(path.strip("/").split("/"), body)
+
+    def _fail(self, fault: tuple[int, str] | Fault) -> None:
+        if fault is Fault.DROP:
+            self._break()
+        elif fault is Fault.HANG:
+            self.rfile.read(1)  # until the client has had enough
+            self.close_connection = True
+        else:
+            self._text(*fault)
+
+    def _break(self) -> None:
+        self.connection.shutdown(socket.SHUT_RDWR)
+        self.close_connection = True
 
     def _route(self, parts: list[str], body: bytes) -> None:
         api = self.api
@@ -134,9 +194,9 @@ class Handler(BaseHTTPRequestHandler):
             case "GET", ["api", "jobs", job_id]:
                 self._json(api.job(job_id))
             case "GET", ["api", "jobs", job_id, "logs"]:
-                self._json({"logs": api.logs[job_id]})
+                self._log(api.logs[job_id])
             case "GET", ["api", "jobs", _, "logs", "tail"] if api.tail is not None:
-                self._tail(api.tail)
+                self._tail(b"".join(map(frame, api.tail)))
             case "POST", ["api", "jobs", job_id, "stop"]:
                 self._json({"stopped": True})
             case _:
@@ -152,6 +212,8 @@ class Handler(BaseHTTPRequestHandler):
                 self._text(200, "")
             case "GET", ["api", "v0", "nodes"]:
                 self._json({"result": True, "data": {"result": {"result": api.nodes}}})
+            case "GET", ["api", "v0", "logs", "file"]:
+                self._log_file(dict(parse_qsl(urlsplit(self.path).query)))
             case "GET", ["nodes"]:
                 self._json({"result": True, "data": api.summary})
             case _:
@@ -162,10 +224,25 @@ class Handler(BaseHTTPRequestHandler):
         if job_id in self.api.jobs:
             self._text(500, f"Traceback (...)\nRuntimeError: Job {job_id} already exists.\n")
             return
-        self.api.add(job_id, "SUCCEEDED", log="done\n", driver_exit_code=0)
+        self.api.add(job_id, *self.api.submitted, log="done\n", driver_exit_code=0)
         self._json({"job_id": job_id, "submission_id": job_id})
 
-    def _tail(self, chunks: list[str]) -> None:
+    def _log(self, log: bytes) -> None:
+        try:
+            self._json({"logs": log.decode()})
+        except UnicodeDecodeError as error:
+            self._text(500, UNDECODABLE.format(error))
+
+    def _log_file(self, query: dict[str, str]) -> None:
+        """A log's bytes: all of them only if -1 lines are asked for (DEFAULT_LOG_LIMIT, 2.60)."""
+        if query["node_id"] != self.api.jobs[query["submission_id"]]["driver_node_id"]:
+            self._text(500, "no such node")
+        elif query.get("lines") != "-1":
+            self._text(500, "only the last 1000 lines were asked for")
+        else:
+            self._answer(200, self.api.logs[query["submission_id"]], "text/plain")
+
+    def _tail(self, frames: bytes) -> None:
         key = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
         accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()  # noqa: S324
         self.send_response(101)
@@ -176,28 +253,31 @@ class Handler(BaseHTTPRequestHandler):
         }.items():
             self.send_header(name, value)
         self.end_headers()
-        for chunk in chunks:
-            data = chunk.encode()
-            self.wfile.write(struct.pack("!BBH", 0x81, 126, len(data)) + data)
+        if self.api.cut_tails:
+            self.wfile.write(self.api.cut_tails.pop(0))
+            self.wfile.flush()
+            self._break()
+            return
+        self.wfile.write(frames)
         self.wfile.flush()
         self.api.tail_opened.set()
-        if self.api.tail_ends:
+        if self.api.tail_ends and self.api.end_told.wait(DEADLINE_S):
             self.wfile.write(CLOSE_FRAME)
         self.rfile.read(1)  # it stays open until the client has had enough
         self.close_connection = True
 
     def _json(self, value: Any) -> None:
-        self._answer(200, json.dumps(value), "application/json; charset=utf-8")
+        self._answer(200, json.dumps(value).encode(), "application/json; charset=utf-8")
 
     def _text(self, status: int, text: str) -> None:
-        self._answer(status, text, "text/plain; charset=utf-8")
+        self._answer(status, text.encode(), "text/plain; charset=utf-8")
 
-    def _answer(self, status: int, text: str, kind: str) -> None:
+    def _answer(self, status: int, body: bytes, kind: str) -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(text.encode())))
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(text.encode())
+        self.wfile.write(body)
 
 
 class Told(list[str]):
@@ -211,15 +291,33 @@ class Told(list[str]):
 def serving():
     """A job API on a free port; yields what it knows and its port."""
     api = Api()
+    with served(api) as port:
+        yield api, port
+
+
+@contextmanager
+def served(api: Api, port: int = 0):
+    """Serves what an API knows, at the same port again if it is given; yields the port.
+
+    At the end whoever is connected is cut off.
+    """
     handler = type("BoundHandler", (Handler,), {"api": api})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with _Server(("127.0.0.1", port), handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            yield api, server.server_port
+            yield server.server_port
         finally:
             server.shutdown()
             thread.join()
+            for connection in list(api.connections):
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: Any) -> None:
+        """Says nothing: clients may go away at any time."""
 
 
 def handle_at(port, folder):
@@ -229,6 +327,7 @@ def handle_at(port, folder):
         name="dev",
         target="local",
         head_address="127.0.0.1:1",
+        driver_address=None,
         job_address=f"http://127.0.0.1:{port}",
         token_path=token,
     )

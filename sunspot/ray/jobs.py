@@ -6,36 +6,31 @@ submitting.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import secrets
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import requests
 
 from sunspot.errors import SunspotError, UsageError
-from sunspot.ray import packaging
+from sunspot.ray import api_errors, job_log, packaging
+from sunspot.ray.api_errors import NotFoundError, RefusedError, SilentError
 from sunspot.ray.feasibility import NodeType, Request
 from sunspot.targets.protocol import ClusterHandle
+
+# How often the state of a job is asked for that was told to stop.
+POLL_S = 0.1
 
 REQUEST_TIMEOUT_S = 30.0
 UPLOAD_TIMEOUT_S = 600.0
 # The head's agent connects to the cluster as a driver when its first job comes
 # (init_ray_and_catch_exceptions, 2.60), which takes a busy or small head long.
 SUBMIT_TIMEOUT_S = 300.0
-
-# A job's state is asked for this often: at first often, so that a short job ends at once.
-FIRST_POLL_S, LAST_POLL_S = 0.1, 0.5
-
-# A log up to this long is read once more when the job ends, instead of waiting the seconds that
-# Ray's log stream takes to notice the end (JobManager.LOG_TAIL_SLEEP_S, 2.60).
-REREAD_CHARACTERS = 1_000_000
 
 STOP_TIMEOUT_S = 20.0
 
@@ -85,13 +80,33 @@ class Job:
 
 
 class JobClient:
-    """Talks to the job API of one cluster."""
+    """Talks to the job API of one cluster.
 
-    def __init__(self, handle: ClusterHandle) -> None:
-        self._handle = handle
+    `reconnect`, where it is given, finds the way to the cluster anew: the handle that its target
+    has now, whose tunnel is another one if the first has died.
+    """
+
+    def __init__(
+        self, handle: ClusterHandle, *, reconnect: Callable[[], ClusterHandle] | None = None
+    ) -> None:
+        self._reconnect = reconnect
         self._session = requests.Session()
-        self._session.headers["Authorization"] = f"Bearer {handle.token()}"
         self._session.trust_env = False  # no proxy between us and our own cluster or tunnel
+        self._use(handle)
+
+    @property
+    def handle(self) -> ClusterHandle:
+        """The way that is used to the cluster."""
+        return self._handle
+
+    def reconnect(self) -> None:
+        """Takes the way to the cluster that there is now; raises what the target's handle does."""
+        if self._reconnect:
+            self._use(self._reconnect())
+
+    def _use(self, handle: ClusterHandle) -> None:
+        self._handle = handle
+        self._session.headers["Authorization"] = f"Bearer {handle.token()}"
 
     def list(self) -> list[Job]:
         """The cluster's jobs, the newest first. Drivers that joined by `ray.init` are left out."""
@@ -102,16 +117,18 @@ class JobClient:
 
     def get(self, job_id: str) -> Job:
         """One job. Raises UsageError, with the ids that exist, if there is none of that id."""
-        try:
-            return Job.from_api(self._call("GET", _path(job_id)))
-        except _NotFoundError:
-            known = ", ".join(job.id for job in self.list()[:10]) or "none"
-            raise UsageError(f"there is no job {job_id!r}; jobs: {known}") from None
+        return Job.from_api(self._fields(job_id))
 
     def logs(self, job_id: str) -> str:
-        """All that a job has printed so far."""
-        self.get(job_id)
-        return self._call("GET", _path(job_id) + "/logs")["logs"]
+        """All that a job has printed so far, with U+FFFD for what is not UTF-8."""
+        fields = self._fields(job_id)
+        try:
+            return self._call("GET", job_path(job_id) + "/logs")["logs"]
+        except RefusedError as error:
+            if not job_log.is_undecodable(error):
+                raise
+        data = self._request("GET", job_log.file_path(fields)).content
+        return job_log.decode(data, final=True)
 
     def submit(
         self,
@@ -140,7 +157,7 @@ class JobClient:
         }
         try:
             answer = self._call("POST", "/api/jobs/", timeout=SUBMIT_TIMEOUT_S, json=body)
-        except _RefusedError as error:
+        except RefusedError as error:
             if "already exists" in str(error):
                 raise UsageError(
                     f"there is a job {job_id!r} already; give another --name, or see it with: "
@@ -158,14 +175,14 @@ class JobClient:
         deadline = time.monotonic() + STOP_TIMEOUT_S
         job = self.get(job_id)
         if not job.has_ended:
-            self._call("POST", _path(job_id) + "/stop")
+            self._call("POST", job_path(job_id) + "/stop")
         while not job.has_ended:
             if time.monotonic() > deadline:
                 raise SunspotError(
                     f"job {job_id!r} was told to stop and is still {job.status} after "
                     f"{STOP_TIMEOUT_S:.0f} s; look again with: sunspot jobs"
                 )
-            time.sleep(FIRST_POLL_S)
+            time.sleep(POLL_S)
             job = self.get(job_id)
         return job
 
@@ -179,7 +196,7 @@ class JobClient:
             try:
                 self._call("GET", path)
                 tell(f"{what} is on the cluster already")
-            except _NotFoundError:
+            except NotFoundError:
                 tell(f"uploading {what}")
                 self._call("PUT", path, data=package.file, timeout=UPLOAD_TIMEOUT_S)
         return package.uri
@@ -228,98 +245,33 @@ class JobClient:
                 "changes all the time in .rayignore"
             ) from error
 
-    def follow(self, job_id: str, out: TextIO, tell: Callable[[str], None]) -> Job:
-        """Prints a job's log to `out` as it grows and returns the job when it has ended."""
-        return asyncio.run(_Follower(self._handle, job_id, out, tell).run())
+    def _fields(self, job_id: str) -> dict[str, Any]:
+        try:
+            return self._call("GET", job_path(job_id))
+        except NotFoundError:
+            known = ", ".join(job.id for job in self.list()[:10]) or "none"
+            raise UsageError(f"there is no job {job_id!r}; jobs: {known}") from None
 
-    def _call(
+    def _call(self, method: str, path: str, **kwargs: Any) -> Any:
+        response = self._request(method, path, **kwargs)
+        is_json = "json" in response.headers.get("Content-Type", "")
+        return response.json() if is_json else response.text
+
+    def _request(
         self, method: str, path: str, *, timeout: float = REQUEST_TIMEOUT_S, **kwargs: Any
-    ) -> Any:
+    ) -> requests.Response:
         url = self._handle.job_address + path
         try:
             response = self._session.request(method, url, timeout=timeout, **kwargs)
         except requests.RequestException as error:
-            raise unreachable(self._handle, error) from error
-        _raise_for(response.status_code, response.text, self._handle)
-        return (
-            response.json() if "json" in response.headers.get("Content-Type", "") else response.text
-        )
+            raise SilentError(self._handle, error) from error
+        if not response.ok:
+            api_errors.check(response.status_code, response.text, self._handle)
+        return response
 
 
-class _Follower:
-    """Follows one job: its log by Ray's web socket, its state by asking."""
-
-    def __init__(
-        self, handle: ClusterHandle, job_id: str, out: TextIO, tell: Callable[[str], None]
-    ) -> None:
-        self._handle, self._job_id, self._out, self._tell = handle, job_id, out, tell
-        self._printed = 0
-
-    async def run(self) -> Job:
-        import aiohttp
-
-        headers = {"Authorization": f"Bearer {self._handle.token()}"}
-        try:
-            async with aiohttp.ClientSession(self._handle.job_address, headers=headers) as session:
-                return await self._run(session)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise unreachable(self._handle, error) from error
-
-    async def _run(self, session: Any) -> Job:
-        tail: asyncio.Task[None] | None = None
-        try:
-            delay, started, told = FIRST_POLL_S, time.monotonic(), False
-            while not (job := Job.from_api(await self._get(session, ""))).has_ended:
-                if job.status == "RUNNING" and tail is None:
-                    tail = asyncio.create_task(self._tail(session))
-                if job.status == "PENDING" and not told and time.monotonic() - started > 5:
-                    told = self._say_pending(job)
-                await asyncio.sleep(delay)
-                delay = min(delay * 1.2, LAST_POLL_S)
-            if tail and self._printed > REREAD_CHARACTERS:
-                await tail
-        finally:
-            if tail:
-                tail.cancel()
-                with suppress(asyncio.CancelledError, Exception):
-                    await tail
-        if self._printed <= REREAD_CHARACTERS:
-            text = (await self._get(session, "/logs"))["logs"]
-            self._print(text[self._printed :])
-        return job
-
-    async def _tail(self, session: Any) -> None:
-        import aiohttp
-
-        async with session.ws_connect(_path(self._job_id) + "/logs/tail", max_msg_size=0) as socket:
-            async for message in socket:
-                if message.type == aiohttp.WSMsgType.TEXT:
-                    self._print(message.data)
-
-    async def _get(self, session: Any, path: str) -> Any:
-        async with session.get(_path(self._job_id) + path) as response:
-            _raise_for(response.status, await response.text(), self._handle)
-            return await response.json()
-
-    def _print(self, text: str) -> None:
-        self._printed += len(text)
-        self._out.write(text)
-        self._out.flush()
-
-    def _say_pending(self, job: Job) -> bool:
-        self._tell(f"waiting for a node that can hold the job ({' '.join(job.message.split())})")
-        return True
-
-
-class _RefusedError(SunspotError):
-    """The API answered with an error."""
-
-
-class _NotFoundError(_RefusedError):
-    """The API knows no such thing."""
-
-
-def _path(job_id: str) -> str:
+def job_path(job_id: str) -> str:
+    """Where the job API has a job. Raises as `check_id` does."""
     return f"/api/jobs/{check_id(job_id)}"
 
 
@@ -327,32 +279,9 @@ def check_id(job_id: str) -> str:
     """The id, if it is one. Raises UsageError for what could not stand in a path or a file name."""
     if not JOB_ID.fullmatch(job_id):
         raise UsageError(
-            f"{job_id!r} is no job id: use letters, digits, periods, hyphens and underscores"
+            f"{job_id!r} is not a job id: use letters, digits, periods, hyphens and underscores"
         )
     return job_id
-
-
-def unreachable(handle: ClusterHandle, error: Exception) -> SunspotError:
-    """The error for a job API that does not answer."""
-    return SunspotError(
-        f"the job API of {handle.name!r} at {handle.job_address} does not answer "
-        f"({type(error).__name__}). See what is the matter with: sunspot status {handle.name}"
-    )
-
-
-def _raise_for(status: int, text: str, handle: ClusterHandle) -> None:
-    if status < 400:
-        return
-    if status in {401, 403}:
-        raise SunspotError(
-            f"{handle.job_address} refuses the token in {handle.token_path} (HTTP {status}); "
-            f"another cluster may have taken this address"
-        )
-    if status == 404:
-        raise _NotFoundError(text)
-    # Ray answers with a traceback: what it raised stands at the end, from its class on.
-    raised = re.split(r"^(?=[\w.]*(?:Error|Exception)\b)", text.strip(), flags=re.MULTILINE)[-1]
-    raise _RefusedError(" ".join(raised.split()) or f"HTTP {status}")
 
 
 def new_id(entrypoint: Sequence[str]) -> str:

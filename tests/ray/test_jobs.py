@@ -10,7 +10,8 @@ import pytest
 from job_api import TOKEN, Told, handle_at, refusal
 
 from sunspot.errors import SunspotError, UsageError
-from sunspot.ray import jobs, packaging
+from sunspot.ray import following, jobs, packaging
+from sunspot.ray.api_errors import SilentError
 from sunspot.ray.feasibility import NodeType, Request
 from sunspot.ray.jobs import Job, JobClient
 
@@ -102,6 +103,18 @@ def test_live_nodes_are_those_alive_with_what_they_have(api, client):
     assert node == NodeType(name="node head", resources={"CPU": 2.0, "widget": 1.0})
 
 
+def test_a_log_that_is_not_utf_8_is_read_all_the_same(api, client):
+    api.add("j", "SUCCEEDED", log=b"gr\xfc\xdfe\r\nzw\xc3\xb6lf\n" + b"x\n" * 2000 + b"\xe2\x82")
+    assert client.logs("j") == "gr\ufffd\ufffde\nzwölf\n" + "x\n" * 2000 + "\ufffd"
+
+
+def test_a_log_that_cannot_be_read_for_another_reason_says_why(api, client):
+    api.add("j", "SUCCEEDED")
+    api.answers["GET", "/api/jobs/j/logs"] = (500, "RuntimeError: no agent\n")
+    with pytest.raises(SunspotError, match=r"^RuntimeError: no agent$"):
+        client.logs("j")
+
+
 # Refusals and silence
 
 
@@ -142,7 +155,6 @@ def closed_port():
     [
         lambda client: client.list(),
         lambda client: client.submit(["true"], request=Request(), runtime_env={}),
-        lambda client: client.follow("j", io.StringIO(), Told()),
     ],
 )
 def test_silence_says_where_and_how_to_look(tmp_path, ask):
@@ -162,7 +174,7 @@ def test_the_hint_of_silence_is_a_command_that_exists(tmp_path):
 
     from sunspot.cli import app
 
-    error = jobs.unreachable(handle_at(1, tmp_path), OSError("x"))
+    error = SilentError(handle_at(1, tmp_path), OSError("x"))
     hint = str(error).rpartition("sunspot ")[2].split()
     command = get_command(app)
     assert isinstance(command, TyperGroup)
@@ -183,7 +195,7 @@ def test_no_proxy_and_no_netrc_come_between(api, client, tmp_path, monkeypatch):
     api.add("j", "SUCCEEDED", log="hello\n")
     out = io.StringIO()
     assert [job.id for job in client.list()] == ["j"]
-    assert client.follow("j", out, Told()).status == "SUCCEEDED"
+    assert following.follow(client, "j", out, Told()).status == "SUCCEEDED"
     assert out.getvalue() == "hello\n"
     assert {seen.authorization for seen in api.seen} == {f"Bearer {TOKEN}"}
 

@@ -1,0 +1,62 @@
+"""What Ray's job API answers instead of a result, and its silence, as errors."""
+
+from __future__ import annotations
+
+import re
+
+from sunspot.errors import SunspotError
+from sunspot.targets.protocol import ClusterHandle
+
+
+class SilentError(SunspotError):
+    """The API did not answer: refused, cut off, out of time, or something else answered."""
+
+    def __init__(self, handle: ClusterHandle, cause: Exception) -> None:
+        self.reason = type(cause).__name__
+        super().__init__(
+            f"the job API of {handle.name!r} at {handle.job_address} does not answer "
+            f"({self.reason}). See what is the matter with: sunspot status {handle.name}"
+        )
+
+
+class TokenError(SunspotError):
+    """The API refuses the token."""
+
+
+class RefusedError(SunspotError):
+    """The API answered with an error; `status` is HTTP's."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        self.status, self.reason = status, reason
+        super().__init__(reason)
+
+
+class NotFoundError(RefusedError):
+    """The API knows no such thing."""
+
+
+def check(status: int, text: str, handle: ClusterHandle) -> None:
+    """Raises what an HTTP status of 400 or more means; `text` is the answer's body."""
+    if status < 400:
+        return
+    if status in {401, 403}:
+        raise TokenError(
+            f"{handle.job_address} refuses the token in {handle.token_path} (HTTP {status}); "
+            f"another cluster may have taken this address"
+        )
+    if status == 404:
+        raise NotFoundError(status, text)
+    # Ray answers with a traceback: what it raised stands at the end, from its class on.
+    raised = re.split(r"^(?=[\w.]*(?:Error|Exception)\b)", text.strip(), flags=re.MULTILINE)[-1]
+    raise RefusedError(status, " ".join(raised.split()) or f"HTTP {status}")
+
+
+def passing(error: SunspotError) -> str | None:
+    """Why a later try may succeed although this one failed; None if it will not.
+
+    A head that restarts is silent at first. Then its dashboard answers with 500 until it finds the
+    GCS and an agent ("No available agent", Ray 2.60).
+    """
+    if isinstance(error, SilentError) or (isinstance(error, RefusedError) and error.status >= 500):
+        return error.reason
+    return None

@@ -1,0 +1,269 @@
+"""Following a job: its log by Ray's web socket, its state by asking, through lost connections."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import textwrap
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+from sunspot.errors import SunspotError
+from sunspot.ray import api_errors, job_log
+from sunspot.ray.api_errors import NotFoundError, RefusedError, SilentError
+from sunspot.ray.jobs import REQUEST_TIMEOUT_S, Job, JobClient, job_path
+from sunspot.targets.protocol import ClusterHandle, HeadLostError
+
+if TYPE_CHECKING:
+    import aiohttp
+
+# A job's state is asked for this often: at first often, so that a short job ends at once.
+FIRST_POLL_S, LAST_POLL_S = 0.1, 0.5
+
+# How long a job API may be away. As long as workers wait for their head, which is also what keeps
+# the job alive (RAY_gcs_rpc_server_reconnect_timeout_s, see ray_start).
+RECONNECT_TIMEOUT_S = 600.0
+FIRST_RETRY_S, LAST_RETRY_S = 0.2, 5.0
+
+# A log up to this long is read once more when the job ends, instead of waiting the seconds that
+# Ray's log stream takes to notice the end (JobManager.LOG_TAIL_SLEEP_S, 2.60).
+REREAD_CHARACTERS = 1_000_000
+STREAM_END_TIMEOUT_S = 30.0
+
+# How often a log is asked for that no stream brings, and how long its end is waited for. After a
+# restart of the head, its agent, which reads the logs there, comes later than the job API.
+LOG_POLL_S = 1.0
+LOG_TIMEOUT_S = 60.0
+
+# A whole log is read at each of those times: at most this share of the time goes to reading.
+READING_SHARE = 0.1
+
+REASON_WIDTH = 120
+
+
+def follow(client: JobClient, job_id: str, out: TextIO, tell: Callable[[str], None]) -> Job:
+    """Prints a job's log to `out` as it grows and returns the job when it has ended.
+
+    While the job API does not answer, it tries again, and goes on where the log was. `tell` gets
+    what a person should know besides.
+
+    Raises:
+        SunspotError: the API was away for longer than RECONNECT_TIMEOUT_S, refused the token, or
+            does not know the job.
+        HeadLostError: the target says that the head will not come back.
+    """
+    return _Follower(client, job_id, out, tell).run()
+
+
+class _Follower:
+    """Follows one job, over one connection after the other."""
+
+    def __init__(
+        self, client: JobClient, job_id: str, out: TextIO, tell: Callable[[str], None]
+    ) -> None:
+        self._client, self._job_id, self._tell = client, job_id, tell
+        self._path = job_path(job_id)
+        self._printer = job_log.Printer(out)
+        self._known = False  # whether the API has known the job
+        self._undecodable = False
+        self._told_pending = False
+        self._lost_since: float | None = None
+        self._retry_s = FIRST_RETRY_S
+
+    def run(self) -> Job:
+        while True:
+            try:
+                return asyncio.run(self._over_one_connection())
+            except SunspotError as error:
+                if api_errors.passing(error) is None:
+                    raise
+                self._wait_to_reconnect(error)
+
+    def _wait_to_reconnect(self, error: SunspotError) -> None:
+        """Waits for the next try, and looks for another way to the cluster if there is one."""
+        now, minutes = time.monotonic(), RECONNECT_TIMEOUT_S / 60
+        reason = textwrap.shorten(api_errors.passing(error) or "", REASON_WIDTH)
+        if self._lost_since is None:
+            self._lost_since, self._retry_s = now, FIRST_RETRY_S
+            self._tell(
+                f"lost the connection to the job API ({reason}); the job goes on, trying again "
+                f"for up to {minutes:g} minutes"
+            )
+        elif now - self._lost_since > RECONNECT_TIMEOUT_S:
+            raise SunspotError(
+                f"the job API of {self._client.handle.name!r} was away for {minutes:g} minutes "
+                f"({reason}); job {self._job_id!r} may still run. See what is the matter with: "
+                f"sunspot status {self._client.handle.name}, and follow the job again with: "
+                f"sunspot logs {self._job_id} -f"
+            ) from error
+        time.sleep(self._retry_s)
+        self._retry_s = min(2 * self._retry_s, LAST_RETRY_S)
+        if isinstance(error, SilentError):
+            self._look_for_another_way()
+
+    def _look_for_another_way(self) -> None:
+        try:
+            self._client.reconnect()
+        except HeadLostError:
+            raise
+        except SunspotError:
+            pass  # SSH to a head that boots fails in many ways; the deadline ends them all
+
+    async def _over_one_connection(self) -> Job:
+        """Follows the job to its end. Raises an error that is `passing` if the connection ends."""
+        import aiohttp
+
+        handle = self._client.handle
+        limits = aiohttp.ClientTimeout(
+            total=None, sock_connect=REQUEST_TIMEOUT_S, sock_read=REQUEST_TIMEOUT_S
+        )
+        headers = {"Authorization": f"Bearer {handle.token()}"}
+        async with aiohttp.ClientSession(
+            handle.job_address, headers=headers, timeout=limits
+        ) as session:
+            return await self._to_the_end(_Api(session=session, handle=handle))
+
+    async def _to_the_end(self, api: _Api) -> Job:
+        tail: asyncio.Task[bool] | None = None
+        ended = asyncio.Event()
+        delay, started = FIRST_POLL_S, time.monotonic()
+        try:
+            while not (job := await self._state(api)).has_ended:
+                if job.status == "RUNNING" and tail is None:
+                    tail = asyncio.create_task(self._tail(api, ended))
+                if job.status == "PENDING" and time.monotonic() - started > 5:
+                    self._say_pending(job)
+                await asyncio.sleep(delay)
+                delay = min(delay * 1.2, LAST_POLL_S)
+            ended.set()
+            is_long = self._printer.printed > REREAD_CHARACTERS and not self._undecodable
+            if not (tail and is_long and await _prints_all(tail)):
+                await self._print_rest(api)
+        finally:
+            if tail:
+                tail.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await tail
+        return job
+
+    async def _state(self, api: _Api) -> Job:
+        """The job as it is now, which also shows that the connection is there."""
+        try:
+            job = Job.from_api(await api.json(self._path))
+        except NotFoundError:
+            if not self._known and self._lost_since is None:
+                raise
+            raise SunspotError(
+                f"the head came back without job {self._job_id!r}: its state was not kept. See "
+                f"which jobs there are with: sunspot jobs"
+            ) from None
+        if self._lost_since is not None:
+            self._lost_since = None
+            self._tell("connected again")
+        self._known = True
+        return job
+
+    async def _tail(self, api: _Api, ended: asyncio.Event) -> bool:
+        """Prints the log as it grows, until the job has `ended`; True if that was all of it."""
+        while not ended.is_set():
+            if not self._undecodable:
+                closed = await self._stream(api)
+                if ended.is_set():
+                    return closed
+            started = time.monotonic()
+            with suppress(SunspotError):  # it may come yet; at the end this is told
+                await self._catch_up(api, final=False)
+            await asyncio.sleep(max(LOG_POLL_S, (time.monotonic() - started) / READING_SHARE))
+        return False
+
+    async def _stream(self, api: _Api) -> bool:
+        """Prints what Ray's stream of the log brings; True if Ray closed it, False if it broke.
+
+        It brings the log from its beginning, every time it is opened (file_tail_iterator, 2.60).
+        """
+        import aiohttp
+
+        take = self._printer.reading()
+        try:
+            # Without a heartbeat: Ray's dashboard answers no pings (proxy_websocket, 2.60).
+            async with api.session.ws_connect(self._path + "/logs/tail", max_msg_size=0) as socket:
+                while (message := await socket.receive()).type is aiohttp.WSMsgType.TEXT:
+                    take(message.data)
+                return message.type is aiohttp.WSMsgType.CLOSE
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+    async def _catch_up(self, api: _Api, *, final: bool) -> None:
+        """Prints what the log has beyond what was printed; `final` if it will not grow."""
+        take = self._printer.reading()
+        if not self._undecodable:
+            try:
+                take((await api.json(self._path + "/logs"))["logs"])
+                return
+            except RefusedError as error:
+                if not job_log.is_undecodable(error):
+                    raise
+                self._undecodable = True
+        file = job_log.file_path(await api.json(self._path))
+        take(job_log.decode(await api.read(file), final=final))
+
+    async def _print_rest(self, api: _Api) -> None:
+        """Prints what is missing of the log of a job that has ended.
+
+        The log may be gone, with the node that the job's driver ran on: then the job's result
+        counts all the same.
+        """
+        deadline = time.monotonic() + LOG_TIMEOUT_S
+        while True:
+            try:
+                return await self._catch_up(api, final=True)
+            except SunspotError as error:
+                reason = api_errors.passing(error)
+                if reason is None:
+                    raise
+            if time.monotonic() > deadline:
+                reason = textwrap.shorten(reason, REASON_WIDTH)
+                return self._tell(f"the end of the job's log cannot be read ({reason})")
+            await asyncio.sleep(LOG_POLL_S)
+            await self._state(api)  # raises if it is the connection that is lost
+
+    def _say_pending(self, job: Job) -> None:
+        if not self._told_pending:
+            self._told_pending = True
+            message = " ".join(job.message.split())
+            self._tell(f"waiting for a node that can hold the job ({message})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Api:
+    """The job API over one connection; what it answers is checked."""
+
+    session: aiohttp.ClientSession
+    handle: ClusterHandle
+
+    async def read(self, path: str) -> bytes:
+        import aiohttp
+
+        try:
+            async with self.session.get(path) as response:
+                status, body = response.status, await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise SilentError(self.handle, error) from error
+        api_errors.check(status, body.decode(errors="replace"), self.handle)
+        return body
+
+    async def json(self, path: str) -> Any:
+        body = await self.read(path)
+        try:
+            return json.loads(body)
+        except ValueError as error:
+            raise SilentError(self.handle, error) from error
+
+
+async def _prints_all(tail: asyncio.Task[bool]) -> bool:
+    """Waits until Ray notices that the job has ended; whether the log was printed to its end."""
+    await asyncio.wait({tail}, timeout=STREAM_END_TIMEOUT_S)
+    return tail.done() and tail.exception() is None and tail.result()

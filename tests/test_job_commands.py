@@ -1,0 +1,105 @@
+"""`sunspot submit` and `logs -f` while the head is away, as a process that gets signals."""
+
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from job_api import Api, served
+from local_stacks import WORKERS, stack, write
+from waiting import wait_for
+
+from sunspot.node.processes import Process
+from sunspot.targets.local.target import LocalTarget
+from sunspot.targets.records import STATE_DIRECTORY_VARIABLE
+
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def api():
+    found = Api()
+    found.submitted = ["RUNNING"]
+    return found
+
+
+@pytest.fixture
+def folder(api, tmp_path, monkeypatch):
+    """The records of a cluster "dev" that is up."""
+    monkeypatch.setenv(STATE_DIRECTORY_VARIABLE, str(tmp_path / "state"))
+    clusters = LocalTarget(tmp_path / "state" / "clusters").clusters
+    folder = write(clusters, stack(WORKERS), address="127.0.0.1:1", ready_at=1.0)
+    folder.token.write_text(api.token)
+    folder.record_process("head", Process.current())
+    return folder
+
+
+@pytest.fixture
+def head(api, folder):
+    """Its job API, until this is closed."""
+    with ExitStack() as head:
+        port = head.enter_context(served(api))
+        folder.update_cluster(dashboard_port=port)
+        yield head
+
+
+@contextmanager
+def started(folder, *arguments):
+    (folder / "work").mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sunspot.cli", *arguments],
+        cwd=folder / "work",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def read_until(stream, text):
+    """Reads lines until one has the text; fails if the stream ends before."""
+    for line in stream:
+        if text in line:
+            return
+    raise AssertionError(f"it ended without {text!r}")
+
+
+def test_ctrl_c_while_the_head_is_away_says_that_the_job_could_not_be_stopped(head, tmp_path):
+    with started(tmp_path, "submit", "--name", "mine", "--", "true") as submit:
+        read_until(submit.stderr, "job mine")
+        head.close()
+        read_until(submit.stderr, "lost the connection")
+        submit.send_signal(signal.SIGINT)
+        _, errors = submit.communicate(timeout=DEADLINE_S)
+    assert submit.returncode == 130
+    assert "job mine could not be stopped" in errors
+    assert "Traceback" not in errors
+
+
+def test_ctrl_c_when_the_head_is_back_stops_the_job(head, api, tmp_path):
+    with started(tmp_path, "submit", "--name", "mine", "--", "true") as submit:
+        read_until(submit.stderr, "job mine")
+        api.faults["GET", "/api/jobs/mine"] = [(500, "No available agent")] * 2
+        read_until(submit.stderr, "connected again")
+        submit.send_signal(signal.SIGINT)
+        read_until(submit.stderr, "stopping job mine")
+        api.states["mine"] = ["STOPPED"]
+        _, errors = submit.communicate(timeout=DEADLINE_S)
+    assert submit.returncode == 130
+    assert "job mine is stopped" in errors
+
+
+def test_following_a_job_of_a_local_head_that_died_ends_at_once(head, api, folder, tmp_path):
+    api.add("mine", "RUNNING")
+    with started(tmp_path, "logs", "mine", "-f") as logs:
+        wait_for("the following", lambda: api.calls().count("GET /api/jobs/mine") > 1)
+        folder.record_process("head", Process(pid=1, start_time=1.0))
+        head.close()
+        _, errors = logs.communicate(timeout=DEADLINE_S)
+    assert logs.returncode == 1
+    assert "the head of 'dev' is dead" in errors
