@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from azure_model.imds import EVENTS
+from azure_model.imds import EVENTS, Scripted
 from watcher_bench import NAME, Bench, benched
 
 from cloud_init.render import NODE_SOURCES
@@ -178,7 +178,7 @@ def test_it_does_not_come_back_at_once(bench: Bench) -> None:
 def test_it_does_not_come_back_while_imds_is_silent(bench: Bench) -> None:
     bench.timing = replace(bench.timing, return_after_s=0)
     watcher = left_and_withdrawn(bench)
-    bench.azure.answers[EVENTS] += [{"status": 410}] * 2
+    bench.azure.answers[EVENTS] += [Scripted(status=410)] * 2
     watcher.turn()
     watcher.turn()
     assert bench.files() == {"leaving"}

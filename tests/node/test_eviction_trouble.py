@@ -143,7 +143,7 @@ def test_a_bad_answer_is_survived(bench: Bench, answer: Scripted) -> None:
 
 def test_the_first_answer_may_take_long_and_later_ones_may_not(bench: Bench) -> None:
     bench.timing = replace(bench.timing, first_answer_s=20, answer_s=0.1)
-    bench.azure.answers[EVENTS] += [{"delay_s": 1}, {"delay_s": 1}]
+    bench.azure.answers[EVENTS] += [Scripted(delay_s=1)] * 2
     watcher = bench.watcher()
     watcher.turn()
     assert watcher._answered
@@ -156,7 +156,7 @@ def test_bad_answers_during_a_drain_do_not_stop_the_clock(bench: Bench) -> None:
     bench.azure.announce(notice_s=2)
     watcher = bench.watcher()
     watcher.turn()
-    bench.azure.answers[EVENTS] += [{"status": 410}] * 1000
+    bench.azure.answers[EVENTS] += [Scripted(status=410)] * 1000
     deadline = time.monotonic() + 60
     while not bench.node.left and time.monotonic() < deadline:
         time.sleep(watcher.turn())

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from azure_model.access_tokens import MANAGEMENT, VAULT, access_token
-from azure_model.imds import COMPUTE, EVENTS, TOKEN, FakeAzure, serving
+from azure_model.imds import COMPUTE, EVENTS, TOKEN, FakeAzure, Scripted, serving
 
 from sunspot.node.azure import imds
 from sunspot.node.azure.imds import Imds, ImdsError
@@ -61,7 +61,7 @@ def test_a_token_that_ends_soon_is_fetched_anew(azure: FakeAzure) -> None:
 
 @pytest.mark.parametrize("code", [404, 410, 429, 500, 503])
 def test_what_may_pass_is_asked_again(azure: FakeAzure, code: int) -> None:
-    azure.answers[TOKEN] += [{"status": code}] * 2
+    azure.answers[TOKEN] += [Scripted(status=code)] * 2
     assert Imds(azure.url).token(VAULT)
     assert [asked.status for asked in azure.requests] == [code, code, 200]
 
@@ -75,7 +75,7 @@ def test_what_is_refused_is_asked_once(azure: FakeAzure) -> None:
 
 
 def test_it_gives_up_after_its_time(azure: FakeAzure) -> None:
-    azure.answers[COMPUTE] += [{"status": 410}] * 100
+    azure.answers[COMPUTE] += [Scripted(status=410)] * 100
     with pytest.raises(ImdsError) as caught:
         Imds(azure.url, retry_s=0.1).compute()
     assert caught.value.status == 410

@@ -14,9 +14,9 @@ from waiting import wait_for
 from sunspot.node.local import machines as local_machines
 from sunspot.node.local.machines import LocalMachines
 from sunspot.node.processes import Process
+from sunspot.ray.resources import GIB
 from sunspot.spec import RayNodeConfig, ScalingGroup
 from sunspot.targets.local import plan
-from sunspot.ray.resources import GIB
 
 
 @pytest.fixture

@@ -59,9 +59,9 @@ def place(project, tmp_path, sshd, api, monkeypatch):
     left = []
     target = AzureTarget(
         Records(tmp_path / "state" / "azure"),
-        engine=lambda *_, **__: fake,
+        engine=lambda *_, **__: fake,  # type: ignore[arg-type]
         still_there=lambda _: left,
-    )  # type: ignore[arg-type]
+    )
     monkeypatch.setattr(azure, "create", lambda: target)
     found = SimpleNamespace(target=target, fake=fake, left=left, project=project)
     yield found
