@@ -11,7 +11,8 @@ from machine import Seed
 from cloud_init import NodeValues, render
 from cloud_init.nodes import node_values
 from cloud_init.render import NODE_ENV, readable
-from sunspot.targets.azure.plan import RESERVED_FIRST, AzurePlan
+from sunspot.targets.azure.addresses import RESERVED_FIRST
+from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.preview.user_data import stand_ins
 
 VAULT = "sunspot-dev.vault.azure.net"
