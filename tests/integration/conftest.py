@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import SMALL, Sunspot, clean_environment, marked_processes
+from harness import SMALL, Sunspot, marked_processes
+from sunspot_command import clean_environment
 
 from sunspot.targets.protocol import ClusterHandle
 

@@ -6,23 +6,18 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import yaml
+from sunspot_command import SunspotCommand
 
 from sunspot.node.free_ports import port_is_free
 from sunspot.node.local.folder import CLUSTER_VARIABLE, ClusterFolder
 from sunspot.ray.jobs import Job, JobClient
 from sunspot.targets.local.target import LocalTarget
-from sunspot.targets.records import STATE_DIRECTORY_VARIABLE
-
-# How long a state may take to come about. Generous: the machine may be busy.
-DEADLINE_S = 60.0
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3\d|4\d|9\d)(?:;\d+)*m")
@@ -33,68 +28,9 @@ SMALL = {"cpu": 1, "memory_gb": 2}
 FOREVER = ("python", "-c", "import signal; print('begun', flush=True); signal.pause()")
 
 
-def clean_environment(state: Path, home: Path) -> dict[str, str]:
-    """The caller's environment without what would steer Ray, Sunspot or colours."""
-    steering = ("RAY_", "SUNSPOT_", "NO_COLOR", "FORCE_COLOR", "XDG_", "COLUMNS")
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(steering)}
-    return kept | {STATE_DIRECTORY_VARIABLE: str(state), "HOME": str(home)}
-
-
-@dataclass(frozen=True)
-class Sunspot:
-    """Runs the command in a project directory; `state` and `home` belong to it alone."""
-
-    project: Path
-    state: Path
-    home: Path
-
-    def __call__(
-        self,
-        *arguments: str,
-        cwd: Path | None = None,
-        timeout: float = DEADLINE_S,
-    ) -> subprocess.CompletedProcess[str]:
-        """Runs `sunspot ARGUMENTS` to its end. No answer of the command is ever a traceback."""
-        done = subprocess.run(
-            self.command(*arguments),
-            cwd=cwd or self.project,
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=timeout,
-        )
-        assert "Traceback" not in done.stderr, done.stderr
-        return done
-
-    def ok(self, *arguments: str, cwd: Path | None = None) -> str:
-        """The command's stdout; fails unless it exits with 0."""
-        done = self(*arguments, cwd=cwd)
-        assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
-        return done.stdout
-
-    @contextlib.contextmanager
-    def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        """The running command, its output in pipes; killed when the block ends before it does."""
-        process = subprocess.Popen(
-            self.command(*arguments),
-            cwd=self.project,
-            env=self.environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        with process:
-            try:
-                yield process
-            finally:
-                process.kill()
-
-    def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "sunspot.cli", *arguments]
-
-    def environment(self) -> dict[str, str]:
-        return clean_environment(self.state, self.home)
+@dataclass(frozen=True, kw_only=True)
+class Sunspot(SunspotCommand):
+    """The command, and what the local target has of its clusters."""
 
     def write_stack(self, name: str, cluster: object, target: str = "local") -> Path:
         """Writes Pulumi.<name>.yaml into the project."""

@@ -23,7 +23,7 @@ import psutil
 import pytest
 from azure_model.arm import GROUP, HEAD, SCALE_SETS, Arm, Vm, serving
 from azure_model.resource_ids import SUBSCRIPTION
-from harness import clean_environment
+from sunspot_command import clean_environment
 from waiting import wait_for
 
 from cloud_init import AzureFacts

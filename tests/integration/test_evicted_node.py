@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import requests
 from azure_model.imds import FakeAzure, serving
-from harness import DEADLINE_S, Sunspot, kill_node
+from harness import Sunspot, kill_node
+from sunspot_command import DEADLINE_S
 from waiting import wait_for
 
 from sunspot.node.free_ports import free_port
