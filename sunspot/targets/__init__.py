@@ -1,1 +1,1 @@
-"""The places where a cluster can run, each a package behind the `Target` protocol."""
+"""The targets that a cluster can run on, each a package behind the `Target` protocol."""

@@ -1,4 +1,4 @@
-"""What only some targets can do: asked for here, and nowhere by a target's class or name."""
+"""Abilities that only some targets have: looked up here, never by a target's class or name."""
 
 from __future__ import annotations
 
@@ -10,21 +10,25 @@ from sunspot.targets.protocol import NodeLogs, Outputs, Scaling, Shells, Target
 A = TypeVar("A")
 
 _WHAT: dict[type, str] = {
-    Scaling: "groups that are scaled by hand",
+    Scaling: "scaling groups by hand",
     NodeLogs: "logs of single nodes",
-    Shells: "a head to log in to",
-    Outputs: "outputs of a program",
+    Shells: "a shell on the head",
+    Outputs: "the outputs of a program",
 }
 
 
 def find(target: Target, ability: type[A]) -> A | None:
-    """The target as one that has this ability, or None."""
+    """The target, if it has this ability; otherwise None."""
     return target if isinstance(target, ability) else None
 
 
 def need(target: Target, ability: type[A]) -> A:
-    """The target as one that has this ability. Raises UsageError where it has not."""
+    """The target, if it has this ability.
+
+    Raises:
+        UsageError: it does not.
+    """
     found = find(target, ability)
     if found is None:
-        raise UsageError(f"target {target.name!r} does not have {_WHAT[ability]}")
+        raise UsageError(f"target {target.name!r} does not support {_WHAT[ability]}")
     return found

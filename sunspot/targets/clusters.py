@@ -1,4 +1,4 @@
-"""The clusters that are up, on every target, and the one that a command means."""
+"""The clusters that are up, on every target, and the one that a command is about."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Cluster(NamedTuple):
 
 
 def running(name: str | None = None, target: str | None = None) -> list[Cluster]:
-    """The clusters that are up, as the targets' records tell; of one name or target, if given."""
+    """The clusters that are up, by the targets' records; of one name or target, if given."""
     return [
         Cluster(one, up)
         for one in registry.all_targets(target)
@@ -28,25 +28,33 @@ def running(name: str | None = None, target: str | None = None) -> list[Cluster]
 
 
 def only(clusters: Sequence[Cluster]) -> Cluster:
-    """The one of these clusters. Raises UsageError, with how to say which, if they are several."""
+    """The only one of these clusters, of which there is at least one.
+
+    Raises:
+        UsageError: there are several; the message says how to choose one.
+    """
     if len(clusters) == 1:
         return clusters[0]
     names = list(dict.fromkeys(cluster.name for cluster in clusters))
     if len(names) > 1:
-        raise UsageError(f"several clusters are up ({', '.join(names)}); say which stack you mean")
+        raise UsageError(f"several clusters are up ({', '.join(names)}); name the stack you mean")
     where = [cluster.target.name for cluster in clusters]
     raise UsageError(
-        f"stack {names[0]!r} is up on several targets ({', '.join(where)}); say which one you "
-        "mean: " + " or ".join(f"--target {one}" for one in where)
+        f"stack {names[0]!r} is up on several targets ({', '.join(where)}); choose one: "
+        + " or ".join(f"--target {one}" for one in where)
     )
 
 
 def find(name: str | None, target: str | None = None) -> Cluster:
-    """The cluster that is up: the one named, or the only one; on one target, if that is named.
+    """The cluster of that name; without a name, the only cluster that is up.
+
+    Args:
+        name: the stack's name.
+        target: the name of the only target to look at; by default all of them.
 
     Raises:
-        SunspotError: none is up, or the named one is not.
-        UsageError: several are, and neither name nor target says which.
+        SunspotError: no cluster is up, or not the named one.
+        UsageError: several are up, and neither name nor target selects one.
     """
     if matching := running(name, target):
         return only(matching)
@@ -60,7 +68,7 @@ def find(name: str | None, target: str | None = None) -> Cluster:
 
 
 def _discovered(name: str, target: str | None) -> Cluster | None:
-    """The cluster of that name that was not brought up from this machine."""
+    """The cluster of that name, if it is up but was not brought up from this machine."""
     for one in registry.all_targets(target):
         if one.discover(name):
             return Cluster(one, name)

@@ -1,4 +1,4 @@
-"""Who is a member of a cluster, as Ray's state API tells; for targets whose nodes are elsewhere."""
+"""The members of a cluster, as Ray's state API lists them; for targets with remote nodes."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from sunspot.spec import HEAD, ScalingGroup, size_for
 from sunspot.stack import Stack
 from sunspot.targets.protocol import ClusterHandle, NodeStatus
 
-# How Ray words the end of a node that was let go: drained, idle, or told to stop.
-_LET_GO = ("expected termination", "drain", "idle")
+# How Ray words the end of a node that was removed on purpose: stopped, drained, or idle.
+_REMOVED = ("expected termination", "drain", "idle")
 
-
-# Lost ones last, the awaited before them; the head before all.
+# The order of the nodes after the head.
 _ORDER = {"up": 1, "draining": 1, "starting": 2, "lost": 3}
 
 
 def nodes(stack: Stack, handle: ClusterHandle) -> list[NodeStatus]:
-    """The cluster's members, and the workers of each group's minimum that are not members yet."""
+    """The cluster's members, and the workers that each group's minimum still lacks."""
     from sunspot.ray.jobs import JobClient
 
-    told = [node(member) for member in JobClient(handle).state("nodes")]
-    found = [one for one in told if one is not None]
+    members = [node(member) for member in JobClient(handle).state("nodes")]
+    found = [one for one in members if one is not None]
     for group in stack.cluster.scaling_groups:
         types = group.node_types()
         here = sum(one.group in types and one.state != "lost" for one in found)
@@ -34,7 +33,7 @@ def nodes(stack: Stack, handle: ClusterHandle) -> list[NodeStatus]:
 
 
 def missing(stack: Stack, handle: ClusterHandle) -> str:
-    """What is not there yet, in words; "" if everything is."""
+    """What the cluster still lacks, in words; "" if nothing."""
     from sunspot.ray.jobs import JobClient
 
     try:
@@ -55,10 +54,10 @@ def missing(stack: Stack, handle: ClusterHandle) -> str:
 
 
 def node(member: Mapping[str, Any]) -> NodeStatus | None:
-    """One member as Ray's state API tells of it; None for one that was let go."""
+    """One member, from its entry in Ray's state API; None for one that was removed on purpose."""
     message = member.get("state_message") or ""
     is_up = member["state"] == "ALIVE"
-    if not is_up and any(sign in message.lower() for sign in _LET_GO):
+    if not is_up and any(sign in message.lower() for sign in _REMOVED):
         return None
     labels = member.get("labels") or {}
     has = member.get("resources_total") or {}
@@ -77,12 +76,12 @@ def node(member: Mapping[str, Any]) -> NodeStatus | None:
 
 
 def addresses(members: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The private address of each living member, by its name."""
+    """The private address of each member that is alive, by its name."""
     return {one["node_name"]: one["node_ip"] for one in members if one["state"] == "ALIVE"}
 
 
 def awaited(group: ScalingGroup, count: int) -> list[NodeStatus]:
-    """The workers of a group that should be members and are not."""
+    """`count` workers of a group that should be members but are not."""
     size = size_for(group.worker_nodes)
     market = "spot" if group.market == "spot-with-fallback" else group.market
     return [

@@ -1,7 +1,7 @@
-"""What this machine remembers of clusters: one folder a cluster, and a lock beside it.
+"""The records of clusters on this machine: one folder per cluster, and a lock file beside it.
 
 <state directory>/<target's folder>/NAME/       a cluster's files
-<state directory>/<target's folder>/.NAME.lock  held while a command works on it
+<state directory>/<target's folder>/.NAME.lock  locked while a command works on the cluster
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from sunspot.targets.protocol import Progress, silent
 STATE_DIRECTORY_VARIABLE = "SUNSPOT_STATE_DIR"
 
 LOCK_POLL_S = 0.2
-TELL_EVERY_S = 10.0
+REPEAT_NOTE_S = 10.0
 
-# What says that a file cannot be written, beside all the other things an OSError can be.
+# The errors of an OSError that mean that a file cannot be written.
 DISK_ERRORS = {
     errno.EACCES,
     errno.EDQUOT,
@@ -57,14 +57,23 @@ class Folders:
         return sorted(path.name for path in self.root.glob("[!.]*/") if path.is_dir())
 
     def path(self, name: str) -> Path:
-        """Where a cluster's files lie; it need not exist. Raises UsageError as `check_name`."""
+        """The folder of a cluster, which need not exist.
+
+        Raises:
+            UsageError: as `check_name` does.
+        """
         return self.root / check_name(name)
 
     @contextlib.contextmanager
     def locked(self, name: str, progress: Progress = silent) -> Iterator[None]:
-        """Keeps other commands from working on the cluster; waits while one does.
+        """Locks the cluster against other commands; waits while another holds the lock.
 
-        While it waits, `progress` is told for whom, and for how long that one has been at work.
+        Args:
+            name: the stack's name.
+            progress: called while it waits, with the holder's process and how long it has held it.
+
+        Raises:
+            UsageError: the state directory cannot be written.
         """
         path = self.path(name)
         lock = path.with_name(f".{name}.lock")
@@ -74,7 +83,7 @@ class Folders:
             try:
                 yield
             finally:
-                # Where no cluster is, nothing of it stays; those who wait take a new lock.
+                # No lock file outlives its cluster; a command that waits creates a new one.
                 if path.exists():
                     lock.write_text("")
                 else:
@@ -82,25 +91,25 @@ class Folders:
 
 
 def _wait_for(lock: Path, name: str, held: contextlib.ExitStack, progress: Progress) -> None:
-    tell_at = 0.0
+    note_at = 0.0
     while True:
         try:
             held.enter_context(locked(lock, wait=False))
             return
         except BlockingIOError:
-            if time.monotonic() >= tell_at:
-                progress(f"waiting for {_holder(lock)} on {name} (Ctrl-C ends the waiting)")
-                tell_at = time.monotonic() + TELL_EVERY_S
+            if time.monotonic() >= note_at:
+                progress(f"waiting for {_holder(lock, name)} (Ctrl-C stops the wait)")
+                note_at = time.monotonic() + REPEAT_NOTE_S
             time.sleep(LOCK_POLL_S)
 
 
-def _holder(lock: Path) -> str:
-    """Who holds the lock, as it wrote itself down: "process 4242, for 95 s at work"."""
+def _holder(lock: Path, name: str) -> str:
+    """The lock's holder, from the lock file: "process 7, which has been working on dev for 9 s"."""
     try:
         holder = json.loads(lock.read_text())
-        return f"process {holder['pid']}, which has been at work for {_since(holder)} s"
+        return f"process {holder['pid']}, which has been working on {name} for {_since(holder)} s"
     except (OSError, ValueError, KeyError, TypeError):
-        return "another command, which is at work"
+        return f"another command, which is working on {name}"
 
 
 def _since(holder: dict[str, float]) -> str:
@@ -109,18 +118,29 @@ def _since(holder: dict[str, float]) -> str:
 
 @contextlib.contextmanager
 def readable_disk_errors(root: Path) -> Iterator[None]:
-    """Turns an OSError into one message that names `root`, where the records lie."""
+    """Turns an OSError into one message that names `root`, the folder of the records.
+
+    Raises:
+        UsageError: a file in `root` cannot be written.
+        SunspotError: any other OSError.
+    """
     try:
         yield
     except OSError as error:
         if error.errno not in DISK_ERRORS:
             raise SunspotError(str(error)) from error
         raise UsageError(
-            f"cannot write the cluster's state in {root}: {error.strerror or error}. Make room or "
-            f"set {STATE_DIRECTORY_VARIABLE} to a folder that you can write"
+            f"cannot write the cluster's state in {root}: {error.strerror or error}. Free some "
+            f"space, or set {STATE_DIRECTORY_VARIABLE} to a folder that you can write"
         ) from error
 
 
 def broken(name: str, what: str, remedy: str) -> SunspotError:
-    """The error for records that cannot be read, with what to do."""
+    """The error for records that cannot be read.
+
+    Args:
+        name: the stack's name.
+        what: what is wrong, a clause without a full stop.
+        remedy: what to do, a sentence.
+    """
     return SunspotError(f"the records of {name!r} are broken: {what}. {remedy}")

@@ -1,9 +1,9 @@
-"""The targets that there are. Only this table knows one by its name.
+"""The table of targets: the only code that knows a target by its name.
 
-A target is a package that offers `create()`, which makes its `Target` (protocol.py). It may offer
-two more names. `Settings` is its own part of a stack file (settings.py). `fit(cluster, problems)`
-returns the cluster with what this target wants of each node, and adds what it cannot give to
-`problems`. What is dear to import (Pulumi) a package loads only when `create()` is called.
+A target is a package with a `create()`, which returns its `Target` (protocol.py). It may have two
+more names. `Settings` is its own part of a stack file (settings.py). `fit(cluster, problems)`
+returns the cluster with each node as this target needs it, and adds to `problems` the nodes that
+it cannot provide. A package imports what is slow to load (Pulumi) only in `create()`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ PACKAGES = {"local": "sunspot.targets.local", "azure": "sunspot.targets.azure"}
 PLANNED = ("compose", "kubernetes", "slurm")
 
 THIS_MACHINE = "local"
-"""The target that needs nothing but this machine."""
+"""The target that needs only this machine."""
 
 DEFAULT = "azure"
-"""The target of a stack file that names none."""
+"""The target of a stack file that does not name one."""
 
 
 def names() -> tuple[str, ...]:
-    """The names that a stack file may give, those that are not built yet among them."""
+    """The names that a stack file may give, including the targets that are not built yet."""
     return (*PACKAGES, *PLANNED)
 
 
@@ -38,26 +38,32 @@ def get(name: str) -> Target:
     """The target of that name ("local").
 
     Raises:
-        UsageError: there is none, or it is not built yet.
+        UsageError: there is no such target, or it is not built yet.
     """
     return _package(name).create()
 
 
 def all_targets(name: str | None = None) -> list[Target]:
-    """Every target that is built; only the one named, if one is. Raises as `get` does."""
+    """Every target that is built, or only the named one. Raises as `get` does."""
     return [get(one) for one in (PACKAGES if name is None else (name,))]
 
 
 def settings() -> dict[str, type[Settings]]:
-    """The settings class of each target that has settings of its own, by the target's name."""
+    """The settings class of each target that has one, by the target's name."""
     found = {name: getattr(_package(name), "Settings", None) for name in PACKAGES}
     return {name: kind for name, kind in found.items() if kind is not None}
 
 
 def fit(name: str, cluster: RayClusterConfig, problems: list[str]) -> RayClusterConfig:
-    """The cluster with what the target wants of each node; what it cannot have goes to `problems`.
+    """The cluster with each node as the target needs it.
 
-    Raises UsageError as `get` does.
+    Args:
+        name: the target's name.
+        cluster: the cluster as the stack file describes it.
+        problems: receives a line for each node that the target cannot provide.
+
+    Raises:
+        UsageError: as `get` does.
     """
     fitted = getattr(_package(name), "fit", None)
     return cluster if fitted is None else fitted(cluster, problems)
@@ -71,5 +77,5 @@ def _package(name: str) -> ModuleType:
         )
     if name not in PACKAGES:
         known = ", ".join(PACKAGES)
-        raise UsageError(f"there is no target {name!r}; there are: {known}")
+        raise UsageError(f"there is no target {name!r}; choose one of: {known}")
     return importlib.import_module(PACKAGES[name])

@@ -1,4 +1,4 @@
-"""What a target's own part of a stack file is built on."""
+"""The base class of a target's own part of a stack file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Settings(Config, frozen=True):
     """A target's settings. Two targets may read the same key of a stack file.
 
     Attributes:
-        KEYS: the keys of a stack file, each with the field that it fills.
+        KEYS: the keys of the stack file, each with the field that it fills.
     """
 
     KEYS: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def of(cls, stack: Stack) -> Self:
-        """What a stack says to this target; the defaults where it says nothing."""
+        """A stack's settings for this target, with defaults for what it does not set."""
         return next((one for one in stack.settings.values() if type(one) is cls), cls())

@@ -320,7 +320,7 @@ def test_a_cluster_of_this_machine_needs_no_ssh(project, tmp_path):
     (folder / "cluster.json").write_text("{}")
     result = run("ssh", "dev")
     assert result.exit_code == 2
-    assert "target 'local' does not have a head to log in to" in result.stderr
+    assert "target 'local' does not support" in result.stderr
 
 
 # One stack in two places

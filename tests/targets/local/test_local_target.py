@@ -31,7 +31,7 @@ def test_a_target_that_is_not_built_says_so(name):
 
 
 def test_an_unknown_target_is_refused_with_those_that_exist():
-    with pytest.raises(UsageError, match="no target 'moon'; there are: local"):
+    with pytest.raises(UsageError, match="no target 'moon'.*local"):
         registry.get("moon")
 
 
@@ -56,7 +56,7 @@ def test_a_cluster_that_is_not_up_says_which_are(clusters, up, name, parts):
 def test_of_several_clusters_one_must_be_named(clusters):
     for name in ("a", "b"):
         write(clusters, stack(WORKERS, name=name))
-    with pytest.raises(UsageError, match=r"several clusters are up \(a, b\); say which"):
+    with pytest.raises(UsageError, match=r"several clusters are up \(a, b\)"):
         find(None)
     assert find("b")[1] == "b"
 
@@ -183,7 +183,7 @@ def test_a_state_directory_that_cannot_be_written_is_a_usage_error(tmp_path):
 
 
 def test_a_command_that_waits_for_another_says_for_whom_and_for_how_long(clusters, monkeypatch):
-    monkeypatch.setattr(records, "TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(records, "REPEAT_NOTE_S", 0.0)
     folders, told, entered = Folders(clusters), [], threading.Event()
 
     def wait():
@@ -197,8 +197,7 @@ def test_a_command_that_waits_for_another_says_for_whom_and_for_how_long(cluster
         assert not entered.is_set()
     waiting.join()
     assert entered.is_set()
-    assert f"waiting for process {os.getpid()}, which has been at work for" in told[0]
-    assert "on dev" in told[0]
+    assert f"waiting for process {os.getpid()}, which has been working on dev for" in told[0]
 
 
 def test_a_lock_leaves_nothing_where_there_is_no_cluster(clusters):
