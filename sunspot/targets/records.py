@@ -79,7 +79,8 @@ class Folders:
         lock = path.with_name(f".{name}.lock")
         with readable_disk_errors(self.root), contextlib.ExitStack() as held:
             _wait_for(lock, name, held, progress)
-            lock.write_text(json.dumps({"pid": os.getpid(), "since": time.time()}))
+            with contextlib.suppress(OSError):  # only for those who wait; `down` needs no room
+                lock.write_text(json.dumps({"pid": os.getpid(), "since": time.time()}))
             try:
                 yield
             finally:
