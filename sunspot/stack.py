@@ -237,12 +237,12 @@ def names(directory: Path | None = None) -> list[str]:
     return sorted(name for name in found if _STACK_NAME.fullmatch(name))
 
 
-def project_directory(start: Path | None = None) -> Path:
-    """The folder of the Pulumi project around `start`, by default around the working directory.
+def project_directory() -> Path:
+    """The folder of the Pulumi project around the working directory.
 
     Raises UsageError where no folder up to the root holds a Pulumi.yaml.
     """
-    here = (start or Path.cwd()).resolve()
+    here = Path.cwd().resolve()
     for folder in (here, *here.parents):
         if (folder / PROJECT_FILE).is_file():
             return folder

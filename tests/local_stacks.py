@@ -1,7 +1,5 @@
 """Stacks of this machine, and the folders that clusters of them leave."""
 
-import time
-
 from sunspot.node.local.folder import ClusterFolder, ClusterRecord
 from sunspot.spec import AutoscalerConfig, RayClusterConfig, RayNodeConfig, ScalingGroup
 from sunspot.stack import Stack
@@ -25,7 +23,6 @@ def write(clusters, described, **fields):
     shapes = plan.shapes(described, folder, gcs_port=1, dashboard_port=2)
     record = ClusterRecord(
         name=described.name,
-        created_at=time.time(),
         gcs_port=1,
         dashboard_port=2,
         shapes=shapes,

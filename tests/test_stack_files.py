@@ -37,8 +37,9 @@ def test_load_reads_the_project_around_the_working_directory(project, monkeypatc
     assert stack.names() == ["dev"]
 
 
-def test_no_project_is_said_so(tmp_path):
-    message = refusal(stack.project_directory, tmp_path)
+def test_no_project_is_said_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    message = refusal(stack.project_directory)
     assert str(tmp_path) in message
     assert "No Pulumi.yaml" in message
 

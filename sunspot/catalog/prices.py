@@ -54,14 +54,14 @@ def from_catalog() -> Prices:
     )
 
 
-def ask(sizes: Iterable[str], location: str, url: str | None = None) -> Prices:
+def ask(sizes: Iterable[str], location: str) -> Prices:
     """What Azure asks for Linux machines of these sizes in a region, today.
 
-    `url` is the API's address, by default the variable SUNSPOT_PRICES_URL or Azure's own. A size
-    that the answer does not name has no price. Raises SunspotError where no answer comes, or one
-    that is not a price list.
+    The API's address is Azure's own, or that of the variable SUNSPOT_PRICES_URL. A size that the
+    answer does not name has no price. Raises SunspotError where no answer comes, or one that is not
+    a price list.
     """
-    base = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    base = os.environ.get(URL_VARIABLE) or DEFAULT_URL
     names = sorted(set(sizes))
     found: dict[str, Price] = {}
     for start in range(0, len(names), SIZES_PER_QUESTION):

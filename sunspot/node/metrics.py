@@ -81,7 +81,7 @@ class Collector:
         yield from _families(records)
 
 
-def serve(collectors: Iterable[Any], port: int, host: str = "127.0.0.1") -> Any:
+def serve(collectors: Iterable[Any], port: int) -> Any:
     """Serves what the collectors tell over HTTP from a thread of its own; returns the server.
 
     Raises:
@@ -92,7 +92,7 @@ def serve(collectors: Iterable[Any], port: int, host: str = "127.0.0.1") -> Any:
     registry = CollectorRegistry()
     for collector in collectors:
         registry.register(collector)
-    server, _ = start_http_server(port, addr=host, registry=registry)
+    server, _ = start_http_server(port, addr="127.0.0.1", registry=registry)
     return server
 
 

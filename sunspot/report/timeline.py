@@ -13,6 +13,7 @@ from sunspot.report.text import plural
 from sunspot.report.theme import workload_class
 
 MAX_BARS = 3500  # about 0.6 MB of SVG
+MOST_TICKS = 10
 THIN = 3.0  # pixels: adjacent bars that fit in this together become one
 
 BAND_ROW = 18
@@ -137,12 +138,12 @@ def lay_out(report: Report, width: float) -> Timeline:
     )
 
 
-def ticks(duration: float, most: int = 10) -> list[float]:
-    """Round seconds (1, 2 or 5 times a power of ten) from 0 to the duration, at most `most`."""
+def ticks(duration: float) -> list[float]:
+    """Round seconds (1, 2 or 5 times a power of ten) from 0 to the duration, at most MOST_TICKS."""
     if duration <= 0:
         return []
-    power = 10 ** math.floor(math.log10(duration / most))
-    step = next(power * m for m in (1, 2, 5, 10, 20) if duration / (power * m) <= most - 1)
+    power = 10 ** math.floor(math.log10(duration / MOST_TICKS))
+    step = next(power * m for m in (1, 2, 5, 10, 20) if duration / (power * m) <= MOST_TICKS - 1)
     return [round(n * step, 9) for n in range(int(duration / step + 1e-9) + 1)]
 
 

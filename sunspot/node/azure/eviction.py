@@ -136,7 +136,7 @@ class Watcher:
         if self._departure is not None:
             timeout_s = self._timing.leaving_answer_s
         try:
-            events = self._imds.events(timeout_s).events
+            events = self._imds.events(timeout_s)
         except ImdsError as error:
             self._failures += 1
             if self._failures in {1, 10} or self._failures % 100 == 0:

@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 import requests
 
 BASE_URL = "http://169.254.169.254"
-INSTANCE_VERSION = "2021-02-01"
 TOKEN_VERSION = "2018-02-01"  # noqa: S105 - a version of the API
 EVENTS_VERSION = "2020-07-01"
 
@@ -53,26 +52,6 @@ class ImdsError(Exception):
 
 
 @dataclass(frozen=True)
-class Compute:
-    """What this VM is. `zone` and `scale_set` are None where it is in none.
-
-    `name` is what Scheduled Events and the compute API call the VM; `resource_id` its full path
-    in Azure; `priority` "Spot", "Regular" or "".
-    """
-
-    name: str
-    location: str
-    resource_id: str
-    vm_id: str
-    vm_size: str
-    subscription_id: str
-    resource_group: str
-    priority: str
-    zone: str | None
-    scale_set: str | None
-
-
-@dataclass(frozen=True)
 class Event:
     """One scheduled event.
 
@@ -91,19 +70,11 @@ class Event:
     description: str = ""
 
 
-@dataclass(frozen=True)
-class ScheduledEvents:
-    """The events known now. `incarnation` changes when any of them does."""
-
-    incarnation: int
-    events: tuple[Event, ...]
-
-
 class Imds:
     """Asks IMDS. Every method raises ImdsError where the answer does not come or is no answer.
 
     `client_id` names the user-assigned identity whose tokens are wanted; None takes the only one.
-    `retry_s` is how long `compute` and `token` go on asking; `events` and `acknowledge` ask once.
+    `retry_s` is how long `token` goes on asking; `events` and `acknowledge` ask once.
     """
 
     def __init__(
@@ -117,14 +88,6 @@ class Imds:
         self._tokens: dict[str, tuple[str, float]] = {}
         self._tokens_lock = threading.Lock()
 
-    def compute(self) -> Compute:
-        """This VM's name, place and size."""
-        answer = self._retried("/metadata/instance/compute", {"api-version": INSTANCE_VERSION})
-        try:
-            return _compute(answer)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ImdsError(f"/metadata/instance/compute lacks {error}: {answer!r:.200}") from error
-
     def token(self, resource: str) -> str:
         """An access token of the VM's identity for a resource, "https://vault.azure.net" say.
 
@@ -136,7 +99,7 @@ class Imds:
                 token, ends = self._tokens[resource] = self._fetch_token(resource)
             return token
 
-    def events(self, timeout_s: float = READ_TIMEOUT_S) -> ScheduledEvents:
+    def events(self, timeout_s: float = READ_TIMEOUT_S) -> tuple[Event, ...]:
         """The scheduled events of this VM's scale set, those of other VMs among them.
 
         The first call of a VM's life turns the service on and may take two minutes.
@@ -145,10 +108,7 @@ class Imds:
         answer = self._ask("GET", "/metadata/scheduledevents", query, timeout_s=timeout_s)
         try:
             events = [_event(fields) for fields in answer["Events"]]
-            return ScheduledEvents(
-                incarnation=int(answer["DocumentIncarnation"]),
-                events=tuple(event for event in events if event is not None),
-            )
+            return tuple(event for event in events if event is not None)
         except (KeyError, TypeError, ValueError) as error:
             raise ImdsError(f"these are no scheduled events: {answer!r:.200}") from error
 
@@ -213,21 +173,6 @@ class Imds:
             return response.json()
         except ValueError as error:
             raise ImdsError(f"{method} {path}: the answer is no JSON") from error
-
-
-def _compute(answer: Any) -> Compute:
-    return Compute(
-        name=answer["name"],
-        location=answer["location"],
-        resource_id=answer["resourceId"],
-        vm_id=answer["vmId"],
-        vm_size=answer["vmSize"],
-        subscription_id=answer["subscriptionId"],
-        resource_group=answer["resourceGroupName"],
-        priority=answer.get("priority") or "",
-        zone=answer.get("zone") or None,
-        scale_set=answer.get("vmScaleSetName") or None,
-    )
 
 
 def _event(fields: Any) -> Event | None:

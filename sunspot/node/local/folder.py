@@ -37,6 +37,8 @@ NODE_VARIABLE = "SUNSPOT_NODE"
 HEAD = "head"
 HEAD_TEMP_DIR = "0"
 
+# How many lines of a log are told with an error.
+TAIL_LINES = 12
 COLOUR_CODE = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -85,7 +87,6 @@ class ClusterRecord:
     """One cluster. The launcher fills in `address` (HOST:PORT of the GCS) and `ready_at`."""
 
     name: str
-    created_at: float
     gcs_port: int
     dashboard_port: int
     shapes: dict[str, NodeShape]
@@ -163,13 +164,13 @@ class ClusterFolder:
     def log(self, node: str) -> Path:
         return self.path / "nodes" / f"{node}.log"
 
-    def log_tail(self, node: str, lines: int = 12) -> str:
+    def log_tail(self, node: str) -> str:
         """The last lines that a node's process printed, without colour codes; "" if none."""
-        return _tail(self.log(node), lines)
+        return _tail(self.log(node))
 
-    def ray_log_tail(self, name: str, lines: int = 12) -> str:
+    def ray_log_tail(self, name: str) -> str:
         """The last lines of a log of Ray's own, "dashboard.log" for instance."""
-        return _tail(self.temp_dir / HEAD_TEMP_DIR / "session_latest" / "logs" / name, lines)
+        return _tail(self.temp_dir / HEAD_TEMP_DIR / "session_latest" / "logs" / name)
 
     def process(self, node: str) -> Process | None:
         """The node's process as it wrote itself down, or None before it started."""
@@ -249,12 +250,12 @@ def _naming_broken(file: Path) -> Iterator[Path]:
         raise BrokenRecordError(f"{file} cannot be read ({error})") from error
 
 
-def _tail(log: Path, lines: int) -> str:
+def _tail(log: Path) -> str:
     try:
         text = log.read_text(errors="replace")
     except FileNotFoundError:
         return ""
-    return "\n".join(COLOUR_CODE.sub("", text).expandtabs(1).rstrip().splitlines()[-lines:])
+    return "\n".join(COLOUR_CODE.sub("", text).expandtabs(1).rstrip().splitlines()[-TAIL_LINES:])
 
 
 def _natural(name: str) -> tuple[str, int]:

@@ -10,7 +10,6 @@ import contextlib
 import os
 import secrets
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,7 +201,6 @@ class LocalTarget:
             folder.write_cluster(
                 ClusterRecord(
                     name=stack.name,
-                    created_at=time.time(),
                     gcs_port=gcs_port,
                     dashboard_port=dashboard_port,
                     shapes=shapes,
