@@ -1,4 +1,4 @@
-"""What every target does, what some can do besides, and what they tell of their clusters."""
+"""The `Target` protocol, the abilities that only some targets have, and the types of both."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sunspot.spec import HEAD
 from sunspot.stack import Stack
 
 Progress = Callable[[str], None]
-"""Called with one short line whenever something that a person waits for has happened."""
+"""Called with one short line for each step of what a person waits for."""
 
 UP_TIMEOUT_S = 900.0
 
@@ -29,8 +29,8 @@ class ClusterHandle:
         name: the stack's name.
         target: the target's name, "local" for instance.
         head_address: HOST:PORT of the GCS, as the cluster's own nodes reach it.
-        driver_address: what `ray.init(address=...)` takes on this machine; None where no driver
-            reaches the cluster from here, so that work goes there as jobs.
+        driver_address: what `ray.init(address=...)` takes on this machine; None if no driver
+            reaches the cluster from here, so that only jobs can run on it.
         job_address: URL of Ray's job API and dashboard.
         token_path: file (mode 0600) that holds the authentication token.
         monitoring: URLs by name, "Grafana" and "Prometheus", where the target runs them.
@@ -45,17 +45,21 @@ class ClusterHandle:
     monitoring: Mapping[str, str] = field(default_factory=dict)
 
     def token(self) -> str:
-        """The token itself. Raises SunspotError if its file cannot be read."""
+        """The token itself.
+
+        Raises:
+            SunspotError: its file cannot be read.
+        """
         try:
             return self.token_path.read_text().strip()
         except OSError as error:
             raise SunspotError(
                 f"cannot read the token of {self.name!r} in {self.token_path}: {error.strerror}. "
-                f"Take the cluster away and start again: sunspot down {self.name}"
+                f"Take the cluster down and start again: sunspot down {self.name}"
             ) from error
 
     def environment(self) -> dict[str, str]:
-        """The variables with which plain `ray` commands and drivers find and may use it."""
+        """The environment variables with which `ray` commands and drivers use the cluster."""
         driver = {} if self.driver_address is None else {"RAY_ADDRESS": self.driver_address}
         return driver | {
             "RAY_API_SERVER_ADDRESS": self.job_address,
@@ -66,9 +70,17 @@ class ClusterHandle:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeStatus:
-    """One node of a cluster as its target knows it. `memory_gb` is GiB.
+    """One node of a cluster, as its target knows it.
 
-    `state` is "lost" for a node that died while it was wanted; `log` is then the end of its log.
+    Attributes:
+        name: the node's name in Ray.
+        group: the group's name, or its node type's; "head" for the head.
+        market: how the node was bought, "spot" or "on-demand".
+        state: "lost" for a node that died without being stopped.
+        cpus: Ray's CPUs.
+        gpus: Ray's GPUs.
+        memory_gb: Ray's memory in GiB.
+        log: the end of a lost node's log; "" for others.
     """
 
     name: str
@@ -82,11 +94,12 @@ class NodeStatus:
 
     @property
     def is_head(self) -> bool:
+        """Whether this is the head."""
         return self.group == HEAD
 
 
 class Up(NamedTuple):
-    """A cluster that `up` was asked for. `was_up`: it found it up, and changed nothing."""
+    """The result of `up`. `was_up` is whether the cluster was up already and nothing changed."""
 
     handle: ClusterHandle
     was_up: bool
@@ -94,13 +107,13 @@ class Up(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Removal:
-    """What became of a cluster that was taken away.
+    """The result of taking a cluster down.
 
     Attributes:
-        looked_for: the kinds of things that were looked for afterwards, "process, port or file".
-        kept: what was to outlive the cluster, one sentence each.
+        looked_for: what was looked for afterwards, such as "process, port or file".
+        kept: what was kept on purpose, one sentence each.
         left: what still exists and should not, one line each.
-        remedy: how a person gets rid of what is left.
+        remedy: how to remove what is left.
     """
 
     looked_for: str
@@ -109,26 +122,34 @@ class Removal:
     remedy: str = ""
 
     def check(self, name: str) -> None:
-        """Raises SunspotError, with a list, if anything is left."""
+        """Checks that nothing is left of the cluster `name`.
+
+        Raises:
+            SunspotError: something is left; the message lists it.
+        """
         if self.left:
             lines = [f"{name!r} was taken down, but this still exists:", *self.left, self.remedy]
             raise SunspotError("\n  ".join(filter(None, lines)))
 
 
 class HeadLostError(SunspotError):
-    """The cluster's head died: nothing of the cluster can be used any more."""
+    """The cluster's head died, and with it the cluster."""
 
 
 class Target(Protocol):
-    """A place where clusters run. Every method may raise SunspotError."""
+    """Where clusters run. Every method may raise SunspotError."""
 
     @property
     def name(self) -> str:
-        """Its name in the registry."""
+        """The target's name in the registry."""
         ...
 
     def check(self, stack: Stack) -> None:
-        """Raises UsageError with everything that `up` would refuse. Makes nothing."""
+        """Checks a stack, and creates nothing.
+
+        Raises:
+            UsageError: `up` would refuse the stack; the message has every problem.
+        """
         ...
 
     def up(
@@ -143,29 +164,33 @@ class Target(Protocol):
         """Brings the stack's cluster up; one that is up already stays as it is, or is updated.
 
         It checks the stack first, and returns when every minimum worker is a member and the job
-        API answers. If it fails, is interrupted or takes longer than `timeout_s`, either what it
-        began is taken away again, or the error says what stays (for Ctrl-C as a note of the
-        exception, PEP 678). `port` and `dashboard_port` ask for ports on this machine: the GCS's,
-        and the job API's.
+        API answers. If it fails, is interrupted or times out, it either removes what it created,
+        or the error says what remains (for Ctrl-C as a note of the exception, PEP 678).
+
+        Args:
+            stack: the stack, fitted to this target.
+            progress: called with each step.
+            timeout_s: seconds that it may take.
+            port: the GCS's port on this machine; by default a free one.
+            dashboard_port: the job API's port on this machine; 8265 by default, if it is free.
         """
         ...
 
     def down(
         self, name: str, progress: Progress, *, delete_storage: bool = False
     ) -> Removal | None:
-        """Takes a cluster away, whatever state it is in; None if there was nothing.
+        """Takes a cluster down, whatever its state, and then looks for what is left of it.
 
-        What is to outlive a cluster is kept, unless `delete_storage`. Afterwards it looks for what
-        is left.
+        Protected results are kept, unless `delete_storage`. Returns None if there was no cluster.
         """
         ...
 
     def names(self) -> list[str]:
-        """The stacks that have a cluster here, as far as this machine knows; broken ones too."""
+        """The stacks that have a cluster, by this machine's records; broken records too."""
         ...
 
     def discover(self, name: str) -> bool:
-        """Asks the place itself whether it has a cluster of that name, and remembers it."""
+        """Whether a cluster of that name exists, also without a record, which it then writes."""
         ...
 
     def stack(self, name: str) -> Stack:
@@ -173,9 +198,15 @@ class Target(Protocol):
         ...
 
     def handle(self, name: str, progress: Progress = silent) -> ClusterHandle:
-        """The way to a cluster. Raises HeadLostError, or SunspotError if it is not up.
+        """How to reach a cluster.
 
-        `progress` is told what is waited for, if anything is.
+        Args:
+            name: the stack's name.
+            progress: called with a line for each thing that is waited for.
+
+        Raises:
+            HeadLostError: the cluster's head is dead.
+            SunspotError: the cluster is not up.
         """
         ...
 
@@ -184,64 +215,74 @@ class Target(Protocol):
         ...
 
 
-# What only some targets can do. A command asks for one with abilities.need.
+# What only some targets can do. A command looks an ability up with abilities.need.
 
 
 @runtime_checkable
 class Scaling(Protocol):
-    """Groups get another number of workers by hand."""
+    """The number of a group's workers can be set by hand."""
 
     def scale(self, name: str, counts: Mapping[str, int], progress: Progress) -> None:
-        """Starts nodes of each group, or drains and stops some, until it has its count.
+        """Starts workers of each group, or drains and stops some, until it has its count.
 
-        Raises UsageError, before anything changes, for a group that is not there or a count that
-        it cannot have.
+        Raises:
+            UsageError: there is no such group, or it cannot have the count; nothing has changed.
         """
         ...
 
 
 @runtime_checkable
 class NodeLogs(Protocol):
-    """A node tells what it printed."""
+    """The log of each node can be read."""
 
     def node_log(
         self, name: str, node: str, out: TextIO, tell: Progress, *, follow: bool = False
     ) -> int:
-        """Prints the log of one node to `out`; what a person should know besides goes to `tell`.
+        """Prints the log of one node.
 
-        It works for a node that has not joined, one that is lost, and where the head is dead. With
-        `follow` it goes on until the node ends, or until it is interrupted. Returns the exit code
-        of what read the log, 0 for success. Raises UsageError, with the nodes that there are, if
-        `node` is none of them.
+        It also works for a node that has not joined or is lost, and while the head is dead.
+
+        Args:
+            name: the stack's name.
+            node: the node's name.
+            out: where the log is printed.
+            tell: called with notes for people.
+            follow: whether to go on until the node ends, or until an interrupt.
+
+        Returns:
+            The exit code of the command that read the log, 0 for success.
+
+        Raises:
+            UsageError: there is no such node; the message lists the nodes.
         """
         ...
 
 
 class Shell(Protocol):
-    """A shell on a cluster's head, and a way for files."""
+    """Commands and copies on a cluster's head."""
 
     def run(self, remote: Sequence[str]) -> int:
-        """Runs a command there at this terminal, or a shell without one; returns its exit code."""
+        """Runs a command, or without one a shell, at this terminal; returns its exit code."""
         ...
 
     def copy(self, source: str, destination: str) -> int:
-        """Copies files; the side on the head is written head:PATH. Returns the exit code."""
+        """Copies files; a path on the head is written head:PATH. Returns the exit code."""
         ...
 
 
 @runtime_checkable
 class Shells(Protocol):
-    """The head takes logins."""
+    """The head accepts logins."""
 
     def shell(self, name: str) -> Shell:
-        """The way to a shell on the head."""
+        """The shell on a cluster's head."""
         ...
 
 
 @runtime_checkable
 class Outputs(Protocol):
-    """A program made the cluster and told of it."""
+    """A program made the cluster and has outputs."""
 
     def outputs(self, name: str) -> Mapping[str, Any]:
-        """What the program told when it was last asked."""
+        """The outputs of the program, as they were last read."""
         ...

@@ -1,7 +1,7 @@
-"""SSH to a cluster's machines: commands, copies, and the way to a node through its head.
+"""SSH to a cluster's machines: commands, copies, and connections to a node through its head.
 
-A node that only the head reaches is reached by `ssh HEAD -W NODE:22` as its ProxyCommand, so it
-takes whatever way leads to the head, `az network bastion ssh` as well. User and key are the head's.
+A node that only the head can reach has `ssh HEAD -W NODE:22` as its ProxyCommand, so that any
+connection to the head works, `az network bastion ssh` included. User and key are the head's.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from sunspot.errors import SunspotError, UsageError
 SSH_PORT = 22
 
 CONNECT_TIMEOUT_S = 10
-# Azure's network forgets a silent connection after 4 minutes; a dead one is noticed in 45 s.
+# Azure's network drops an idle connection after 4 minutes; a dead one is noticed in 45 s.
 ALIVE_INTERVAL_S, ALIVE_COUNT = 15, 3
 READ_TIMEOUT_S = 30.0
 HEAD_PREFIX = "head:"
 _REFUSED_KEY = ("Permission denied", "Too many authentication failures")
 _CHANGED_HOST = ("Host key verification failed", "IDENTIFICATION HAS CHANGED")
 
-# Two connections one after the other; through a Bastion, `az` starts and logs in first.
+# Two connections, one after the other; through Azure Bastion, `az` starts and logs in first.
 JUMP_CONNECT_TIMEOUT_S = 45
 
 
 class UnreachableError(SunspotError):
-    """Nobody answered at a machine's SSH port. It may be booting, or no way leads there."""
+    """A machine's SSH port does not answer: it may be booting, or cannot be reached from here."""
 
 
 class RemoteCommandError(SunspotError):
-    """SSH works, but the command on the machine ended with an error."""
+    """SSH works, but the command on the machine failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ssh:
-    """How to run ssh to one machine, the head unless another is named (`through`).
+    """How to run ssh to one machine: the head, or with `through` a node behind it.
 
     Attributes:
-        command: what the stack's output `ssh_command` says, in words: `ssh ... USER@HOST`, or
+        command: the words of the stack's output `ssh_command`: `ssh ... USER@HOST`, or
             `az network bastion ssh ...`.
         key: the private key, or None for those that ssh finds by itself.
-        known_hosts: the file that keeps the head's host key; the first one is taken as it is.
-        alias: the name that the host key is kept by, where that is not the address.
+        known_hosts: the file that keeps the machine's host key; the first key is accepted.
+        alias: the name that the host key is kept by, if that is not the address.
         called: what messages call the machine.
-        connect_timeout_s: how long the way there may take.
+        connect_timeout_s: how many seconds a connection may take.
     """
 
     command: tuple[str, ...]
@@ -59,22 +59,37 @@ class Ssh:
 
     @classmethod
     def parse(cls, command: str, *, key: Path | None, known_hosts: Path) -> Ssh:
+        """The way to the head, from the stack's output `ssh_command`.
+
+        Raises:
+            SunspotError: the output is not an ssh command.
+        """
         words = tuple(shlex.split(command))
         if len(words) < 2 or words[0] not in {"ssh", "az"}:
-            raise SunspotError(f"the stack's output ssh_command is no ssh command: {command!r}")
+            raise SunspotError(f"the stack's output ssh_command is not an ssh command: {command!r}")
         return cls(command=words, key=key, known_hosts=known_hosts)
 
     def arguments(
         self, *options: str, remote: Sequence[str] = (), interactive: bool = False
     ) -> list[str]:
-        """The whole command line. Unless `interactive`, it asks for nothing and fails instead."""
+        """The whole command line. Unless `interactive`, ssh fails instead of asking."""
         ours = [*self._options(interactive=interactive), *options]
         if self.command[0] == "az":
             return [*self.command, "--", *ours, *remote]
         return ["ssh", *ours, *self.command[1:], *remote]
 
     def read(self, *remote: str, timeout_s: float = READ_TIMEOUT_S) -> str:
-        """What a command on the machine prints. Raises as `failure` does."""
+        """What a command on the machine prints.
+
+        Args:
+            *remote: the command and its arguments.
+            timeout_s: how many seconds the command may take.
+
+        Raises:
+            UnreachableError: the machine does not answer.
+            RemoteCommandError: the command failed.
+            SunspotError: the machine refuses the key, or its host key has changed.
+        """
         try:
             done = subprocess.run(
                 self.arguments(remote=[shlex.join(remote)]),
@@ -92,15 +107,15 @@ class Ssh:
             raise self.failure(done.stderr)
         if done.returncode:
             raise RemoteCommandError(
-                f"`{shlex.join(remote)}` on {self.called} ended with {done.returncode}: "
+                f"`{shlex.join(remote)}` on {self.called} exited with {done.returncode}: "
                 f"{_last_lines(done.stderr)}"
             )
         return done.stdout
 
     def run(self, remote: Sequence[str]) -> int:
-        """A shell on the head, or a command there, at this terminal; returns its exit code.
+        """Runs a shell, or a command, on the machine at this terminal; returns its exit code.
 
-        One word is a line for the head's shell, several are one command with its arguments.
+        One word is a line for the machine's shell, several are a command with its arguments.
         """
         line = list(remote) if len(remote) < 2 else [shlex.join(remote)]
         try:
@@ -109,47 +124,51 @@ class Ssh:
             raise no_program(self.command[0]) from None
 
     def copy(self, source: str, destination: str) -> int:
-        """Copies files with rsync, to the head or from it; returns rsync's exit code."""
-        ends = [source, destination]
-        if sum(end.startswith(HEAD_PREFIX) for end in ends) != 1:
+        """Copies files with rsync, to the head or from it; returns rsync's exit code.
+
+        Raises:
+            UsageError: not exactly one path is on the head, or SSH goes through Azure Bastion.
+        """
+        paths = [source, destination]
+        if sum(path.startswith(HEAD_PREFIX) for path in paths) != 1:
             raise UsageError(
-                f"one of SOURCE and DEST is on the head: write it as {HEAD_PREFIX}PATH, for "
-                f"instance: sunspot rsync data/ {HEAD_PREFIX}data/"
+                f"exactly one of SOURCE and DEST must be on the head, written {HEAD_PREFIX}PATH; "
+                f"for instance: sunspot rsync data/ {HEAD_PREFIX}data/"
             )
         if self.command[0] == "az":
             raise UsageError(
-                "rsync does not go through Azure Bastion; put files into the stack's storage "
+                "rsync does not work through Azure Bastion; put files into the stack's storage "
                 "(its output storage_url), or open SSH in sunspot:access"
             )
         *options, host = self.command[1:]
         shell = shlex.join(["ssh", *self._options(interactive=True), *options])
-        places = [
-            f"{host}:{end.removeprefix(HEAD_PREFIX)}" if end.startswith(HEAD_PREFIX) else end
-            for end in ends
+        ends = [
+            f"{host}:{path.removeprefix(HEAD_PREFIX)}" if path.startswith(HEAD_PREFIX) else path
+            for path in paths
         ]
         try:
-            command = ["rsync", "-az", "--partial", "-e", shell, "--", *places]
+            command = ["rsync", "-az", "--partial", "-e", shell, "--", *ends]
             return subprocess.call(command)
         except FileNotFoundError:
             raise no_program("rsync") from None
 
     def failure(self, stderr: str) -> SunspotError:
-        """The error that tells what ssh complained of."""
+        """The error that explains what ssh printed to stderr."""
         said = _last_lines(stderr)
         if any(sign in stderr for sign in _REFUSED_KEY):
             which = f"the key {self.key}" if self.key else "every key that ssh has"
             return SunspotError(
-                f"{self.called} refuses {which} ({said}). It takes the key that sunspot:access "
+                f"{self.called} refuses {which} ({said}). It accepts the key that sunspot:access "
                 "names in the stack file; one with a passphrase must be in your agent: ssh-add"
             )
         if any(sign in stderr for sign in _CHANGED_HOST):
             file = shlex.quote(str(self.known_hosts))
             forget = f"ssh-keygen -f {file} -R {self.alias}" if self.alias else f"rm {file}"
             return SunspotError(
-                f"another machine than before answers at the address of {self.called} ({said}). If "
-                f"you replaced it yourself, forget the old one: {forget}"
+                f"the host key of {self.called} has changed ({said}): another machine answers at "
+                f"its address. If you replaced it yourself, remove the old key: {forget}"
             )
-        return UnreachableError(f"no SSH to {self.called}: {said or 'ssh ended without a word'}")
+        return UnreachableError(f"no SSH to {self.called}: {said or 'ssh printed no error'}")
 
     def _options(self, *, interactive: bool) -> list[str]:
         settings = {
@@ -168,12 +187,12 @@ class Ssh:
 
 
 def through(head: Ssh, address: str, name: str) -> Ssh:
-    """The way to the node at this private address, by way of the head.
+    """The way to the node at this private address, through the head.
 
     Its host key is kept by `name`: an evicted node's address is soon another node's.
     """
-    place = f"[{address}]" if ":" in address else address
-    proxy = shlex.join(head.arguments("-W", f"{place}:{SSH_PORT}"))
+    host = f"[{address}]" if ":" in address else address
+    proxy = shlex.join(head.arguments("-W", f"{host}:{SSH_PORT}"))
     user = _user(head)
     return replace(
         head,
@@ -182,7 +201,7 @@ def through(head: Ssh, address: str, name: str) -> Ssh:
             "-p",
             str(SSH_PORT),
             "-o",
-            # ssh would replace %h and the like in it.
+            # ssh would expand %h and the like in it.
             f"ProxyCommand={proxy.replace('%', '%%')}",
             f"{user}@{address}" if user else address,
         ),
@@ -193,18 +212,19 @@ def through(head: Ssh, address: str, name: str) -> Ssh:
 
 
 def _user(head: Ssh) -> str:
-    """Who logs in to the head; "" where its command does not say."""
+    """The user that logs in to the head; "" if its command does not name one."""
     if head.command[0] == "az":
         given = dict(zip(head.command, head.command[1:], strict=False))
         return given.get("--username", "")
     return head.command[-1].rpartition("@")[0]
 
 
-def _last_lines(text: str, count: int = 2) -> str:
+def _last_lines(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return "; ".join(line for line in lines[-count:])
+    return "; ".join(lines[-2:])
 
 
 def no_program(name: str) -> SunspotError:
+    """The error for a program that is not on the PATH."""
     package = {"ssh": "openssh-client", "rsync": "rsync", "az": "azure-cli"}.get(name, name)
     return SunspotError(f"there is no `{name}` on this machine; install it (package {package})")

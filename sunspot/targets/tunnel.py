@@ -1,7 +1,7 @@
-"""The tunnel to a head that only SSH reaches: to its job API, and to what else it serves.
+"""The tunnel to a head that only SSH reaches: to its job API and its other servers.
 
-It is an `ssh -L` that stays in the background and is used again by the next command. It is
-written down as a process with its start time, so that a recycled pid is never taken for it.
+It is an `ssh -L` that stays in the background, for the next command to use again. Its record has
+the process's start time, so that a recycled pid is never taken for it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TAKEN = ("Address already in use", "cannot listen to port")
 
 @dataclass(frozen=True, kw_only=True)
 class _Record:
-    """A tunnel that was opened. `also` are further ports: [the head's, the one here]."""
+    """A tunnel that was opened. `also` has further ports: (the head's, the local one)."""
 
     process: Process
     port: int
@@ -45,19 +45,19 @@ class _Record:
 
 @dataclass(frozen=True)
 class Tunnel:
-    """The tunnel of one cluster; its record and log lie in `folder`."""
+    """The tunnel of one cluster; its record and its log are in `folder`."""
 
     folder: Path
 
     def port(self) -> int | None:
-        """The local port of the tunnel, or None where none is alive."""
+        """The local port of the tunnel, or None if no tunnel is alive."""
         record = self._read()
         if record is None or not record.process.is_running() or not _answers(record.port):
             return None
         return record.port
 
     def also(self) -> dict[int, int]:
-        """Where the live tunnel leads besides: the head's ports, and the local ones to them."""
+        """The further ports of a live tunnel: the head's port -> the local one."""
         record = self._read()
         if record is None or self.port() is None:
             return {}
@@ -71,10 +71,16 @@ class Tunnel:
         preferred: int | None = None,
         also: Sequence[int] = (),
     ) -> int:
-        """The local port of a tunnel to the head's own `remote_port`; a live one is used again.
+        """Opens the tunnel, or uses the live one again; returns its local port.
 
-        It leads to the head's ports of `also` as well, whether or not anything listens there.
-        Raises as `Ssh.failure` does.
+        Args:
+            ssh: how to reach the head.
+            remote_port: the port on the head that the tunnel leads to.
+            preferred: the local port to take, if it is free.
+            also: further ports on the head, whether or not anything listens there.
+
+        Raises:
+            SunspotError: as `Ssh.read` does, or there was no free local port.
         """
         record = self._read()
         if record is not None and record.command == list(ssh.command):
@@ -87,7 +93,7 @@ class Tunnel:
             forwards = _local_ports([(remote_port, preferred), *((p, None) for p in also)], attempt)
             if self._start(ssh, forwards):
                 return forwards[0][1]
-        raise SunspotError("no local port could be had for the tunnel; try again")
+        raise SunspotError("found no free local port for the tunnel; try again")
 
     def close(self) -> None:
         """Ends the tunnel, if there is one."""
@@ -106,9 +112,9 @@ class Tunnel:
         return self.folder / "tunnel.log"
 
     def _start(self, ssh: Ssh, forwards: Sequence[tuple[int, int]]) -> bool:
-        """Starts ssh and waits for its ports; False if somebody took one meanwhile.
+        """Starts ssh and waits for its ports; False if another process has taken one.
 
-        `forwards` are pairs, the head's port and the one here.
+        `forwards` has pairs: the head's port, the local one.
         """
         options = ["-N", "-o", "ExitOnForwardFailure=yes"]
         for remote, local in forwards:
@@ -167,7 +173,10 @@ class Tunnel:
 
 
 def _local_ports(wishes: Sequence[tuple[int, int | None]], attempt: int) -> list[tuple[int, int]]:
-    """A free local port for each of the head's; at the first attempt the wished or the same one."""
+    """A free local port for each of the head's: at the first attempt the wish, or the same number.
+
+    `wishes` has pairs: the head's port, and the wished local one, if any.
+    """
     found: list[tuple[int, int]] = []
     taken: set[int] = set()
     for remote, wish in wishes:
@@ -180,7 +189,7 @@ def _local_ports(wishes: Sequence[tuple[int, int | None]], attempt: int) -> list
 
 
 def _listens(pid: int, port: int) -> bool:
-    """Whether this process, or one that it started, listens there: not just anybody."""
+    """Whether this process or a child of it listens on the port, and not some other process."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
         return any(
@@ -198,7 +207,7 @@ def _answers(port: int) -> bool:
 
 
 def end(process: psutil.Process) -> None:
-    """Ends a process and those that it started (`az` starts the ssh itself)."""
+    """Ends a process and its children (`az` starts ssh as a child)."""
     family = [*process.children(recursive=True), process]
     for one in family:
         with contextlib.suppress(psutil.NoSuchProcess):
