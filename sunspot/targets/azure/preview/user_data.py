@@ -6,14 +6,13 @@ Rendered like that of the program of `infra/`, from stand-ins for what Azure wil
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from sunspot.errors import SunspotError, UsageError
+from cloud_init.nodes import node_values
+from cloud_init.render import MAX_USER_DATA_BYTES, render
+from cloud_init.values import TOKEN_SECRET, AzureFacts
+from sunspot.errors import UsageError
 from sunspot.spec import HEAD
 from sunspot.targets.azure.plan import AzurePlan, Pool
-
-if TYPE_CHECKING:
-    from cloud_init.values import AzureFacts
 
 WORKER = "worker"
 
@@ -33,16 +32,7 @@ def user_data(plan: AzurePlan, node: str) -> UserData:
 
     Raises UsageError for a name that means none of the plan's nodes, or several.
     """
-    pool = _chosen(plan, node)
-    try:
-        from cloud_init.nodes import node_values
-        from cloud_init.render import MAX_USER_DATA_BYTES, render
-    except ImportError as error:
-        raise SunspotError(
-            "the user data is rendered by cloud_init/ of the project, which is not here: "
-            "install Sunspot from a clone (`make setup`)"
-        ) from error
-    values = node_values(plan, pool, stand_ins(plan))
+    values = node_values(plan, _chosen(plan, node), stand_ins(plan))
     return UserData(
         node_type=values.group,
         text=render(values, compress=False).decode(),
@@ -53,8 +43,6 @@ def user_data(plan: AzurePlan, node: str) -> UserData:
 
 def stand_ins(plan: AzurePlan) -> AzureFacts[str]:
     """What stands for all that Azure tells only once the resources are there."""
-    from cloud_init.values import TOKEN_SECRET, AzureFacts
-
     built, addresses = plan.build is not None, plan.addresses
     return AzureFacts(
         built_image="<registry>/sunspot/ray@<digest>" if built else None,
