@@ -1,7 +1,7 @@
 """A Pulumi stack file as a `Stack`: read, checked as a whole, every problem named by its key.
 
-Two readers lead here and must agree: Pulumi's own, inside the program, and `load`, which needs no
-engine. Both end in `Stack.parse`. What only one target reads is that target's `Settings`.
+Two readers must agree: Pulumi's own, inside the program, and `load`, which does not need the
+engine. Both call `Stack.parse`. Keys that only one target reads are that target's `Settings`.
 """
 
 import json
@@ -31,7 +31,7 @@ from sunspot.targets.settings import Settings
 PROJECT_FILE = "Pulumi.yaml"
 NAMESPACE = "sunspot:"
 
-# Config key -> field of Stack. Targets have keys of their own, providers of Pulumi's have theirs.
+# Config key -> field of Stack. Targets and Pulumi's providers have further keys.
 KEYS = {"sunspot:target": "target", "sunspot:cluster": "cluster", "sunspot:image": "image"}
 
 DEFAULT_DOCKERFILE = "Dockerfile"
@@ -41,7 +41,11 @@ _STACK_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 
 
 def check_name(name: str) -> str:
-    """The name, if it can be a stack's. Raises UsageError for one that Pulumi would refuse."""
+    """Returns the name, if it is a stack name.
+
+    Raises:
+        UsageError: Pulumi would refuse the name.
+    """
     if not _STACK_NAME.fullmatch(name):
         raise UsageError(
             f"{name!r} is not a stack name: use letters, digits, hyphens, underscores and periods "
@@ -60,18 +64,18 @@ def _target(name: str) -> str:
 class Image(Config, frozen=True):
     """The container image of every node: a reference, or a folder to build one from.
 
-    With neither, Ray's own image of the cluster's version.
+    With neither, it is Ray's own image of the cluster's version.
     """
 
     reference: Text | None = Field(
-        default=None, description="image to pull, as it is", examples=["rayproject/ray:2.60.0"]
+        default=None, description="image to pull", examples=["rayproject/ray:2.60.0"]
     )
     context: Text | None = Field(
         default=None, description="folder to build an image from (needs Docker where Pulumi runs)"
     )
     dockerfile: Text = Field(
         default=DEFAULT_DOCKERFILE,
-        description="Dockerfile of that build, from the context on",
+        description="Dockerfile of that build, relative to the context",
     )
 
     @model_validator(mode="after")
@@ -83,14 +87,14 @@ class Image(Config, frozen=True):
                 f"{self.reference!r} is not an image reference: write it without spaces"
             )
         if self.context is None and self.dockerfile != DEFAULT_DOCKERFILE:
-            raise UsageError("dockerfile without context builds nothing: give the context's folder")
+            raise UsageError("dockerfile needs a context: give the folder to build from")
         return self
 
 
 class Stack(Config, frozen=True):
-    """One stack: the cluster, the target it is meant for, and what each target is told besides.
+    """One stack: the cluster, its target, and the settings of each target.
 
-    `target` is where `sunspot up` runs it, registry.DEFAULT where the file does not say.
+    `target` is where `sunspot up` runs it; registry.DEFAULT if the file does not name one.
     """
 
     name: Annotated[Text, AfterValidator(check_name)] = Field(
@@ -104,24 +108,29 @@ class Stack(Config, frozen=True):
     )
     image: Image = Field(default=Image(), description="the container image of the nodes")
     settings: Mapping[str, SerializeAsAny[Settings]] = Field(
-        default={}, description="the settings of each target that has any, by the target's name"
+        default={}, description="the settings of each target that has some, by the target's name"
     )
 
     @field_validator("settings", mode="before")
     @classmethod
     def _read_settings(cls, given: Mapping[str, Any]) -> Mapping[str, Settings]:
-        """Settings that were written down as plain values, and only those that say anything."""
+        """The settings from plain values, without those that equal the defaults."""
         kinds = registry.settings()
         read = {name: kinds[name].model_validate(one) for name, one in given.items()}
         return {name: one for name, one in read.items() if one != kinds[name]()}
 
     @classmethod
     def parse(cls, mapping: Mapping[str, Any], *, name: str, source: str | None = None) -> Self:
-        """The stack that a `config:` mapping describes, its keys as Pulumi writes them.
+        """The stack that a `config:` mapping describes.
 
-        What is not text may also come as JSON text, as Pulumi hands it to programs. Keys of other
-        namespaces are left alone. Raises UsageError with every problem, one a line, after
-        `source` (by default `Pulumi.<name>.yaml`).
+        Args:
+            mapping: values by Pulumi's keys; keys of other namespaces are ignored. A value that
+                is not text may also be JSON text, as Pulumi passes it to programs.
+            name: the stack's name.
+            source: what errors call the mapping, by default `Pulumi.<name>.yaml`.
+
+        Raises:
+            UsageError: the mapping is wrong; the message has every problem, one per line.
         """
         kinds = registry.settings()
         known = [*KEYS, *(key for kind in kinds.values() for key in kind.KEYS)]
@@ -143,15 +152,16 @@ class Stack(Config, frozen=True):
         return stack
 
     def with_settings(self, given: Settings) -> Self:
-        """This stack with these settings in place of those of the same target."""
+        """This stack with these settings instead of those of the same target."""
         target = next(name for name, kind in registry.settings().items() if kind is type(given))
         return self.model_copy(update={"settings": {**self.settings, target: given}})
 
     def for_target(self, target: str) -> Self:
-        """This stack for another (or its own) target, its nodes as that target wants them.
+        """This stack for another (or its own) target, with its nodes as that target needs them.
 
-        Raises UsageError for a target that does not exist, and with every node that it cannot
-        have.
+        Raises:
+            UsageError: there is no such target, or it cannot provide some nodes; the message
+                names them all.
         """
         problems: list[str] = []
         cluster = registry.fit(_target(target), self.cluster, problems)
@@ -173,7 +183,7 @@ def _read(
     problems: list[str],
     **others: Any,
 ) -> M | None:
-    """The model with what its keys of a stack file say; None, with the problems, if it is wrong."""
+    """The model from its keys of a stack file; None if it is wrong, with lines in `problems`."""
     given = {
         field: _decoded(mapping[key], model, field) for key, field in keys.items() if key in mapping
     }
@@ -185,17 +195,17 @@ def _read(
 
 
 def _decoded(value: Any, model: type[BaseModel], field: str) -> Any:
-    """The value itself, or what its JSON text holds: Pulumi passes objects on as text."""
+    """The value itself, or the content of its JSON text: Pulumi passes objects as text."""
     if not isinstance(value, str) or _is_text(model.model_fields[field].annotation):
         return value
     try:
         return json.loads(value)
     except ValueError:
-        return value  # the field says that it is not text
+        return value  # the field's validator reports it
 
 
 def _is_text(annotation: Any) -> bool:
-    """Whether the values of a field of this type are text, or text and None."""
+    """Whether a field of this type holds text, or text or None."""
     if get_origin(annotation) is Annotated:
         return _is_text(get_args(annotation)[0])
     if isinstance(annotation, type):
@@ -207,10 +217,15 @@ def _is_text(annotation: Any) -> bool:
 
 
 def load(name: str, directory: Path | None = None) -> Stack:
-    """The stack of `Pulumi.<name>.yaml` in the project's folder, by default the one we are in.
+    """The stack of `Pulumi.<name>.yaml`.
 
-    Raises UsageError naming the file, each key and what to do about it; for a stack that does not
-    exist, the ones that do.
+    Args:
+        name: the stack's name.
+        directory: the project's folder; by default that of the working directory.
+
+    Raises:
+        UsageError: the file is wrong, and the message names it, each key and the fix; or there is
+            no such stack, and the message lists the stacks.
     """
     check_name(name)
     folder = project_directory() if directory is None else directory
@@ -221,7 +236,7 @@ def load(name: str, directory: Path | None = None) -> Stack:
 
 
 def find(name: str) -> Stack | None:
-    """The stack of that name, if we are in a project that has one. Raises as `load` does."""
+    """The stack of that name, if the working directory's project has it. Raises as `load` does."""
     try:
         folder = project_directory()
     except UsageError:
@@ -230,7 +245,7 @@ def find(name: str) -> Stack | None:
 
 
 def names(directory: Path | None = None) -> list[str]:
-    """The stacks of a project, by name, sorted; by default of the project we are in."""
+    """The names of a project's stacks, sorted; by default of the working directory's project."""
     folder = project_directory() if directory is None else directory
     files = (path for path in folder.glob("Pulumi.*.yaml") if path.is_file())
     found = (path.name.removeprefix("Pulumi.").removesuffix(".yaml") for path in files)
@@ -238,9 +253,10 @@ def names(directory: Path | None = None) -> list[str]:
 
 
 def project_directory() -> Path:
-    """The folder of the Pulumi project around the working directory.
+    """The folder of the Pulumi project that the working directory is in.
 
-    Raises UsageError where no folder up to the root holds a Pulumi.yaml.
+    Raises:
+        UsageError: neither it nor any folder above it has a Pulumi.yaml.
     """
     here = Path.cwd().resolve()
     for folder in (here, *here.parents):
@@ -262,7 +278,7 @@ def schema() -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, but a key written twice is an error, as it is to Pulumi."""
+    """PyYAML's safe loader, except that a duplicate key is an error, as in Pulumi."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -272,7 +288,7 @@ class _Loader(yaml.SafeLoader):
                 continue
             if key.value in seen:
                 raise yaml.MarkedYAMLError(
-                    problem=f"the key {key.value!r} is there twice, remove one",
+                    problem=f"the key {key.value!r} is given twice: remove one",
                     problem_mark=key.start_mark,
                 )
             seen.add(key.value)
@@ -285,7 +301,7 @@ def _config_block(path: Path) -> Mapping[str, Any]:
     if document is None:
         document = {}
     if not isinstance(document, dict):
-        raise wrong(str(path), ["the file is not a mapping: start it with `config:`"])
+        raise wrong(str(path), ["the file is not a mapping: begin it with `config:`"])
     block = document.get("config")
     if block is None:
         block = {}
@@ -296,7 +312,7 @@ def _config_block(path: Path) -> Mapping[str, Any]:
 
 def _read_yaml(path: Path) -> Any:
     try:
-        # A subclass of SafeLoader: it builds plain values only.
+        # A subclass of SafeLoader builds only plain values.
         return yaml.load(path.read_bytes(), Loader=_Loader)  # noqa: S506
     except OSError as error:
         raise UsageError(f"Cannot read {path}: {error.strerror}") from error
@@ -309,5 +325,5 @@ def _read_yaml(path: Path) -> Any:
 def _no_such_stack(name: str, folder: Path) -> str:
     known = names(folder)
     if not known:
-        return f"There is no stack {name!r}: {folder} holds no Pulumi.<name>.yaml"
+        return f"There is no stack {name!r}: {folder} has no Pulumi.<name>.yaml"
     return f"There is no stack {name!r} in {folder}: it has {', '.join(known)}{hint(name, known)}"

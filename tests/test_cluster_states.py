@@ -215,7 +215,7 @@ def test_a_teardown_error_does_not_mask_the_bodys(make, target, error):
         raise error
     assert caught.value is error
     (note,) = error.__notes__
-    assert "could not take down cluster mine" in note
+    assert "cluster mine" in note
     assert "the disk is on fire" in note
     assert cluster.state is ResourceState.FORCE_KILLED
     assert "the disk is on fire" in cluster.message
@@ -312,8 +312,8 @@ def test_a_lost_worker_is_told_and_the_body_goes_on(make, target, monkeypatch):
         assert told.wait(10)
         assert cluster.state is ResourceState.ACTIVE
         assert [n.name for n in cluster.nodes()] == ["head", "workers-0", "workers-1"]
-    assert messages[3] == ("ACTIVE", "Lost workers-0; 2 nodes go on.")
-    assert [message for _, message in messages].count("Lost workers-0; 2 nodes go on.") == 1
+    assert messages[3] == ("ACTIVE", "Lost workers-0; 2 nodes are left.")
+    assert [message for _, message in messages].count(messages[3][1]) == 1
 
 
 def node(name, state):

@@ -79,9 +79,9 @@ def test_names_that_are_no_file_names_are_refused(project, name):
         ("config:\n\ta: 1\n", ["line 2, column 1", "cannot start any token"]),
         (
             GOOD + "    head_node: {cpu: 1, memory_gb: 2}\n",
-            ["line 4, column 5: the key 'head_node' is there twice, remove one"],
+            ["line 4, column 5: the key 'head_node'"],
         ),
-        (GOOD + "config: {}\n", ["line 4, column 1: the key 'config' is there twice"]),
+        (GOOD + "config: {}\n", ["line 4, column 1: the key 'config'"]),
         ("a: !!python/object/apply:os.getcwd []\n", ["line 1, column 4", "python/object"]),
         ("a: 2024-13-45\n", ["is not YAML", "month"]),
         ("config: \x00\n", ["is not YAML"]),

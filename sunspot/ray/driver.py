@@ -1,0 +1,51 @@
+"""This process as a driver: its environment, and what Ray reads of it only once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+@contextlib.contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Sets variables for the length of the block, and removes RAY_AUTH_TOKEN, which would win."""
+    names = {*variables, "RAY_AUTH_TOKEN"}
+    before = {name: os.environ.pop(name) for name in names if name in os.environ}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in names:
+            os.environ.pop(name, None)
+        os.environ.update(before)
+
+
+@contextlib.contextmanager
+def without_scheduler_events() -> Iterator[None]:
+    """Keeps Ray from printing, each second, that a task on a full cluster cannot be scheduled.
+
+    The variable for that, RAY_SCHEDULER_EVENTS, is read when Ray is imported (2.60): too early.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.AUTOSCALER_EVENTS
+    ray_constants.AUTOSCALER_EVENTS = 0
+    try:
+        yield
+    finally:
+        ray_constants.AUTOSCALER_EVENTS = before
+
+
+def reload_authentication() -> None:
+    """Makes Ray read RAY_AUTH_MODE and the token again.
+
+    Ray keeps the first ones: the mode since its library was loaded, the token since its first use
+    (ray/_private/authentication/authentication_token_setup.py, 2.60).
+    """
+    from ray import _raylet
+
+    raylet: Any = _raylet  # shipped without types
+    raylet.Config.initialize("")
+    raylet.AuthenticationTokenLoader.instance().reset_cache()
