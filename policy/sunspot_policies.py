@@ -1,7 +1,8 @@
-"""What a cluster on Azure must keep to: rules over a resource's type and inputs, and the policies.
+"""Policies for a cluster on Azure, and the rules that they check on a resource's type and inputs.
 
-A rule yields one sentence for each violation, that says what to do. It takes any version of a type
-(`azure-native:compute/v20240301:VirtualMachine`), and leaves alone what it is not about.
+A rule yields one sentence for each violation, which says what to do. It accepts any version of a
+resource type (`azure-native:compute/v20240301:VirtualMachine`) and ignores types that it does not
+cover.
 """
 
 import ipaddress
@@ -22,13 +23,13 @@ Props = Mapping[str, Any]
 Rule = Callable[[str, Props], Iterator[str]]
 
 SSH = 22
-# As Sunspot itself: wider blocks are "the internet", unless they are private.
+# The same as Sunspot's own limit: wider blocks count as the internet, unless they are private.
 MIN_SSH_PREFIX = 16
 EVERYWHERE = frozenset({"*", "any", "internet", "0.0.0.0/0", "::/0"})
 REQUIRED_TAGS = ("project", "stack", "owner")
 HEAD = "head"
 
-# What clusters are made of and Azure lets carry tags.
+# The resource types of clusters that Azure lets carry tags.
 TAGGABLE = frozenset(
     {
         "compute:AvailabilitySet",
@@ -62,33 +63,33 @@ _TYPE = re.compile(r"azure-native(?:_\w+)?:(?P<module>\w+)(?:/\w+)?:(?P<kind>\w+
 
 
 def public_workers(resource_type: str, props: Props) -> Iterator[str]:
-    """Workers with an address of their own on the internet, or a way in through a balancer."""
+    """Find workers that have a public address, or inbound NAT through a load balancer."""
     what = _name(resource_type)
     if what == "compute:VirtualMachineScaleSet":
         profile = _mapping(_mapping(props, "virtualMachineProfile"), "networkProfile")
-        for card in _items(profile, "networkInterfaceConfigurations"):
-            for address in _items(card, "ipConfigurations"):
+        for nic in _items(profile, "networkInterfaceConfigurations"):
+            for address in _items(nic, "ipConfigurations"):
                 if address.get("publicIPAddressConfiguration") is not None:
                     yield (
-                        "Its machines get public addresses: remove publicIPAddressConfiguration "
-                        "and reach them by way of the head."
+                        "Its VMs get public addresses: remove publicIPAddressConfiguration and "
+                        "reach them through the head."
                     )
                 if _items(address, "loadBalancerInboundNatPools"):
                     yield (
-                        "Its machines are reached through inbound NAT: remove "
-                        "loadBalancerInboundNatPools and come by way of the head."
+                        "Its VMs are reached through inbound NAT: remove "
+                        "loadBalancerInboundNatPools and reach them through the head."
                     )
     if what == "network:NetworkInterface" and _mapping(props, "tags").get("group") != HEAD:
         for address in _items(props, "ipConfigurations"):
             if address.get("publicIPAddress") is not None:
                 yield (
-                    "A card with a public address belongs to the head alone: remove "
-                    f"publicIPAddress, or tag the head's card `group: {HEAD}`."
+                    "Only the head's NIC may have a public address: remove publicIPAddress, or "
+                    f"tag the NIC `group: {HEAD}` if it is the head's."
                 )
 
 
 def open_ssh(resource_type: str, props: Props) -> Iterator[str]:
-    """Rules that let the internet in by SSH."""
+    """Find rules that let the internet in by SSH."""
     what = _name(resource_type)
     if what == "network:NetworkSecurityGroup":
         rules = _items(props, "securityRules")
@@ -109,30 +110,30 @@ def open_ssh(resource_type: str, props: Props) -> Iterator[str]:
 
 
 def shared_keys(resource_type: str, props: Props) -> Iterator[str]:
-    """Storage accounts that whoever holds a key may use, without being anybody."""
+    """Find storage accounts that accept shared keys, or allow anonymous access to blobs."""
     if _name(resource_type) == "storage:StorageAccount":
-        # Left out, Azure takes True.
+        # Azure takes True if it is left out.
         if props.get("allowSharedKeyAccess") is not False:
-            yield "It takes shared keys: set allowSharedKeyAccess to false and use identities."
+            yield "It accepts shared keys: set allowSharedKeyAccess to false and use identities."
         if props.get("allowBlobPublicAccess") is True:
-            yield "It may show blobs to everybody: set allowBlobPublicAccess to false."
+            yield "It allows anonymous access to blobs: set allowBlobPublicAccess to false."
 
 
 def untagged(
     resource_type: str, props: Props, names: Sequence[str] = REQUIRED_TAGS
 ) -> Iterator[str]:
-    """Resources that nobody could tell the owner or the purpose of."""
+    """Find resources that lack a required tag."""
     if _name(resource_type) in TAGGABLE:
         tags = _mapping(props, "tags")
         if missing := [name for name in names if not tags.get(name)]:
-            yield f"It has no tag {', '.join(missing)}: give it one."
+            yield f"It lacks these tags: {', '.join(missing)}. Add them."
 
 
-# Their parts
+# Helpers
 
 
 def _name(resource_type: str) -> str:
-    """`compute:VirtualMachine`, whichever version the type is of; empty if it is not Azure's."""
+    """Return `compute:VirtualMachine`, whatever the version; empty for other providers."""
     found = _TYPE.fullmatch(resource_type)
     return f"{found['module']}:{found['kind']}" if found else ""
 
@@ -199,7 +200,7 @@ def _check_tags(args: ResourceValidationArgs, report: ReportViolation) -> None:
 POLICIES: list[Policy] = [
     ResourceValidationPolicy(
         name="no-public-workers",
-        description="Workers have no way in from the internet.",
+        description="Workers cannot be reached from the internet.",
         validate=_validation(public_workers),
     ),
     ResourceValidationPolicy(
@@ -209,12 +210,12 @@ POLICIES: list[Policy] = [
     ),
     ResourceValidationPolicy(
         name="no-shared-keys",
-        description="Storage is used by identities, not by keys.",
+        description="Storage accounts accept identities, not shared keys.",
         validate=_validation(shared_keys),
     ),
     ResourceValidationPolicy(
         name="tagged",
-        description="Everything that can be is tagged.",
+        description="Every resource that can carry tags has the required ones.",
         validate=_check_tags,
         config_schema=PolicyConfigSchema(
             properties={

@@ -15,19 +15,19 @@ from policy import sunspot_policies as policies
 
 PACK = Path(policies.__file__).parent
 SCALE_SET = "azure-native:compute:VirtualMachineScaleSet"
-CARD = "azure-native:network:NetworkInterface"
+NIC = "azure-native:network:NetworkInterface"
 RULES = "azure-native:network:NetworkSecurityGroup"
 RULE = "azure-native:network:SecurityRule"
 ACCOUNT = "azure-native:storage:StorageAccount"
 
 
 def scale_set(**address):
-    cards = [{"ipConfigurations": [{"name": "ip", **address}]}]
-    profile = {"networkProfile": {"networkInterfaceConfigurations": cards}}
+    nics = [{"ipConfigurations": [{"name": "ip", **address}]}]
+    profile = {"networkProfile": {"networkInterfaceConfigurations": nics}}
     return {"virtualMachineProfile": profile}
 
 
-def card(group, **address):
+def nic(group, **address):
     return {"tags": {"group": group}, "ipConfigurations": [{"name": "ip", **address}]}
 
 
@@ -53,8 +53,8 @@ PUBLIC = {"id": "/subscriptions/s/publicIPAddresses/a"}
 GOOD = [
     (policies.public_workers, SCALE_SET, scale_set()),
     (policies.public_workers, SCALE_SET, {}),
-    (policies.public_workers, CARD, card("head", publicIPAddress=PUBLIC)),
-    (policies.public_workers, CARD, card("gpu")),
+    (policies.public_workers, NIC, nic("head", publicIPAddress=PUBLIC)),
+    (policies.public_workers, NIC, nic("gpu")),
     (policies.open_ssh, RULES, {"securityRules": [ssh()]}),
     (policies.open_ssh, RULES, {}),
     (policies.open_ssh, RULE, ssh(sourceAddressPrefixes=["10.0.0.0/8", "VirtualNetwork"])),
@@ -73,20 +73,20 @@ BAD = [
         policies.public_workers,
         SCALE_SET,
         scale_set(publicIPAddressConfiguration={"name": "p"}),
-        "public addresses",
+        "publicIPAddressConfiguration",
     ),
     (
         policies.public_workers,
         SCALE_SET,
         scale_set(loadBalancerInboundNatPools=[{"id": "x"}]),
-        "inbound NAT",
+        "loadBalancerInboundNatPools",
     ),
-    (policies.public_workers, CARD, card("gpu", publicIPAddress=PUBLIC), "the head alone"),
+    (policies.public_workers, NIC, nic("gpu", publicIPAddress=PUBLIC), "publicIPAddress"),
     (
         policies.public_workers,
-        CARD,
+        NIC,
         {"ipConfigurations": [{"publicIPAddress": PUBLIC}]},
-        "the head alone",
+        "publicIPAddress",
     ),
     (policies.open_ssh, RULES, {"securityRules": [ssh(), wide()]}, "'allow-ssh' lets '0.0.0.0/0'"),
     (policies.open_ssh, RULE, ssh(sourceAddressPrefix="*"), "lets '*' in"),
@@ -102,16 +102,16 @@ BAD = [
         "by SSH",
     ),
     (policies.open_ssh, RULE, wide(protocol="*", access="allow", direction="inbound"), "by SSH"),
-    (policies.shared_keys, ACCOUNT, {}, "takes shared keys"),
-    (policies.shared_keys, ACCOUNT, {"allowSharedKeyAccess": True}, "takes shared keys"),
+    (policies.shared_keys, ACCOUNT, {}, "allowSharedKeyAccess"),
+    (policies.shared_keys, ACCOUNT, {"allowSharedKeyAccess": True}, "allowSharedKeyAccess"),
     (
         policies.shared_keys,
         ACCOUNT,
         {"allowSharedKeyAccess": False, "allowBlobPublicAccess": True},
-        "show blobs to everybody",
+        "allowBlobPublicAccess",
     ),
-    (policies.untagged, ACCOUNT, {}, "no tag project, stack, owner"),
-    (policies.untagged, ACCOUNT, {"tags": {**TAGS, "owner": ""}}, "no tag owner"),
+    (policies.untagged, ACCOUNT, {}, "project, stack, owner"),
+    (policies.untagged, ACCOUNT, {"tags": {**TAGS, "owner": ""}}, ": owner"),
 ]
 
 
@@ -207,7 +207,7 @@ def test_tags_are_the_users_to_choose(analyzer):
     props = {"tags": TAGS, "allowSharedKeyAccess": False}
     configure(["cost-centre"])
     try:
-        assert "no tag cost-centre" in dict(analyze(analyzer, ACCOUNT, props))["tagged"]
+        assert "cost-centre" in dict(analyze(analyzer, ACCOUNT, props))["tagged"]
     finally:
         configure(list(policies.REQUIRED_TAGS))
     assert analyze(analyzer, ACCOUNT, props) == []
