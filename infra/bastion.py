@@ -12,14 +12,14 @@ from sunspot.targets.azure.tree import Resource
 
 @dataclass(frozen=True, kw_only=True)
 class BastionArgs:
-    """Where the Bastion stands; its subnet must have the name that Azure asks for."""
+    """Where the Bastion is made; its subnet must have the name that Azure requires."""
 
     place: Place
     subnet_id: pulumi.Input[str]
 
 
 class Bastion(pulumi.ComponentResource):
-    """A Bastion that carries `az network bastion ssh` and its tunnels."""
+    """A Bastion that supports `az network bastion ssh` and its tunnels."""
 
     host_name: pulumi.Output[str]
 
@@ -40,7 +40,7 @@ def _create_host(
         declared["host"].name,
         resource_group_name=args.place.resource_group,
         location=args.place.location,
-        # The cheapest that lets a client of one's own through.
+        # The cheapest SKU that supports native clients.
         sku=network.SkuArgs(name=network.BastionHostSkuName.STANDARD),
         enable_tunneling=True,
         ip_configurations=[

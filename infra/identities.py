@@ -17,7 +17,7 @@ class IdentitiesArgs:
 
 
 class Identities(pulumi.ComponentResource):
-    """What the machines are to Azure. Both start without any right."""
+    """The identities of the machines. Neither has any right at first."""
 
     head: managedidentity.UserAssignedIdentity
     workers: managedidentity.UserAssignedIdentity

@@ -43,9 +43,9 @@ class NetworkArgs:
 class Network(pulumi.ComponentResource):
     """Two subnets and the rules that guard them.
 
-    In a network of its own the rules stand at the subnets. In subnets of the user's they must
-    stand at the machines' own NICs: `nic_rules` says by role which group those take, and is empty
-    otherwise. `head_address` is None where the head must take what the subnet gives.
+    In a network of its own, the subnets have the security groups. In subnets that the user brings,
+    the machines' NICs must have them: `nic_rules` holds their ids by role, and is empty otherwise.
+    `head_address` is None where the head takes the address that the subnet gives.
     """
 
     head_subnet_id: pulumi.Output[str]
@@ -80,7 +80,7 @@ class Network(pulumi.ComponentResource):
             subnets.append(
                 network.SubnetArgs(name=BASTION_SUBNET, address_prefix=addresses.bastion_subnet)
             )
-        # The subnets stand inside the network's own body: made one by one in parallel, Azure
+        # The subnets are part of the network's own body: made one by one in parallel, Azure
         # refuses all but the first.
         vnet = network.VirtualNetwork(
             declared["vnet"].name,
@@ -142,7 +142,7 @@ def _security_rules(
 ) -> list[network.SecurityRuleArgs]:
     """The inbound rules of a role: what may come in, then nothing else.
 
-    An opening for nobody has no rule, as Azure takes none without a source.
+    An opening without sources has no rule: Azure takes none without a source.
     """
     rules: list[network.SecurityRuleArgs] = []
     priorities = {"ssh": FIRST_SSH_PRIORITY, "ray": FIRST_RAY_PRIORITY}
@@ -226,7 +226,7 @@ def _subnet(
         address_prefix=prefix,
         network_security_group=network.NetworkSecurityGroupArgs(id=rules.id),
         nat_gateway=network.SubResourceArgs(id=gateway.id),
-        # Said aloud: at the version of the API that the provider speaks, Azure's default is True.
+        # Explicit: in the version of the API that the provider uses, the default is True.
         default_outbound_access=False,
     )
 

@@ -1,4 +1,4 @@
-"""An image of the user's own: built where Pulumi runs, kept in the stack's registry."""
+"""The user's own image: built where Pulumi runs, kept in the stack's registry."""
 
 from dataclasses import dataclass
 
@@ -63,8 +63,8 @@ def _create_registry(
         resource_group_name=place.resource_group,
         location=place.location,
         sku=containerregistry.SkuArgs(name=containerregistry.SkuName.BASIC),
-        # For the push alone: Docker logs in by name and password, and whoever runs Pulumi may read
-        # these. The nodes pull by their identities.
+        # Only for the push: Docker logs in by name and password, which those who run Pulumi may
+        # read. The nodes pull by their identities.
         admin_user_enabled=True,
         tags=place.tags,
         opts=pulumi.ResourceOptions(parent=parent),
@@ -78,7 +78,7 @@ def _build_image(
     *,
     parent: pulumi.Resource,
 ) -> pulumi.Output[str]:
-    # Only whoever asks for a build needs this provider, and Docker.
+    # Only a stack that builds its image needs this provider, and Docker.
     import pulumi_docker_build as docker_build
 
     credentials = containerregistry.list_registry_credentials_output(

@@ -26,7 +26,7 @@ class TokenVaultArgs:
 
 
 class TokenVault(pulumi.ComponentResource):
-    """A vault with one secret, that the nodes may read and nobody else was given.
+    """A vault with one secret, which only the nodes are given the right to read.
 
     `secret_uri` names the secret without a version. The token is in no output.
     """
@@ -101,7 +101,7 @@ def _create_token(
         opts=pulumi.ResourceOptions(
             parent=parent,
             ignore_changes=["properties.value"],
-            # Azure deletes secrets by the vault's data plane alone, where an owner of the
+            # Azure deletes secrets only through the vault's data plane, where an owner of the
             # subscription has no rights by default. This one goes with its vault.
             deleted_with=vault,
         ),

@@ -11,14 +11,14 @@ from infra.place import Place
 from sunspot.targets.azure.plan import Machine, Pool
 from sunspot.targets.azure.tree import Resource
 
-# Pay up to the on-demand price, and never be evicted for the price alone.
+# Pay up to the on-demand price, and never be evicted because of the price.
 NO_PRICE_LIMIT = -1
 # How long Azure tries to bring an evicted machine of a fixed group back.
 RESTORE_TIMEOUT = "PT1H"
 # The shortest notice that Azure gives before it deletes an on-demand machine of a scale set.
 TERMINATE_NOTICE = "PT5M"
 
-# Azure refuses to change the first five. The others it takes for new machines alone, which would
+# Azure refuses to change the first five. The others it applies only to new machines, which would
 # leave workers of two kinds in one group.
 REPLACE_ON_CHANGES = [
     "orchestrationMode",
@@ -53,7 +53,7 @@ class WorkerPoolArgs:
 class WorkerPool(pulumi.ComponentResource):
     """A scale set without any way in from outside.
 
-    Pulumi sets the capacity of a fixed pool. An elastic one is Ray's autoscaler's once it is made.
+    Pulumi sets the capacity of a fixed pool, Ray's autoscaler that of an elastic one that exists.
     """
 
     scale_set: compute.VirtualMachineScaleSet

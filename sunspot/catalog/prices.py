@@ -81,7 +81,7 @@ def _rows(base: str, sizes: list[str], location: str) -> Iterator[Mapping[str, A
     import requests  # a third of a second, which only `ask` needs
 
     url: str | None = base
-    # The API tells small letters from capitals in these values.
+    # The API compares these values with their case.
     anyone = " or ".join(f"armSkuName eq '{name}'" for name in sizes)
     query: dict[str, str] | None = {
         "api-version": API_VERSION,

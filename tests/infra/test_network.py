@@ -148,10 +148,10 @@ def test_own_subnets_are_used_and_no_network_is_made(adopted):
     assert adopted.outputs["head_private_ip"] == "10.1.2.9"
 
 
-def test_in_own_subnets_the_rules_are_at_the_cards(adopted):
+def test_in_own_subnets_the_rules_are_at_the_nics(adopted):
     by_name = {r.name: r.id for r in adopted.of("NetworkSecurityGroup")}
-    card = adopted.one("NetworkInterface").inputs
-    assert card["networkSecurityGroup"]["id"] == by_name["sunspot-test-head-nsg"]
+    nic = adopted.one("NetworkInterface").inputs
+    assert nic["networkSecurityGroup"]["id"] == by_name["sunspot-test-head-nsg"]
     profile = adopted.one("VirtualMachineScaleSet").inputs["virtualMachineProfile"]
     (worker,) = profile["networkProfile"]["networkInterfaceConfigurations"]
     assert worker["networkSecurityGroup"]["id"] == by_name["sunspot-test-workers-nsg"]

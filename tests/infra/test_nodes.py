@@ -61,11 +61,11 @@ def test_head_is_on_demand_and_keeps_its_address(shipped):
 def test_head_is_replaced_where_azure_refuses_the_change(shipped):
     head = shipped.one("VirtualMachine")
     assert {"osProfile.customData", "osProfile.linuxConfiguration"} <= set(head.replace_on_changes)
-    # Two heads cannot share the card, which stays.
+    # Two heads cannot share the NIC, which stays.
     assert head.delete_before_replace
-    (card,) = head.inputs["networkProfile"]["networkInterfaces"]
-    assert card["id"] == shipped.one("NetworkInterface").id
-    assert card["deleteOption"] == "Detach"
+    (nic,) = head.inputs["networkProfile"]["networkInterfaces"]
+    assert nic["id"] == shipped.one("NetworkInterface").id
+    assert nic["deleteOption"] == "Detach"
 
 
 def test_head_has_a_disk_that_survives_a_stop(rich):
@@ -89,8 +89,8 @@ def test_no_worker_has_a_public_address(shipped, rich):
         for scale_set in scale_sets(run).values():
             network = profile(scale_set)["networkProfile"]
             assert network["networkApiVersion"] == "2022-11-01"
-            for card in network["networkInterfaceConfigurations"]:
-                for config in card["ipConfigurations"]:
+            for nic in network["networkInterfaceConfigurations"]:
+                for config in nic["ipConfigurations"]:
                     assert "publicIPAddressConfiguration" not in config
                     assert config["subnet"]["id"].endswith("/subnets/workers")
 

@@ -51,7 +51,7 @@ def test_private_key_is_refused_and_not_repeated(tmp_path):
 def test_key_file_that_is_no_text(tmp_path):
     (tmp_path / "id").write_bytes(b"\xff\xfe\x00")
     stack = make_stack(access={"ssh_public_key": None, "ssh_public_key_file": "id"})
-    assert "is no text" in refusal(stack, tmp_path)
+    assert "is not text" in refusal(stack, tmp_path)
 
 
 def test_missing_region():
@@ -231,7 +231,7 @@ def test_blocks_of_one_organisation_may_come_in(block):
         ("network", {"subnet_ids": "x"}, "is not a mapping"),
         ("image", {"reference": "a b"}, "is not an image reference"),
         ("image", {"reference": "a", "context": "."}, "reference and context are both given"),
-        ("image", {"dockerfile": "D"}, "dockerfile without context"),
+        ("image", {"dockerfile": "D"}, "dockerfile"),
         ("image", "rayproject/ray", "is not a mapping"),
         ("storage", {"retention_days": 0}, "give 1 or more"),
         ("storage", {"retention_days": 99999}, "give 36500 or less"),

@@ -53,8 +53,8 @@ def test_what_pulumi_flattens_is_under_properties(rich):
     assert scale_set["sku"]["capacity"] == 0
     assert scale_set["properties"]["orchestrationMode"] == "Flexible"
     profile = scale_set["properties"]["virtualMachineProfile"]
-    (card,) = profile["networkProfile"]["networkInterfaceConfigurations"]
-    assert card["properties"]["ipConfigurations"][0]["properties"]["primary"] is True
+    (nic,) = profile["networkProfile"]["networkInterfaceConfigurations"]
+    assert nic["properties"]["ipConfigurations"][0]["properties"]["primary"] is True
     rules = by_urn[rich.named("sunspot-rich-head-nsg").urn]["properties"]["securityRules"]
     assert rules[0]["properties"]["priority"] == 100
 

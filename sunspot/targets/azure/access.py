@@ -11,14 +11,14 @@ from sunspot.ray import ports
 from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.settings import Access, SubnetIds
 
-# They stand for the address blocks of subnets that are the user's: only Azure knows those.
+# They stand for the address blocks of subnets that the user brings, which only Azure knows.
 YOUR_HEAD_SUBNET = "your head subnet"
 YOUR_WORKERS_SUBNET = "your workers subnet"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """One port of one role, and the address blocks that may connect to it; nobody, if none."""
+    """One port of one role, and the address blocks that may connect to it, if any."""
 
     role: ports.Role
     port: str
@@ -51,9 +51,9 @@ def nodes(plan: AzurePlan) -> tuple[str, str]:
 
 
 def no_way_in(access: Access, subnet_ids: SubnetIds | None) -> str | None:
-    """The warning that nobody outside the cluster's subnets can reach its head; None if some can.
+    """The warning that the head cannot be reached from outside its subnets; None where it can.
 
-    In subnets of the user's too, the head's NIC has rules that refuse what they do not name.
+    In subnets that the user brings, too: the rules of the head's NIC refuse what they do not name.
     """
     if access.ssh_cidrs or access.bastion:
         return None

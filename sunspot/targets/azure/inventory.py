@@ -70,9 +70,9 @@ def addresses(group_id: str, endpoints: Endpoints | None = None) -> dict[str, st
     """
     found: dict[str, str] = {}
     for item in items(group_id, NETWORK_CARDS, endpoints) or []:
-        card = _flat(item)
-        machine = str((card.get("virtualMachine") or {}).get("id", "")).rpartition("/")[2]
-        configurations = [_flat(one) for one in card.get("ipConfigurations") or []]
+        nic = _flat(item)
+        machine = str((nic.get("virtualMachine") or {}).get("id", "")).rpartition("/")[2]
+        configurations = [_flat(one) for one in nic.get("ipConfigurations") or []]
         first = next((one for one in configurations if one.get("primary")), None)
         address = (first or next(iter(configurations), {})).get("privateIPAddress")
         if machine and address:

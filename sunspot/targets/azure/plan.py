@@ -1,6 +1,6 @@
 """A stack as it will stand on Azure: every machine, address and name, all of it checked.
 
-Plain values, no Pulumi: the program builds from it, and a preview can be shown from it alone.
+Plain values, no Pulumi: the program builds from it, and a preview needs nothing else.
 """
 
 import re
@@ -233,7 +233,7 @@ def _ssh_public_key(stack: Stack, folder: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is no text"
+        reason = error.strerror if isinstance(error, OSError) else "is not text"
         raise UsageError(
             f"{where}: no SSH key in {path} ({reason}): make one with `ssh-keygen -t ed25519`, "
             "name its .pub file here, or give the key as ssh_public_key"

@@ -102,7 +102,7 @@ def _network(name: str, plan: AzurePlan) -> Resource:
     ]
     addresses = plan.addresses
     if addresses is None:
-        return _component("network", "Network", name, parts, "subnets of yours")
+        return _component("network", "Network", name, parts, "your subnets")
     subnets = f"head {addresses.head_subnet}, workers {addresses.workers_subnet}"
     if plan.access.bastion:
         subnets += f", Bastion {addresses.bastion_subnet}"

@@ -60,7 +60,7 @@ def test_an_answer_that_says_nothing_is_an_error(principal, status):
         by_rest({f"{GROUP}/resources": (status, {"error": {"code": "SubscriptionNotFound"}})})
 
 
-def card(machine, *addresses, primary=0):
+def nic(machine, *addresses, primary=0):
     """A network interface as Azure's REST API lists it."""
     configurations = [
         {"properties": {"privateIPAddress": address, "primary": number == primary}}
@@ -73,10 +73,10 @@ def card(machine, *addresses, primary=0):
 
 def test_the_addresses_of_machines_by_rest(principal):
     path = f"{GROUP}/providers/Microsoft.Network/networkInterfaces"
-    first = [card("vm_a", "10.0.0.5"), card(None, "10.0.0.6"), card("starting")]
+    first = [nic("vm_a", "10.0.0.5"), nic(None, "10.0.0.6"), nic("starting")]
     pages = {
         path: (200, {"value": first, "nextLink": "/more"}),
-        "/more": (200, {"value": [card("vm_b", "10.0.0.7", "10.0.0.8", primary=1)]}),
+        "/more": (200, {"value": [nic("vm_b", "10.0.0.7", "10.0.0.8", primary=1)]}),
     }
     assert by_rest(pages, addresses) == {"vm_a": "10.0.0.5", "vm_b": "10.0.0.8"}
     gone = {path: (404, {"error": {"code": "ResourceGroupNotFound"}})}
@@ -115,12 +115,12 @@ def test_the_azure_cli_is_asked(az, script, left):
 @pytest.mark.parametrize("key", ["privateIPAddress", "privateIpAddress"])
 def test_the_addresses_of_machines_by_the_azure_cli(az, key):
     vm = f"{GROUP}/providers/Microsoft.Compute/virtualMachines/vm_a"
-    card = {"id": "x", "virtualMachine": {"id": vm}, "ipConfigurations": [{key: "10.0.0.5"}]}
+    nic = {"id": "x", "virtualMachine": {"id": vm}, "ipConfigurations": [{key: "10.0.0.5"}]}
     free = {"id": "y", "virtualMachine": None, "ipConfigurations": [{key: "10.0.0.6"}]}
     wanted = (
         f"network nic list --resource-group sunspot-x --subscription {SUBSCRIPTION} --output json"
     )
-    az(f"""[ "$*" = "{wanted}" ] && echo '{json.dumps([card, free])}' || exit 9""")
+    az(f"""[ "$*" = "{wanted}" ] && echo '{json.dumps([nic, free])}' || exit 9""")
     assert addresses(GROUP) == {"vm_a": "10.0.0.5"}
 
 

@@ -67,9 +67,9 @@ def collect(stack: Stack, folder: Path | None = None, *, refresh_prices: bool = 
 
 
 def show_part(preview: Preview, what: str, node: str, *, as_json: bool = False) -> None:
-    """Prints what `--show WHAT NODE` asks for, alone, so that it can go into a file.
+    """Prints only what `--show WHAT NODE` asks for, so that it can go into a file.
 
-    Raises UsageError for what there is not.
+    Raises UsageError where there is no such part or node.
     """
     if what != USER_DATA:
         raise UsageError(

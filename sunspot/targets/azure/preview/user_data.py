@@ -67,5 +67,5 @@ def _chosen(plan: AzurePlan, node: str) -> Pool | None:
     if len(chosen) == 1:
         return chosen[0]
     known = ", ".join([HEAD, *(pool.node_type for pool in plan.pools)])
-    what = "means several nodes" if chosen else "is no node of this stack"
+    what = "means several nodes" if chosen else "is not a node of this stack"
     raise UsageError(f"{node!r} {what}: choose one of {known}")

@@ -7,7 +7,8 @@ import pytest
 import yaml
 from builds import SHIPPED, build, group, make_stack, shipped_stack
 
-from cloud_init import AzureFacts, readable
+from cloud_init import AzureFacts, readable, render
+from cloud_init.nodes import node_values
 from sunspot.targets.azure.plan import plan
 from sunspot.targets.azure.tree import tree
 
@@ -67,9 +68,6 @@ def told(resource, parent=""):
 
 
 def test_user_data_is_that_of_the_program(both):
-    from cloud_init import render
-    from cloud_init.nodes import node_values
-
     planned, made = both
     (head,) = made.of("VirtualMachine")
     sets = {r.inputs["vmScaleSetName"]: r for r in made.of("VirtualMachineScaleSet")}
