@@ -11,14 +11,15 @@ import errno
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
 from sunspot.errors import SunspotError, UsageError
-from sunspot.node.files import locked
+from sunspot.node.files import locked, write_private
 from sunspot.stack import check_name
 from sunspot.targets.protocol import Progress, silent
 
@@ -40,6 +41,10 @@ DISK_ERRORS = {
 }
 
 
+class BrokenRecordsError(SunspotError):
+    """The records of a cluster cannot be read."""
+
+
 def state_directory() -> Path:
     """The user's state directory for Sunspot, or SUNSPOT_STATE_DIR."""
     chosen = os.environ.get(STATE_DIRECTORY_VARIABLE)
@@ -48,9 +53,13 @@ def state_directory() -> Path:
 
 @dataclass(frozen=True)
 class Folders:
-    """The folders of one target's clusters, in `root`."""
+    """The folders of one target's clusters, in `root`.
+
+    `remedy` is what the error for a broken record advises; `{name}` is the stack's name.
+    """
 
     root: Path
+    remedy: str = "Take the cluster away and start again: sunspot down {name} && sunspot up {name}"
 
     def names(self) -> list[str]:
         """The clusters that have a folder, sorted."""
@@ -63,6 +72,32 @@ class Folders:
             UsageError: as `check_name` does.
         """
         return self.root / check_name(name)
+
+    def write(self, name: str, file: str, record: Mapping[str, Any]) -> None:
+        """Writes a JSON file into a cluster's folder, in place of the one that was there."""
+        write_private(self.path(name) / file, json.dumps(record))
+
+    def read(self, name: str, file: str) -> dict[str, Any] | None:
+        """The JSON object in a file of a cluster's folder; None if there is no such file.
+
+        Raises:
+            BrokenRecordsError: the file cannot be read, or holds something else.
+        """
+        path = self.path(name) / file
+        try:
+            record = json.loads(path.read_text())
+            if not isinstance(record, dict):
+                raise ValueError("not a JSON object")
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise self.broken(name, path, error) from error
+        return record
+
+    def broken(self, name: str, file: Path, error: Exception) -> BrokenRecordsError:
+        """The error for a record in `file` that cannot be used."""
+        what = f"{file} cannot be read ({' '.join(str(error).split())})"
+        return broken(name, what, self.remedy.format(name=name))
 
     @contextlib.contextmanager
     def locked(self, name: str, progress: Progress = silent) -> Iterator[None]:
@@ -136,7 +171,12 @@ def readable_disk_errors(root: Path) -> Iterator[None]:
         ) from error
 
 
-def broken(name: str, what: str, remedy: str) -> SunspotError:
+def not_up(name: str) -> SunspotError:
+    """The error for a cluster that does not exist."""
+    return SunspotError(f"stack {name!r} is not up; start it with: sunspot up {name}")
+
+
+def broken(name: str, what: str, remedy: str) -> BrokenRecordsError:
     """The error for records that cannot be read.
 
     Args:
@@ -144,4 +184,4 @@ def broken(name: str, what: str, remedy: str) -> SunspotError:
         what: what is wrong, a clause without a full stop.
         remedy: what to do, a sentence.
     """
-    return SunspotError(f"the records of {name!r} are broken: {what}. {remedy}")
+    return BrokenRecordsError(f"the records of {name!r} are broken: {what}. {remedy}")

@@ -7,7 +7,9 @@ from pathlib import Path
 from sunspot import stack as stacks
 from sunspot.errors import SunspotError, UsageError
 from sunspot.stack import Stack
-from sunspot.targets.azure.records import Record
+from sunspot.targets.azure.records import Record, Records
+from sunspot.targets.protocol import Progress
+from sunspot.targets.records import BrokenRecordsError
 
 
 def declared_in(stack: Stack) -> Path:
@@ -59,3 +61,17 @@ def find(name: str, record: Record | None) -> Path | None:
             f"folder where its Pulumi.{name}.yaml is"
         )
     return None
+
+
+def to_take_down(name: str, records: Records, progress: Progress) -> Path | None:
+    """The project's folder as `find` has it; where the record is broken, the project we are in.
+
+    Raises BrokenRecordsError for a broken record of a stack that this project does not have.
+    """
+    try:
+        return find(name, records.read(name))
+    except BrokenRecordsError as error:
+        if (folder := find(name, None)) is None:
+            raise
+        progress(str(error))
+        return folder

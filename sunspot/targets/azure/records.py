@@ -10,7 +10,6 @@ It is only a memory: Pulumi's state says what there is.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -18,12 +17,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sunspot.errors import SunspotError
-from sunspot.node.files import write_private
-from sunspot.targets import records
 from sunspot.targets.protocol import Progress, silent
-from sunspot.targets.records import Folders
+from sunspot.targets.records import Folders, not_up
 from sunspot.targets.tunnel import Tunnel
+
+FILE = "stack.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,30 +47,29 @@ class Records:
     root: Path
 
     @property
-    def _folders(self) -> Folders:
-        return Folders(self.root)
+    def folders(self) -> Folders:
+        """Their folders, and what is common to the records of every target."""
+        return Folders(self.root, remedy="Remove it: Pulumi's state says what there is")
 
     def names(self) -> list[str]:
         """The stacks that are remembered."""
-        return self._folders.names()
+        return self.folders.names()
 
     def folder(self, name: str) -> Path:
         """Where a cluster's files lie; it need not exist."""
-        return self._folders.path(name)
+        return self.folders.path(name)
 
     def tunnel(self, name: str) -> Tunnel:
         """The tunnel to a cluster's head, open or not."""
         return Tunnel(self.folder(name))
 
     def read(self, name: str) -> Record | None:
-        """What is remembered; None for nothing. Raises SunspotError for a damaged file."""
-        file = self.folder(name) / "stack.json"
+        """What is remembered; None for nothing. Raises BrokenRecordsError for a damaged file."""
+        fields = self.folders.read(name, FILE)
         try:
-            return Record(**json.loads(file.read_text()))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, TypeError) as error:
-            raise broken(name, file, error) from error
+            return None if fields is None else Record(**fields)
+        except TypeError as error:
+            raise self.folders.broken(name, self.folder(name) / FILE, error) from error
 
     def known(self, name: str) -> Record:
         """What is remembered. Raises SunspotError where that is nothing."""
@@ -83,7 +80,7 @@ class Records:
 
     def write(self, name: str, record: Record) -> None:
         """Remembers this, in place of what was."""
-        write_private(self.folder(name) / "stack.json", json.dumps(asdict(record)))
+        self.folders.write(name, FILE, asdict(record))
 
     def forget(self, name: str) -> None:
         """Ends the tunnel and removes the files."""
@@ -92,15 +89,4 @@ class Records:
 
     def locked(self, name: str, progress: Progress = silent) -> AbstractContextManager[None]:
         """Keeps other commands from working on the cluster; waits, and says so, while one does."""
-        return self._folders.locked(name, progress)
-
-
-def not_up(name: str) -> SunspotError:
-    """The error for a cluster that is not there."""
-    return SunspotError(f"stack {name!r} is not up on azure; start it with: sunspot up {name}")
-
-
-def broken(name: str, file: Path, error: Exception) -> SunspotError:
-    """The error for a file that cannot be read."""
-    what = f"{file} cannot be read ({' '.join(str(error).split())})"
-    return records.broken(name, what, "Remove it: Pulumi's state says what there is")
+        return self.folders.locked(name, progress)

@@ -19,7 +19,7 @@ from sunspot.spec import ScalingGroup
 from sunspot.stack import Stack
 from sunspot.targets import members
 from sunspot.targets.azure import inventory, node_log, project, remaining, wait
-from sunspot.targets.azure.records import Record, Records, broken, not_up
+from sunspot.targets.azure.records import Record, Records
 from sunspot.targets.azure.settings import AzureSettings
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
@@ -30,7 +30,7 @@ from sunspot.targets.protocol import (
     Up,
     silent,
 )
-from sunspot.targets.records import state_directory
+from sunspot.targets.records import not_up, state_directory
 from sunspot.targets.ssh import RemoteCommandError, Ssh, UnreachableError
 
 if TYPE_CHECKING:
@@ -121,13 +121,13 @@ class AzureTarget:
     def down(
         self, name: str, progress: Progress, *, delete_storage: bool = False
     ) -> Removal | None:
-        folder = project.find(name, self.records.read(name))
+        folder = project.to_take_down(name, self.records, progress)
         if folder is None:
             return None
         with self.records.locked(name, progress):
             engine, before = self._ask(name, folder, progress)
             if engine is None or before is None or not before.resources:
-                known = self.records.read(name) is not None
+                known = name in self.names()
                 self.records.forget(name)
                 return Removal(looked_for=remaining.LOOKED_FOR) if known else None
             self.records.tunnel(name).close()
@@ -157,7 +157,8 @@ class AzureTarget:
         try:
             return Stack.model_validate(self.records.known(name).stack)
         except ValidationError as error:
-            raise broken(name, self.records.folder(name) / "stack.json", error) from error
+            file = self.records.folder(name) / "stack.json"
+            raise self.records.folders.broken(name, file, error) from error
 
     def handle(self, name: str, progress: Progress = silent) -> ClusterHandle:
         self.records.known(name)

@@ -43,7 +43,7 @@ from sunspot.targets.protocol import (
     Up,
     silent,
 )
-from sunspot.targets.records import Folders, broken, state_directory
+from sunspot.targets.records import Folders, broken, not_up, state_directory
 
 # `ray start` ends its children in order within about 3 s; while it starts it ignores SIGTERM.
 STOP_GRACE_S, INTERRUPTED_GRACE_S = 5.0, 0.5
@@ -119,7 +119,7 @@ class LocalTarget:
     ) -> ClusterHandle:
         folder = self._folder(name)
         if not folder.exists():
-            raise SunspotError(f"stack {name!r} is not up; start it with: sunspot up {name}")
+            raise not_up(name)
         with _readable_records(name):
             cluster = folder.cluster()
             head_is_dead = folder.process(HEAD) is not None and not folder.is_running(HEAD)

@@ -81,3 +81,26 @@ def test_a_project_that_moved_is_told(place):
     (place.project / "Pulumi.yaml").unlink()
     with pytest.raises(SunspotError, match="no longer in"):
         place.target.down("x", print)
+
+
+@needs_sshd
+@pytest.mark.parametrize("spoilt", ["{", "[]", '{"moon": 1}'])
+def test_a_broken_record_does_not_keep_a_stack_up(place, spoilt):
+    up(place)
+    (place.target.records.folder("x") / "stack.json").write_text(spoilt)
+    result = run("status", "x")
+    assert result.exit_code == 1
+    assert "the records of 'x' are broken" in result.stderr
+    assert run("down", "x").exit_code == 0
+    assert place.fake.calls.count("destroy False") == 1
+    assert place.target.names() == []
+
+
+def test_a_broken_record_is_told_where_the_project_is_not_known(place, tmp_path, monkeypatch):
+    folder = place.target.records.folder("x")
+    folder.mkdir(parents=True)
+    (folder / "stack.json").write_text("{")
+    monkeypatch.chdir(tmp_path)
+    result = run("down", "x")
+    assert result.exit_code == 1
+    assert "the records of 'x' are broken" in result.stderr

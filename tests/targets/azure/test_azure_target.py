@@ -157,7 +157,7 @@ def test_a_cluster_without_a_stack_file_is_refused_with_the_way_to_one(place):
         pass
     assert "on azure a cluster is what a stack file of the project says" in str(caught.value)
     assert "its stacks: x" in str(caught.value)
-    assert "name='hybrid'" in str(caught.value)
+    assert "from_stack('hybrid')" in str(caught.value)
     assert place.fake.calls == []
 
 
@@ -227,7 +227,7 @@ def test_a_stack_destroyed_elsewhere_is_forgotten(place):
     up(place)
     place.target.records.tunnel("x").close()
     place.fake.now = ()
-    with pytest.raises(SunspotError, match="not up on azure"):
+    with pytest.raises(SunspotError, match="is not up"):
         place.target.handle("x")
     assert place.target.names() == []
 
