@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     folder, names = ClusterFolder(Path(arguments[0])), arguments[1:]
     try:
         return _launch(folder, [node for node in folder.nodes() if node.name in names])
-    except Exception as error:  # whoever waits gets it as an event, not as a traceback
+    except Exception as error:  # the caller gets it as an event, not as a traceback
         _tell(event="died", name="launcher", log=f"{type(error).__name__}: {error}")
         return 1
 
@@ -142,7 +142,7 @@ def _exit_if_one_died(folder: ClusterFolder, children: dict[int, NodeRecord]) ->
 def _tell(**event: Any) -> None:
     try:
         print(json.dumps(event), flush=True)
-    except BrokenPipeError:  # whoever asked is gone; the nodes are wanted all the same
+    except BrokenPipeError:  # the caller is gone; the nodes are wanted all the same
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
 
 

@@ -210,6 +210,14 @@ def test_workers_go_by_role_and_by_group(project, node):
     assert 0 < found["bytes_sent"] < found["bytes_allowed"] == 65_535
 
 
+def test_a_head_whose_address_only_azure_knows_has_user_data_all_the_same():
+    subnet = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v"
+    ids = {"head": f"{subnet}/subnets/a", "workers": f"{subnet}/subnets/b"}
+    found = make(group("g"), network={"subnet_ids": ids})
+    text = preview.user_data.user_data(found.plan, "g").text
+    assert "--address=<address-of-the-head>:6379" in text
+
+
 def test_a_group_with_two_node_types_is_its_spot_one():
     found = make(group("g", market="spot-with-fallback"), group("h"))
     texts = {
