@@ -1,4 +1,4 @@
-"""How many nodes a cluster has, and what they cost an hour, for Prometheus."""
+"""Metrics of a cluster's nodes, and of their cost per hour, for Prometheus."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ log = logging.getLogger(__name__)
 
 
 class NodeCollector:
-    """Counts the members of the cluster whose GCS is at HOST:PORT each time Prometheus asks.
+    """A metrics collector that counts the cluster's members at each scrape.
 
-    `prices` is USD an hour by node group; a group without one has no cost.
+    Args:
+        address: HOST:PORT of the cluster's GCS.
+        prices: USD per hour by node group; a group without a price has no cost metric.
     """
 
     def __init__(self, address: str, prices: Mapping[str, float]) -> None:
@@ -26,6 +28,7 @@ class NodeCollector:
         self._prices = prices
 
     def collect(self) -> Iterator[Any]:
+        """The metric families, for `prometheus_client`."""
         from prometheus_client.core import GaugeMetricFamily
 
         labels = ["group", "market"]

@@ -1,7 +1,7 @@
 """Drains Ray nodes: `python -m sunspot.node.drain [--seconds S] NAME...`
 
 A draining node takes no new tasks; it leaves the cluster by itself when its running ones have
-ended. Ray kills nothing at the deadline: whoever drains stops the node then.
+ended. Ray kills nothing at the deadline, so the caller must stop the node then.
 Reads RAY_ADDRESS (HOST:PORT of the GCS) and the token's variables from the environment.
 """
 
@@ -19,9 +19,16 @@ POLL_INTERVAL_S = 0.1
 
 
 def drain(client: Any, node_ids: set[str], seconds: float, message: str) -> set[str]:
-    """Drains nodes and waits until they have left, at most `seconds`; returns those still there.
+    """Drains nodes and waits until they have left.
 
-    `node_ids` are Ray's, in hex.
+    Args:
+        client: a client of the GCS, see `gcs.connect`.
+        node_ids: Ray's ids of the nodes, in hex.
+        seconds: how long to wait at most.
+        message: the reason, for people.
+
+    Returns:
+        The ids of the nodes that are still members.
     """
     deadline = time.time() + seconds
     for node_id in node_ids:
@@ -34,14 +41,15 @@ def drain(client: Any, node_ids: set[str], seconds: float, message: str) -> set[
 
 
 def main(arguments: list[str]) -> int:
+    """Drains the named nodes; returns 1 if any is still a member, otherwise 0."""
     parser = argparse.ArgumentParser(prog="sunspot.node.drain", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=30.0, help="how long tasks may run on")
-    parser.add_argument("names", nargs="+", help="names of the nodes, as `ray start --node-name`")
+    parser.add_argument("--seconds", type=float, default=30.0, help="how long tasks may go on")
+    parser.add_argument("names", nargs="+", help="names of the nodes (`ray start --node-name`)")
     options = parser.parse_args(arguments)
     client = gcs.connect(os.environ["RAY_ADDRESS"])
     alive = gcs.alive_nodes(client)
     ids = {alive[name] for name in options.names if name in alive}
-    remaining = drain(client, ids, options.seconds, "let go by sunspot")
+    remaining = drain(client, ids, options.seconds, "removed by sunspot")
     return 1 if remaining else 0
 
 

@@ -1,8 +1,8 @@
-"""What happens after a launch was refused: on-demand instead of spot, and some patience.
+"""What follows a refused launch: on-demand machines instead of spot, and a pause.
 
-Ray asks for a refused type again at every tick, and prefers the type with the higher `priority`.
-It re-reads its config file at every tick (both: ray/autoscaler/v2, 2.60), so what steers it is
-written there.
+Ray requests a refused type again at every tick, and prefers the type with the higher `priority`.
+It re-reads its config file at every tick (both: ray/autoscaler/v2, 2.60), so we control it by
+writing to that file.
 """
 
 from __future__ import annotations
@@ -24,17 +24,21 @@ COOL_DOWN_S = 600.0
 """How long on-demand machines are preferred after spot was refused."""
 
 ASK_AGAIN_S = 60.0
-"""How long the place is not asked again for a type that it has just refused."""
+"""How long a type that was just refused is not requested again."""
 
 log = logging.getLogger(__name__)
 
 
 class Fallback:
-    """Keeps the autoscaler's config file in step with what the place has refused lately.
+    """Keeps the autoscaler's config file up to date with the recent refusals. Thread-safe.
 
-    `twins` are the on-demand node types by their spot types. While spot is refused, the twin has
-    the higher priority, and stands in for those of the group's minimum that spot does not give.
-    Called from several threads.
+    While spot is refused, its on-demand twin has the higher priority, and replaces the workers of
+    the group's minimum that spot does not provide.
+
+    Args:
+        config_file: the autoscaler's config file.
+        twins: the on-demand node types by their spot types.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -49,32 +53,36 @@ class Fallback:
         self._clock = clock
         self._lock = threading.Lock()
         self._refused_at: dict[str, float] = {}
-        self._short: set[str] = set()  # spot types that do not give their minimum
+        self._short: set[str] = set()  # spot types that are below their minimum
         self._here: Counter[str] = Counter()  # machines by node type, at the last tick
 
     def check(self, node_type: str) -> None:
-        """Raises LaunchRefusedError where the type was refused so lately that asking is no use."""
+        """Checks that a type may be requested now.
+
+        Raises:
+            LaunchRefusedError: the type was refused too recently to request it again.
+        """
         with self._lock:
             wait = self._since_refusal(node_type, ASK_AGAIN_S)
         if wait > 0:
             raise LaunchRefusedError(
-                f"{node_type}: refused lately, asked for again in {wait:.0f} s"
+                f"{node_type}: refused recently, requested again in {wait:.0f} s"
             )
 
     def refused(self, node_type: str) -> None:
-        """Notes a refusal; the next tick of Ray's sees what follows from it."""
+        """Notes a refusal, for Ray's next tick to see its effect."""
         with self._lock:
             self._refused_at[node_type] = self._clock()
             self._short.add(node_type)
             self._write()
 
     def granted(self, node_type: str) -> None:
-        """Notes that machines of the type were to be had."""
+        """Notes that machines of the type were available."""
         with self._lock:
             self._refused_at.pop(node_type, None)
 
     def update(self, machines: Sequence[Machine]) -> None:
-        """Takes note of what there is, at each tick; raises priorities whose cool-down is over."""
+        """Notes the machines, at each tick; restores priorities whose cool-down is over."""
         with self._lock:
             self._here = Counter(machine.node_type for machine in machines)
             self._write()

@@ -1,4 +1,4 @@
-"""Files that several processes share: locks, and writes that are whole or not at all."""
+"""Files that several processes share: locks, and atomic writes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import TextIO
 
 @contextlib.contextmanager
 def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Holds the lock that `path` stands for; the kernel lets it go when the holder dies.
+    """Holds the lock of the file `path`; the kernel releases it when the holder dies.
 
-    The holder may remove the file: whoever waited for it takes a new one.
+    The holder may remove the file: a process that waits for the lock then creates a new file.
 
     Raises:
-        BlockingIOError: another process holds it and `wait` is False.
+        BlockingIOError: another process holds the lock, and `wait` is False.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     while True:
-        with path.open("a") as file:  # what its holder wrote into it stays
+        with path.open("a") as file:  # keeps what the holder wrote into it
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             if _is_at(file, path):
                 yield
@@ -36,9 +36,9 @@ def _is_at(file: TextIO, path: Path) -> bool:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file that only its owner can read, whole or not at all."""
+    """Writes a file atomically, readable only by its owner."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # mkstemp gives each thread a name of its own, and mode 0600.
+    # mkstemp gives each thread a separate name, and mode 0600.
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w") as file:

@@ -1,4 +1,4 @@
-"""TCP ports of this machine that nothing listens on."""
+"""Free TCP ports of this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PORT_RANGE = range(20_000, 32_000)
 def free_port(taken: set[int]) -> int:
     """A TCP port that nothing listens on and that is not in `taken`, chosen at random.
 
-    At random, since clusters in another state directory, or of another user, choose as well.
+    The choice is random because clusters of other users and state directories choose too.
 
     Raises:
         OSError: every port of the range is taken.
@@ -26,7 +26,7 @@ def free_port(taken: set[int]) -> int:
 
 
 def port_is_free(port: int) -> bool:
-    """True if a server could bind this TCP port now, on any address of this machine."""
+    """True if a server could bind this TCP port now, on all addresses of this machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,6 +1,6 @@
-"""The few questions that we ask a cluster's GCS, and a node's raylet, directly.
+"""The few calls that we make to a cluster's GCS, and to a node's raylet.
 
-Ray reads RAY_AUTH_MODE and RAY_AUTH_TOKEN_PATH from the environment when a client is made.
+Ray reads RAY_AUTH_MODE and RAY_AUTH_TOKEN_PATH from the environment when a client is created.
 """
 
 from __future__ import annotations
@@ -40,10 +40,14 @@ def alive_labels(client: Any, timeout_s: float = RPC_TIMEOUT_S) -> list[dict[str
 def drain_node(
     client: Any, node_id: str, message: str, deadline_ms: int, timeout_s: float = RPC_TIMEOUT_S
 ) -> None:
-    """Asks for a drain with the reason that Ray never refuses, preemption.
+    """Requests a drain with the reason that Ray never refuses, preemption.
 
-    `node_id` is hex: a binary id is accepted and does nothing (Ray 2.60). `deadline_ms` is in
-    milliseconds since the epoch; Ray tells it to whoever asks and does nothing at it.
+    Args:
+        client: a client of the GCS, see `connect`.
+        node_id: the node's id in hex; a binary id is accepted but does nothing (Ray 2.60).
+        message: the reason, for people.
+        deadline_ms: milliseconds since the epoch; Ray reports the deadline and does not enforce it.
+        timeout_s: seconds that the call may take.
     """
     from ray.core.generated import autoscaler_pb2
 
@@ -52,12 +56,12 @@ def drain_node(
 
 
 def stop_raylet(address: str, timeout_s: float = RPC_TIMEOUT_S) -> None:
-    """Asks the raylet at HOST:PORT to end in order: it kills its workers and leaves the GCS.
+    """Asks the raylet at HOST:PORT to shut down: it kills its workers and leaves the GCS.
 
-    This is the call that Ray's own tests stop nodes with (ray/_private/test_utils.py, 2.60). The
-    node is gone from the GCS within a tenth of a second, where one that is killed stands in it
-    for about twenty seconds more. By its source `ray start --block` takes an exit code 0 for meant
-    and stays (ray/scripts/scripts.py, 2.60).
+    Ray's own tests stop nodes with this call (ray/_private/test_utils.py, 2.60). The node is gone
+    from the GCS within 0.1 s; one that is killed stays in it for about 20 s. By its source,
+    `ray start --block` takes the raylet's exit code 0 as intended and keeps running
+    (ray/scripts/scripts.py, 2.60).
     """
     from ray._private.grpc_utils import init_grpc_channel
     from ray.core.generated import node_manager_pb2, node_manager_pb2_grpc

@@ -1,4 +1,4 @@
-"""How a node leaves its cluster in order: a worker by a drain, the head by a stop of Ray's unit."""
+"""How a node leaves its cluster: a worker is drained, on the head Ray's unit is stopped."""
 
 from __future__ import annotations
 
@@ -11,61 +11,64 @@ from typing import Any, Protocol
 
 from sunspot.node import gcs
 
-# Short: an event of 30 s must not be waited away on one call.
+# Short: one call must not use up a notice of 30 s.
 RPC_TIMEOUT_S = 2.0
 
 log = logging.getLogger(__name__)
 
 
 class Node(Protocol):
-    """This machine's Ray node. Every method may raise and is then called again."""
+    """This machine's Ray node. The caller repeats a method that raises, so calls are idempotent."""
 
     def drain(self, until: float, message: str) -> None:
-        """Lets no new work in; `until` (seconds since the epoch) is when it will be stopped."""
+        """Stops new work; `until` (seconds since the epoch) is when the node will be stopped."""
         ...
 
     def stop(self) -> None:
-        """Begins to stop it, whatever runs on it."""
+        """Begins to stop the node, whatever runs on it."""
         ...
 
     def has_left(self) -> bool:
-        """True once it is no member of the cluster."""
+        """True once the node is no longer a member of the cluster."""
         ...
 
     def forget(self) -> None:
-        """Lets go what it keeps open between calls. Never raises."""
+        """Drops the connections that are kept between calls. Never raises."""
         ...
 
 
 class Marks:
-    """Empty files in a folder, by which the container and the machine around it tell each other.
+    """Empty files in a folder, with which the container and its host signal each other.
 
     `leaving`   this machine is about to go: Ray's unit does not start
-    `stop`      stop Ray's unit; the machine renames it to `stopped` when that is done
+    `stop`      stop Ray's unit; the host then renames the file to `stopped`
     `return`    the event passed and the machine is still there: start Ray's unit again
 
-    On Azure they lie in /run, which a reboot empties. None: nobody is to be told.
+    On Azure the folder is in /run, which a reboot empties. Without a folder, marks do nothing.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
     def set(self, name: str) -> None:
+        """Makes a mark."""
         if self._folder:
             (self._folder / name).touch()
 
     def clear(self, name: str) -> None:
+        """Removes a mark, if it is there."""
         if self._folder:
             (self._folder / name).unlink(missing_ok=True)
 
     def has(self, name: str) -> bool:
+        """Whether a mark is there."""
         return self._folder is not None and (self._folder / name).exists()
 
 
 class Worker:
-    """A worker of the cluster whose GCS is at `address`, by Ray's node name.
+    """The worker `name` (Ray's node name) of the cluster whose GCS is at `address`.
 
-    The raylet ends by itself once it drains and nothing runs on it.
+    Its raylet exits by itself once it is draining and nothing runs on it.
     """
 
     def __init__(self, address: str, name: str) -> None:
@@ -91,7 +94,7 @@ class Worker:
             return self._name not in gcs.alive_nodes(client, RPC_TIMEOUT_S)
 
     def forget(self) -> None:
-        # Ray ends a process that keeps a client whose GCS is away for a minute.
+        # Ray ends a process whose client cannot reach its GCS for a minute.
         self._client = None
 
     @contextlib.contextmanager
@@ -105,10 +108,10 @@ class Worker:
 
 
 class Head:
-    """The head, where the GCS, the dashboard and the jobs' drivers live.
+    """The head, where the GCS, the dashboard and the jobs' drivers run.
 
-    It is not drained, for there is nowhere that these could go. Ray's unit is stopped in time, so
-    that what the GCS keeps on disk is whole.
+    It is not drained, since these cannot move to another node. Ray's unit is stopped in time, so
+    that the GCS's state on disk is consistent.
     """
 
     def __init__(self, marks: Marks) -> None:
@@ -128,7 +131,7 @@ class Head:
 
 
 def attempt(what: str, call: Callable[[], object]) -> bool:
-    """False where the call raised: that is logged, for the next turn to try again."""
+    """Makes a call; returns False if it raised, which is logged, for the next turn to repeat."""
     try:
         call()
     except Exception as error:  # Ray's errors have no common class

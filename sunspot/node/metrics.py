@@ -1,7 +1,7 @@
-"""What evictions did to a cluster, for Prometheus.
+"""Metrics of a cluster's evictions, for Prometheus.
 
-A worker that is evicted is gone before anybody could scrape it. So it writes a record into the
-cluster's GCS, and the head counts the records when it is asked: one endpoint, on the head alone.
+A worker that is evicted is gone before Prometheus could scrape it. So each node writes an event log
+in the cluster's GCS, and only the head has an endpoint, which counts the log's entries.
 """
 
 from __future__ import annotations
@@ -22,13 +22,19 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
-    """One notice that one node got.
+class Entry:
+    """An entry of the event log: one notice that one node got.
 
-    `type` is Azure's (Preempt, Reboot, ...). `notice_s` is the seconds it gave, None where it gave
-    no time. `outcome` is "noticed" until the node has left, and for a Freeze for ever; then "idle"
-    where its work had ended in time, "deadline" where it was stopped with work on it. `drain_s` is
-    the seconds from the notice until the node had left the cluster, None before.
+    Attributes:
+        node: the node's name in Ray.
+        group: the node's group, or its node type.
+        event: the id of Azure's scheduled event.
+        type: the event's type, Preempt or Reboot for instance.
+        noticed_at: when the node saw the event, in seconds since the epoch.
+        notice_s: the seconds of notice; None if the event gave no time.
+        outcome: "noticed" until the node has left, and always for a Freeze; then "idle" if its
+            work had ended in time, "deadline" if it was stopped with work on it.
+        drain_s: the seconds from the notice until the node had left the cluster; None before.
     """
 
     node: str
@@ -41,48 +47,50 @@ class Record:
     drain_s: float | None = None
 
 
-class Journal:
-    """The records of a cluster, kept by the GCS at HOST:PORT. Errors are Ray's own."""
+class EventLog:
+    """The event log of the cluster whose GCS is at HOST:PORT. Every method raises Ray's errors."""
 
     def __init__(self, address: str) -> None:
         self._address = address
 
-    def write(self, record: Record) -> None:
-        """Adds a record, or replaces the one of the same node and event."""
-        key, value = f"{record.node}/{record.event}", json.dumps(asdict(record))
+    def write(self, entry: Entry) -> None:
+        """Adds an entry, or replaces the one of the same node and event."""
+        key, value = f"{entry.node}/{entry.event}", json.dumps(asdict(entry))
         gcs.connect(self._address).internal_kv_put(
             key.encode(), value.encode(), True, NAMESPACE, timeout=RPC_TIMEOUT_S
         )
 
-    def read(self) -> list[Record]:
-        """Every record; one that cannot be read is left out."""
+    def read(self) -> list[Entry]:
+        """Every entry that can be read."""
         client = gcs.connect(self._address)
         keys = client.internal_kv_keys(b"", NAMESPACE, timeout=RPC_TIMEOUT_S)
         values = client.internal_kv_multi_get(keys, NAMESPACE, timeout=RPC_TIMEOUT_S)
-        return list(_records(values.values()))
+        return list(_entries(values.values()))
 
 
-class Collector:
-    """Turns the journal into metric families each time Prometheus asks."""
+class EvictionCollector:
+    """A metrics collector that reads the event log at each scrape."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, event_log: EventLog) -> None:
+        self._event_log = event_log
 
     def collect(self) -> Iterator[Any]:
+        """The metric families, for `prometheus_client`."""
         from prometheus_client.core import GaugeMetricFamily
 
+        name, text = "sunspot_eviction_log_up", "1 if the event log could be read."
         try:
-            records = self._journal.read()
+            entries = self._event_log.read()
         except Exception as error:  # Ray's errors have no common class; the endpoint lives on
-            log.warning("the journal cannot be read: %s", error)
-            yield GaugeMetricFamily("sunspot_eviction_journal_up", "1 if it could be read.", 0)
+            log.warning("the event log cannot be read: %s", error)
+            yield GaugeMetricFamily(name, text, 0)
             return
-        yield GaugeMetricFamily("sunspot_eviction_journal_up", "1 if it could be read.", 1)
-        yield from _families(records)
+        yield GaugeMetricFamily(name, text, 1)
+        yield from _families(entries)
 
 
 def serve(collectors: Iterable[Any], port: int) -> Any:
-    """Serves what the collectors tell over HTTP from a thread of its own; returns the server.
+    """Serves the collectors' metrics over HTTP, in a separate thread; returns the server.
 
     Raises:
         OSError: the port is taken.
@@ -96,37 +104,37 @@ def serve(collectors: Iterable[Any], port: int) -> Any:
     return server
 
 
-def _records(values: Iterable[bytes]) -> Iterator[Record]:
+def _entries(values: Iterable[bytes]) -> Iterator[Entry]:
     for value in values:
         try:
-            yield Record(**json.loads(value))
+            yield Entry(**json.loads(value))
         except (TypeError, ValueError):
-            log.warning("left out what is no record of an eviction: %.200r", value)
+            log.warning("ignored what is not an entry of the event log: %.200r", value)
 
 
-def _families(records: list[Record]) -> Iterator[Any]:
+def _families(entries: list[Entry]) -> Iterator[Any]:
     from prometheus_client.core import CounterMetricFamily
 
-    left = [record for record in records if record.drain_s is not None]
+    left = [entry for entry in entries if entry.drain_s is not None]
     notices = CounterMetricFamily(
         "sunspot_eviction_notices",
         "Scheduled events of the cluster's VMs.",
         labels=["group", "type"],
     )
-    for labels, count in Counter((r.group, r.type) for r in records).items():
+    for labels, count in Counter((e.group, e.type) for e in entries).items():
         notices.add_metric(labels, count)
     drains = CounterMetricFamily(
         "sunspot_eviction_drains",
-        'Nodes that left on a notice: with their work done ("idle") or not ("deadline").',
+        'Nodes that left after a notice: with their work done ("idle") or not ("deadline").',
         labels=["group", "outcome"],
     )
-    for labels, count in Counter((r.group, r.outcome) for r in left).items():
+    for labels, count in Counter((e.group, e.outcome) for e in left).items():
         drains.add_metric(labels, count)
     seconds = CounterMetricFamily(
         "sunspot_eviction_drain_seconds",
         "Seconds from a notice until the node had left the cluster.",
         labels=["group"],
     )
-    for group in sorted({r.group for r in left}):
-        seconds.add_metric([group], sum(r.drain_s or 0.0 for r in left if r.group == group))
+    for group in sorted({e.group for e in left}):
+        seconds.add_metric([group], sum(e.drain_s or 0.0 for e in left if e.group == group))
     yield from (notices, drains, seconds)

@@ -1,4 +1,4 @@
-"""Processes, named so that a recycled pid is never taken for one of ours."""
+"""Processes, identified so that a recycled pid is never taken for one of ours."""
 
 from __future__ import annotations
 
@@ -12,27 +12,26 @@ import psutil
 # A pid file's start time is compared with the kernel's; psutil rounds it to a clock tick.
 START_TIME_TOLERANCE_S = 0.05
 
-
-# What is left when its session's leader has ended does nothing useful any more.
+# A process that outlives its session's leader does nothing useful any more.
 STRAGGLER_GRACE_S = 0.3
-
 
 KILL_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Process:
-    """One process, named so that a recycled pid cannot be taken for it."""
+    """One process, identified by its start time (seconds since the epoch) as well as its pid."""
 
     pid: int
     start_time: float
 
     @classmethod
     def current(cls) -> Process:
+        """The process that this code runs in."""
         return cls(pid=os.getpid(), start_time=psutil.Process().create_time())
 
     def is_running(self) -> bool:
-        """True while this very process lives; a zombie or another process of that pid is False."""
+        """True while this process is alive; a zombie, or another process with its pid, is not."""
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(self.pid)
             same = abs(process.create_time() - self.start_time) <= START_TIME_TOLERANCE_S
@@ -41,6 +40,7 @@ class Process:
 
 
 def stop(processes: list[psutil.Process], grace_s: float) -> None:
+    """Ends processes: SIGTERM to their session leaders, SIGKILL to those alive after `grace_s`."""
     leaders = [process for process in processes if _leads_session(process)] or processes
     for process in leaders:
         with contextlib.suppress(psutil.Error):
@@ -50,7 +50,7 @@ def stop(processes: list[psutil.Process], grace_s: float) -> None:
     for process in alive:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    # Not wait_procs: it would also wait until somebody has reaped them.
+    # Not wait_procs: it would also wait until their parents have reaped them.
     deadline = time.monotonic() + KILL_TIMEOUT_S
     while any(map(is_alive, alive)) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -63,6 +63,7 @@ def _leads_session(process: psutil.Process) -> bool:
 
 
 def is_alive(process: psutil.Process) -> bool:
+    """Whether a process runs, and is not a zombie."""
     with contextlib.suppress(psutil.Error):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False

@@ -21,7 +21,7 @@ from sunspot_command import DEADLINE_S
 from waiting import wait_for
 
 from sunspot.node.free_ports import free_port
-from sunspot.targets.protocol import ClusterHandle
+from sunspot.ray.handle import ClusterHandle
 
 REPOSITORY = Path(__file__).parents[2]
 WORK = REPOSITORY / "benchmarks" / "_evicted_work.py"
@@ -182,7 +182,7 @@ def check_metrics(environment: dict[str, str], folder: Path) -> None:
     with running(watcher(*flags, "--imds=http://127.0.0.1:1"), environment):
         text = wait_for("the metrics", metrics)
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    assert lines["sunspot_eviction_journal_up"] == "1.0"
+    assert lines["sunspot_eviction_log_up"] == "1.0"
     assert lines['sunspot_eviction_notices_total{group="spot",type="Preempt"}'] == "1.0"
     assert lines['sunspot_eviction_drains_total{group="spot",outcome="deadline"}'] == "1.0"
     seconds = float(lines['sunspot_eviction_drain_seconds_total{group="spot"}'])

@@ -35,8 +35,8 @@ def test_a_notice_drains_the_node_until_shortly_before_the_deadline(
     assert bench.node.untils[0] == pytest.approx(time.time() + 595, abs=60)
     assert bench.azure.acknowledged == {}
     assert bench.files() == {"leaving"}
-    record = bench.records[event]
-    assert (record.type, record.group, record.outcome, record.drain_s) == (
+    entry = bench.entries[event]
+    assert (entry.type, entry.group, entry.outcome, entry.drain_s) == (
         kind,
         "spot",
         "noticed",
@@ -54,8 +54,8 @@ def test_at_the_deadline_less_the_margin_the_node_is_stopped_and_azure_may_go_on
     assert bench.azure.acknowledged == {}  # not before it is known to be gone
     watcher.turn()
     assert list(bench.azure.acknowledged) == [event]
-    assert bench.records[event].outcome == "deadline"
-    assert bench.records[event].drain_s is not None
+    assert bench.entries[event].outcome == "deadline"
+    assert bench.entries[event].drain_s is not None
 
 
 def test_a_node_that_is_idle_leaves_at_once_and_azure_may_go_on(bench: Bench) -> None:
@@ -64,7 +64,7 @@ def test_a_node_that_is_idle_leaves_at_once_and_azure_may_go_on(bench: Bench) ->
     bench.watcher().turn()
     assert bench.node.calls == ["drain"]
     assert list(bench.azure.acknowledged) == [event]
-    assert bench.records[event].outcome == "idle"
+    assert bench.entries[event].outcome == "idle"
 
 
 def test_a_freeze_is_noted_and_no_more(bench: Bench) -> None:
@@ -73,14 +73,14 @@ def test_a_freeze_is_noted_and_no_more(bench: Bench) -> None:
     assert bench.node.calls == []
     assert bench.files() == set()
     assert bench.azure.acknowledged == {}
-    assert bench.records[event].type == "Freeze"
+    assert bench.entries[event].type == "Freeze"
 
 
 def test_an_event_of_another_vm_is_none_of_ours(bench: Bench) -> None:
     bench.azure.announce(notice_s=1, resources=["spot_1", "spot_01"])
     bench.watcher().turn()
     assert bench.node.calls == []
-    assert bench.records == {}
+    assert bench.entries == {}
     assert bench.azure.acknowledged == {}
 
 

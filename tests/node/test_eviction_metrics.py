@@ -1,4 +1,4 @@
-"""What Prometheus reads about evictions, from records that lie in no GCS."""
+"""What Prometheus reads about evictions, from entries of an event log without a GCS."""
 
 import json
 import urllib.request
@@ -8,14 +8,14 @@ import pytest
 
 from sunspot.node import gcs, metrics
 from sunspot.node.free_ports import free_port
-from sunspot.node.metrics import Journal, Record
+from sunspot.node.metrics import Entry, EventLog
 
-NOTICE = Record(node="a", group="t4", event="1", type="Preempt", noticed_at=1.0, notice_s=30.0)
-LEFT = Record(**{**asdict(NOTICE), "event": "2", "outcome": "idle", "drain_s": 4.5})
+NOTICE = Entry(node="a", group="t4", event="1", type="Preempt", noticed_at=1.0, notice_s=30.0)
+LEFT = Entry(**{**asdict(NOTICE), "event": "2", "outcome": "idle", "drain_s": 4.5})
 
 
 class Store:
-    """A GCS's key-value store, as far as the journal asks it."""
+    """A GCS's key-value store, as far as the event log uses it."""
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes] = {}
@@ -45,7 +45,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
 def served() -> dict[str, float]:
     """The samples that a scrape of the endpoint gets."""
     port = free_port(set())
-    server = metrics.serve([metrics.Collector(Journal("h:1"))], port)
+    server = metrics.serve([metrics.EvictionCollector(EventLog("h:1"))], port)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
             text = answer.read().decode()
@@ -57,30 +57,30 @@ def served() -> dict[str, float]:
 
 
 def test_nothing_happened(store: Store) -> None:
-    assert served() == {"sunspot_eviction_journal_up": 1.0}
+    assert served() == {"sunspot_eviction_log_up": 1.0}
 
 
 def test_notices_and_drains_are_counted_by_group(store: Store) -> None:
-    journal = Journal("h:1")
-    for record in (NOTICE, LEFT, Record(**{**asdict(LEFT), "node": "b", "drain_s": 20.0})):
-        journal.write(record)
+    event_log = EventLog("h:1")
+    for entry in (NOTICE, LEFT, Entry(**{**asdict(LEFT), "node": "b", "drain_s": 20.0})):
+        event_log.write(entry)
     assert served() == {
-        "sunspot_eviction_journal_up": 1.0,
+        "sunspot_eviction_log_up": 1.0,
         'sunspot_eviction_notices_total{group="t4",type="Preempt"}': 3.0,
         'sunspot_eviction_drains_total{group="t4",outcome="idle"}': 2.0,
         'sunspot_eviction_drain_seconds_total{group="t4"}': 24.5,
     }
 
 
-def test_a_record_that_is_written_again_counts_once(store: Store) -> None:
-    journal = Journal("h:1")
-    journal.write(NOTICE)
-    journal.write(Record(**{**asdict(NOTICE), "outcome": "deadline", "drain_s": 25.0}))
+def test_an_entry_that_is_written_again_counts_once(store: Store) -> None:
+    event_log = EventLog("h:1")
+    event_log.write(NOTICE)
+    event_log.write(Entry(**{**asdict(NOTICE), "outcome": "deadline", "drain_s": 25.0}))
     assert served()['sunspot_eviction_notices_total{group="t4",type="Preempt"}'] == 1.0
 
 
 @pytest.mark.parametrize("broken", [b"", b"{}", b"[]", b"\xff", b'{"node": "a", "more": 1}'])
-def test_what_is_no_record_is_left_out(store: Store, broken: bytes) -> None:
+def test_what_is_not_an_entry_is_ignored(store: Store, broken: bytes) -> None:
     store.values[b"x"] = broken
     store.values[b"y"] = json.dumps(asdict(NOTICE)).encode()
     assert served()['sunspot_eviction_notices_total{group="t4",type="Preempt"}'] == 1.0
@@ -91,4 +91,4 @@ def test_without_a_gcs_the_endpoint_says_so(monkeypatch: pytest.MonkeyPatch) -> 
         raise RuntimeError("no GCS")
 
     monkeypatch.setattr(gcs, "connect", refuse)
-    assert served() == {"sunspot_eviction_journal_up": 0.0}
+    assert served() == {"sunspot_eviction_log_up": 0.0}

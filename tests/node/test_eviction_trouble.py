@@ -1,4 +1,4 @@
-"""The watcher where the node, IMDS or its own records do not do what they should."""
+"""The watcher where the node, IMDS or its event log do not do what they should."""
 
 import time
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from azure_model.imds import EVENTS, Scripted
 from watcher_bench import Bench, benched
 
 from sunspot.node.leaving import Marks
-from sunspot.node.metrics import Record
+from sunspot.node.metrics import Entry
 
 
 @pytest.fixture
@@ -53,11 +53,11 @@ def test_a_node_that_joins_again_while_it_should_leave_leaves_again(bench: Bench
     assert bench.node.left
 
 
-def test_records_that_cannot_be_written_stop_nothing_and_are_written_later(bench: Bench) -> None:
-    refused: list[Record] = []
+def test_entries_that_cannot_be_written_stop_nothing_and_are_written_later(bench: Bench) -> None:
+    refused: list[Entry] = []
 
-    def refuse(record: Record) -> None:
-        refused.append(record)
+    def refuse(entry: Entry) -> None:
+        refused.append(entry)
         raise RuntimeError("no GCS")
 
     event = bench.azure.announce(notice_s=1)
@@ -71,7 +71,7 @@ def test_records_that_cannot_be_written_stop_nothing_and_are_written_later(bench
     watcher._report = report
     watcher.turn()
     watcher.turn()
-    assert bench.records[event].outcome == "deadline"
+    assert bench.entries[event].outcome == "deadline"
 
 
 def test_a_folder_that_is_not_there_stops_nothing(bench: Bench) -> None:

@@ -148,7 +148,7 @@ def test_azure_is_not_asked_at_every_tick_for_what_it_refused(provider, arm, clo
     with pytest.raises(LaunchRefusedError):
         launch(provider, "gpu")
     arm.requests.clear()
-    with pytest.raises(LaunchRefusedError, match="asked for again in"):
+    with pytest.raises(LaunchRefusedError, match="requested again in"):
         launch(provider, "gpu")
     assert arm.requests == []
     launch(provider, "gpu-on-demand")

@@ -10,7 +10,7 @@ from azure_model.imds import FakeAzure, serving
 from sunspot.node.azure.eviction import Timing, Watcher
 from sunspot.node.azure.imds import Imds
 from sunspot.node.leaving import Marks
-from sunspot.node.metrics import Record
+from sunspot.node.metrics import Entry
 
 NAME = "spot_0"
 
@@ -59,7 +59,7 @@ class Bench:
     node: Notes
     marks: Marks
     folder: Path
-    records: dict[str, Record] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)
     timing: Timing = Timing(margin_s=5, answer_s=5, leaving_answer_s=5)  # noqa: RUF009 - frozen
 
     def watcher(self) -> Watcher:
@@ -69,7 +69,7 @@ class Bench:
             imds=Imds(self.azure.url),
             node=self.node,
             marks=self.marks,
-            report=lambda record: self.records.update({record.event: record}),
+            report=lambda entry: self.entries.update({entry.event: entry}),
             timing=self.timing,
         )
 

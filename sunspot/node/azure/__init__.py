@@ -1,1 +1,1 @@
-"""What runs on a node that is a virtual machine of Azure."""
+"""Code that runs on a node that is an Azure virtual machine."""

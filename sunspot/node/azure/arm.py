@@ -1,7 +1,7 @@
-"""A client of Azure Resource Manager (ARM), as the identity of the VM that it runs on.
+"""A client of Azure Resource Manager (ARM), with the identity of the VM that it runs on.
 
-Waits where ARM says so (429 with Retry-After), follows pages and long operations, and names what
-ARM refused. Every request that it repeats may be repeated: it reads, or says how a thing should be.
+It waits when ARM says so (429 with Retry-After), follows pages and long-running operations, and
+reports ARM's error codes. The requests that it repeats are idempotent: they read, or send a state.
 
 Sources: Microsoft's pages "Track asynchronous Azure operations", "Throttling Resource Manager
 requests" and "Azure Resource Manager common errors".
@@ -25,11 +25,11 @@ RESOURCE = "https://management.azure.com/"
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
 
-# How long one call goes on while ARM is busy; longer waits are left to whoever calls again.
+# How long one call is repeated while ARM is busy; after that the caller has to call again.
 PATIENCE_S = 60.0
 FIRST_PAUSE_S = 1.0
 MAX_PAUSE_S = 15.0
-# How often an operation is looked at where ARM does not say; its pages give 5 to 15 s.
+# How often an operation is polled if ARM does not say; its pages give 5 to 15 s.
 POLL_INTERVAL_S = 5.0
 
 TOO_MANY_REQUESTS = 429
@@ -39,10 +39,11 @@ log = logging.getLogger(__name__)
 
 
 class ArmError(Exception):
-    """ARM refused, or did not answer.
+    """ARM refused a request, or did not answer.
 
-    `status` is the HTTP status, None without an answer or where a long operation failed; `codes`
-    are ARM's names of the error, the outer one first; "" where it gave none.
+    Attributes:
+        status: the HTTP status; None without an answer, or if a long-running operation failed.
+        codes: ARM's error codes, the outer one first; empty if it gave none.
     """
 
     def __init__(
@@ -54,29 +55,42 @@ class ArmError(Exception):
 
 
 class OperationFailedError(ArmError):
-    """ARM took the request, and what it began did not succeed."""
+    """ARM accepted a request, but its long-running operation failed."""
 
 
 class Tokens(Protocol):
-    """What gives access tokens: an `Imds`."""
+    """A source of access tokens: an `Imds`."""
 
-    def token(self, resource: str) -> str: ...
+    def token(self, resource: str) -> str:
+        """An access token for a resource."""
+        ...
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What ARM said. `operation` is the address of what it goes on doing, None where it is done."""
+    """ARM's answer to a request.
+
+    Attributes:
+        body: the JSON of the answer, or None.
+        etag: the resource's ETag, or None.
+        operation: the URL of the long-running operation that goes on; None if there is none.
+        is_status: whether that URL has a status (Azure-AsyncOperation) or only ends (Location).
+    """
 
     body: Any
     etag: str | None
     operation: str | None
-    is_status: bool  # the operation's address tells a status (Azure-AsyncOperation), or not
+    is_status: bool
 
 
 class Arm:
-    """Asks ARM; one serves several threads. Every method raises ArmError.
+    """A client of ARM. Thread-safe. Every method raises ArmError.
 
-    `patience_s` is how long a call goes on while ARM is busy or away.
+    Args:
+        tokens: the source of access tokens.
+        base_url: ARM's address.
+        patience_s: how long one call is repeated while ARM is busy or does not answer.
+        sleep: how to wait, in seconds.
     """
 
     def __init__(
@@ -92,13 +106,14 @@ class Arm:
         self._patience_s = patience_s
         self._sleep = sleep
         self._lock = threading.Lock()
-        self._not_before = 0.0  # monotonic: when ARM will hear us again
+        self._not_before = 0.0  # monotonic: when ARM accepts requests again
 
     def get(self, path: str, version: str) -> Answer:
+        """Reads a resource, with this version of the API."""
         return self.request("GET", self._url(path), version)
 
     def pages(self, path: str, version: str) -> Iterator[Any]:
-        """The items of a list, page by page."""
+        """The items of a list, from all its pages."""
         answer = self.get(path, version)
         while True:
             yield from answer.body["value"]
@@ -110,13 +125,14 @@ class Arm:
     def send(
         self, method: str, path: str, version: str, body: Any, etag: str | None = None
     ) -> Answer:
-        """Sends a change; with an `etag` ARM takes it (else 412) only if nothing has changed."""
+        """Sends a change; with an `etag`, ARM refuses it (412) if the resource has changed."""
         return self.request(method, self._url(path), version, body=body, etag=etag)
 
     def wait(self, answer: Answer, timeout_s: float) -> bool:
-        """Waits until what ARM began has ended; False if it goes on after `timeout_s`.
+        """Waits for the answer's operation to end; returns False if it takes over `timeout_s`.
 
-        Raises OperationFailedError if it failed.
+        Raises:
+            OperationFailedError: the operation failed.
         """
         deadline = time.monotonic() + timeout_s
         url = answer.operation
@@ -143,6 +159,7 @@ class Arm:
         body: Any = None,
         etag: str | None = None,
     ) -> Answer:
+        """Sends a request to a whole URL, and repeats it while ARM is busy."""
         response = self._retried(method, url, version=version, body=body, etag=etag)
         content = _json(response) if response.content else None
         status_url = response.headers.get("Azure-AsyncOperation")
@@ -177,10 +194,10 @@ class Arm:
                         raise error
             if time.monotonic() + wait > deadline:
                 raise error or ArmError(
-                    f"{method} {_path(url)}: ARM wants no request for {wait:.0f} s",
+                    f"{method} {_path(url)}: ARM accepts no request for {wait:.0f} s",
                     status=TOO_MANY_REQUESTS,
                 )
-            log.info("%s; asking again in %.0f s", error, wait)
+            log.info("%s; trying again in %.0f s", error, wait)
             self._sleep(wait)
             pause = min(2 * pause, MAX_PAUSE_S)
 
@@ -189,7 +206,7 @@ class Arm:
             return self._not_before - time.monotonic()
 
     def _pause_after(self, response: requests.Response, pause: float) -> float | None:
-        """How long to wait before the request is repeated; None where that would not help."""
+        """How long to wait before the request is repeated; None if that would not help."""
         if response.status_code == TOO_MANY_REQUESTS:
             pause = _retry_after(response) or pause
             with self._lock:
@@ -207,12 +224,12 @@ class Arm:
         etag: str | None = None,
     ) -> requests.Response:
         if urlsplit(url).hostname != urlsplit(self._base_url).hostname:
-            raise ArmError(f"{url} is not at {self._base_url}: no token is sent there")
+            raise ArmError(f"{url} is not at {self._base_url}: it gets no token")
         headers = {"Authorization": f"Bearer {self._tokens.token(RESOURCE)}"}
         if etag is not None:
             headers["If-Match"] = etag
         with requests.Session() as session:
-            session.trust_env = False  # a .netrc would replace the token
+            session.trust_env = False  # a .netrc file would replace the token
             return session.request(
                 method,
                 url,
@@ -225,7 +242,7 @@ class Arm:
 
 
 def _is_over(status: Any) -> bool:
-    """Whether an operation has succeeded, by its status; raises if it did not."""
+    """Whether an operation has succeeded, by its status. Raises if it failed."""
     state = str(status.get("status", "")).lower()
     if state in {"failed", "canceled", "cancelled"}:
         codes, message = _codes_and_message(status)
@@ -253,7 +270,7 @@ def _json(response: requests.Response) -> Any:
     try:
         return response.json()
     except ValueError as error:
-        raise ArmError(f"{_path(response.url)}: the answer is no JSON") from error
+        raise ArmError(f"{_path(response.url)}: the answer is not JSON") from error
 
 
 def _etag(body: Any) -> str | None:

@@ -1,10 +1,10 @@
-"""Turns a notice of eviction into a drain: `python -m sunspot.node.azure.eviction --name NAME`
+"""Turns an eviction notice into a drain: `python -m sunspot.node.azure.eviction --name NAME`
 
-It asks IMDS for scheduled events every second. When Azure is about to take this VM (Preempt,
-Terminate) or to restart it (Reboot, Redeploy), the Ray node drains: it takes no new work, what
-runs may end, Ray Train makes a checkpoint. When the node is idle, or shortly before the deadline,
-the raylet is stopped, so that the cluster knows at once that it is gone; then Azure is told that
-it may go on. A Freeze (a pause of seconds) is logged. Events of other VMs are left alone.
+It polls IMDS for scheduled events every second. When Azure is about to take this VM (Preempt,
+Terminate) or to restart it (Reboot, Redeploy), the Ray node drains: it takes no new work, running
+tasks may end, Ray Train saves a checkpoint. When the node is idle, or shortly before the deadline,
+the raylet is stopped, so that the cluster learns at once that the node is gone; then the event is
+acknowledged. A Freeze (a pause of seconds) is only logged. Events of other VMs are ignored.
 
 Reads the token's variables (RAY_AUTH_MODE, RAY_AUTH_TOKEN_PATH) from the environment.
 """
@@ -26,13 +26,13 @@ from sunspot.node import metrics
 from sunspot.node.azure.imds import BASE_URL, Event, Imds, ImdsError
 from sunspot.node.collector import NodeCollector
 from sunspot.node.leaving import Head, Marks, Node, Worker, attempt
-from sunspot.node.metrics import Journal, Record
+from sunspot.node.metrics import Entry, EventLog
 
-# Those after which the VM is gone or starts anew (Microsoft, "Scheduled Events for Linux VMs").
+# The events that remove or restart the VM (Microsoft, "Scheduled Events for Linux VMs").
 LEAVING_TYPES = {"Preempt", "Terminate", "Reboot", "Redeploy"}
 TOO_MANY_REQUESTS = 429
 
-# A record takes seconds to write where the GCS is slow: never within so many of a deadline.
+# An entry takes seconds to write if the GCS is slow, so none is written this close to a deadline.
 WRITE_TIME_S = 10.0
 
 log = logging.getLogger("sunspot.eviction")
@@ -40,13 +40,17 @@ log = logging.getLogger("sunspot.eviction")
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """Seconds. Microsoft advises a poll a second; IMDS takes five requests a second from a VM.
+    """Durations in seconds.
 
-    `margin_s` is how long before the deadline the node is stopped. `default_notice_s` stands in
-    for a deadline that an event does not give: the shortest notice there is, Preempt's.
-    `first_answer_s` is for the call that turns the service on, up to two minutes; `answer_s` for
-    the later ones, `leaving_answer_s` while a deadline runs. `throttled_s` is the pause after
-    a 429. `return_after_s`: an event that has been gone this long did not take the VM.
+    Attributes:
+        poll_s: between two polls. Microsoft advises one per second; IMDS allows a VM five.
+        margin_s: how long before the deadline the node is stopped.
+        default_notice_s: the notice of an event without a deadline: the shortest, Preempt's.
+        first_answer_s: timeout of the call that enables the service, which takes up to 2 minutes.
+        answer_s: timeout of later calls.
+        leaving_answer_s: timeout of calls before a deadline.
+        throttled_s: the pause after a 429.
+        return_after_s: an event that has been gone this long did not take the VM.
     """
 
     poll_s: float = 1.0
@@ -61,9 +65,9 @@ class Timing:
 
 @dataclass(kw_only=True)
 class Departure:
-    """A node on its way out. Times are in seconds since the epoch."""
+    """A node that is leaving. Times are in seconds since the epoch."""
 
-    record: Record
+    entry: Entry
     stop_at: float
     drained_until: float | None = None
     stopping: bool = False
@@ -73,7 +77,17 @@ class Departure:
 
 
 class Watcher:
-    """Watches the events of the VM `name`; `turn` is one look at them and what follows from it."""
+    """Watches the events of the VM `name`; each `turn` polls them once and acts on the answer.
+
+    Args:
+        name: the VM's name.
+        group: the node's group, or its node type.
+        imds: the client of IMDS.
+        node: this machine's Ray node.
+        marks: the files that signal to the container's host.
+        report: writes an entry of the event log.
+        timing: durations.
+    """
 
     def __init__(
         self,
@@ -83,7 +97,7 @@ class Watcher:
         imds: Imds,
         node: Node,
         marks: Marks,
-        report: Callable[[Record], None],
+        report: Callable[[Entry], None],
         timing: Timing,
     ) -> None:
         self._name = name
@@ -94,7 +108,7 @@ class Watcher:
         self._report = report
         self._timing = timing
         self._seen: dict[str, Event] = {}
-        self._unwritten: dict[str, Record] = {}
+        self._unwritten: dict[str, Entry] = {}
         self._departure: Departure | None = None
         self._answered = False
         self._failures = 0
@@ -102,17 +116,17 @@ class Watcher:
         self._last_event_at = time.time()
 
     def run(self) -> None:
-        """Watches for ever."""
+        """Watches forever."""
         while True:
             began, pause = time.monotonic(), self._timing.poll_s
             try:
                 pause = self.turn()
-            except Exception:  # whatever it was, the next notice must still be seen
+            except Exception:  # after any error, the next notice must still be seen
                 log.exception("a turn failed")
             time.sleep(max(0.0, pause - (time.monotonic() - began)))
 
     def turn(self) -> float:
-        """Asks once, acts on the answer; returns the seconds from its begin to the next turn."""
+        """Polls once and acts on the answer; returns the seconds from its start to the next."""
         pause = self._look()
         departure = self._departure
         if departure is None:
@@ -128,7 +142,7 @@ class Watcher:
             return pause
         if time_left > WRITE_TIME_S:
             self._write()
-        # Not a second late; once it is being stopped there is nothing to be in time for.
+        # The stop must not be late; once it has begun there is no other deadline.
         return pause if departure.stopping else min(pause, max(0.0, time_left))
 
     def _look(self) -> float:
@@ -140,7 +154,7 @@ class Watcher:
         except ImdsError as error:
             self._failures += 1
             if self._failures in {1, 10} or self._failures % 100 == 0:
-                log.warning("no answer of IMDS, %d in a row: %s", self._failures, error)
+                log.warning("no answer from IMDS, %d in a row: %s", self._failures, error)
             throttled = error.status == TOO_MANY_REQUESTS and self._departure is None
             return self._timing.throttled_s if throttled else self._timing.poll_s
         if self._failures or not self._answered:
@@ -155,18 +169,18 @@ class Watcher:
         now = time.time()
         known = self._seen.get(event.id)
         self._seen[event.id] = event
-        record = self._record(event, now)
+        entry = self._new_entry(event, now)
         if known is None:
-            log.info("%s %s (%s), %s", event.type, event.id, event.status, _notice_text(record))
-            self._unwritten[event.id] = record
+            log.info("%s %s (%s), %s", event.type, event.id, event.status, _notice_text(entry))
+            self._unwritten[event.id] = entry
         if event.type not in LEAVING_TYPES:
             return
         self._announced, self._last_event_at = True, now
         stop_at = self._stop_at(event, now)
         if self._departure is None:
-            self._departure = Departure(record=record, stop_at=stop_at)
+            self._departure = Departure(entry=entry, stop_at=stop_at)
         elif event.status == "Started" or event.not_before is not None or known is None:
-            # One that gives no time keeps the deadline that its first sight gave it.
+            # An event without a time keeps the deadline from when it was first seen.
             self._departure.stop_at = min(self._departure.stop_at, stop_at)
         self._departure.events[event.id] = event
 
@@ -177,17 +191,17 @@ class Watcher:
         return ends - self._timing.margin_s
 
     def _leave(self, departure: Departure) -> None:
-        """Drains the node, or stops it when its time is up; notes when it has left."""
+        """Drains the node, or stops it at its deadline; notes when it has left."""
         now = time.time()
         if departure.drained_until is None or departure.stop_at < departure.drained_until:
             attempt("mark that the node leaves", lambda: self._marks.set("leaving"))
-            until, kind = departure.stop_at, departure.record.type
+            until, kind = departure.stop_at, departure.entry.type
             message = f"Azure announced {kind} for {self._name}"
             if attempt("drain", lambda: self._node.drain(until, message)):
                 departure.drained_until = until
         left = self._has_left()
         if left is False and departure.has_left:
-            log.warning("the node joined again while it was to leave")
+            log.warning("the node joined again although it was leaving")
             departure.has_left, departure.drained_until = False, None
         elif left and not departure.has_left:
             departure.has_left = True
@@ -204,25 +218,25 @@ class Watcher:
             return None
 
     def _finish(self, departure: Departure) -> None:
-        seconds = time.time() - departure.record.noticed_at
+        seconds = time.time() - departure.entry.noticed_at
         outcome = "deadline" if departure.stopping else "idle"
-        departure.record = replace(departure.record, outcome=outcome, drain_s=round(seconds, 3))
+        departure.entry = replace(departure.entry, outcome=outcome, drain_s=round(seconds, 3))
         log.info("the node left after %.1f s (%s)", seconds, outcome)
-        self._unwritten[departure.record.event] = departure.record
+        self._unwritten[departure.entry.event] = departure.entry
 
     def _write(self) -> None:
-        """Writes down what happened, a turn later where that fails."""
-        for event_id, record in list(self._unwritten.items()):
-            if attempt("write down what happened", partial(self._report, record)):
+        """Writes the new entries of the event log; those that fail are left for the next turn."""
+        for event_id, entry in list(self._unwritten.items()):
+            if attempt("write to the event log", partial(self._report, entry)):
                 del self._unwritten[event_id]
 
     def _acknowledge(self, departure: Departure) -> None:
-        """Lets Azure go on, for events of this VM alone: a start is a start for all VMs in it."""
+        """Lets Azure start the events of only this VM: an acknowledgement is for all VMs in one."""
         for event in departure.events.values():
             if event.id in departure.acknowledged or event.status == "Started":
                 continue
             if len(event.resources) > 1:
-                log.info("%s is left to its time: it is other VMs' as well", event.id)
+                log.info("%s is not acknowledged: it affects other VMs as well", event.id)
             else:
                 try:
                     self._imds.acknowledge(event.id)
@@ -235,7 +249,7 @@ class Watcher:
             departure.acknowledged.add(event.id)
 
     def _come_back(self) -> None:
-        """Joins again where an event passed and did not take the VM, also an earlier watcher's."""
+        """Rejoins if an event passed without taking the VM, also if an earlier watcher saw it."""
         gone_for = time.time() - self._last_event_at
         marked = self._departure is not None or self._marks.has("leaving")
         sure = self._answered and not self._failures and not self._announced
@@ -247,8 +261,8 @@ class Watcher:
             self._marks.clear("leaving")
             self._marks.set("return")
 
-    def _record(self, event: Event, now: float) -> Record:
-        return Record(
+    def _new_entry(self, event: Event, now: float) -> Entry:
+        return Entry(
             node=self._name,
             group=self._group,
             event=event.id,
@@ -258,12 +272,12 @@ class Watcher:
         )
 
 
-def _notice_text(record: Record) -> str:
-    return "no time given" if record.notice_s is None else f"in {record.notice_s:.0f} s"
+def _notice_text(entry: Entry) -> str:
+    return "no time given" if entry.notice_s is None else f"in {entry.notice_s:.0f} s"
 
 
 def main(arguments: list[str]) -> int:
-    """Watches until the process is ended."""
+    """Watches until the process is killed."""
     parser = argparse.ArgumentParser(
         prog="sunspot.node.azure.eviction",
         description=__doc__,
@@ -273,27 +287,27 @@ def main(arguments: list[str]) -> int:
     option = parser.add_argument
     option("--name", default=env("RAY_CLOUD_INSTANCE_ID"), help="this VM's name, Ray's node name")
     option("--role", choices=["worker", "head"], default="worker")
-    option("--group", default=env("RAY_NODE_TYPE_NAME", ""), help="as metrics label the node")
+    option("--group", default=env("RAY_NODE_TYPE_NAME", ""), help="the node's group in metrics")
     option("--gcs", default=env("RAY_ADDRESS"), metavar="HOST:PORT", help="default: RAY_ADDRESS")
     option("--imds", default=BASE_URL, metavar="URL", help="default: %(default)s")
-    option("--margin", type=float, default=Timing.margin_s, metavar="S", help="stop it so early")
-    option("--marks", type=Path, metavar="DIR", help="where to tell the machine; see leaving.Marks")
+    option("--margin", type=float, default=Timing.margin_s, metavar="S", help="time before the deadline")
+    option("--marks", type=Path, metavar="DIR", help="files for the host; see leaving.Marks")
     option("--metrics-port", type=int, help="serve the cluster's counters on loopback (the head)")
-    option("--prices", type=json.loads, default={}, metavar="JSON", help="USD an hour by group")
+    option("--prices", type=json.loads, default={}, metavar="JSON", help="USD per hour by group")
     given = parser.parse_args(arguments)
     for needed in ("name", "gcs"):
         if not getattr(given, needed):
-            parser.error(f"--{needed} is missing, and the environment does not say it either")
+            parser.error(f"--{needed} is missing, and the environment does not have it either")
     if given.role == "head" and given.marks is None:
-        parser.error("a head needs --marks: Ray's unit is stopped by the machine")
+        parser.error("a head needs --marks: its host stops Ray's unit")
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
-    # Read when Ray loads: its 30 s would be a whole notice. It loads now, for that takes seconds.
+    # Ray reads this when it loads; its default of 30 s is a whole notice. Loading takes seconds.
     os.environ.setdefault("RAY_py_gcs_connect_timeout_s", "3")
     import ray._raylet  # noqa: F401
 
-    journal, marks = Journal(given.gcs), Marks(given.marks)
+    event_log, marks = EventLog(given.gcs), Marks(given.marks)
     if given.metrics_port is not None:
-        collectors = [metrics.Collector(journal), NodeCollector(given.gcs, given.prices)]
+        collectors = [metrics.EvictionCollector(event_log), NodeCollector(given.gcs, given.prices)]
         metrics.serve(collectors, given.metrics_port)
     Watcher(
         name=given.name,
@@ -301,7 +315,7 @@ def main(arguments: list[str]) -> int:
         imds=Imds(given.imds),
         node=Head(marks) if given.role == "head" else Worker(given.gcs, given.name),
         marks=marks,
-        report=journal.write,
+        report=event_log.write,
         timing=Timing(margin_s=given.margin),
     ).run()
     return 0

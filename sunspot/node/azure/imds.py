@@ -1,7 +1,7 @@
-"""A client of Azure's Instance Metadata Service (IMDS), which every VM can ask without a login.
+"""A client of Azure's Instance Metadata Service (IMDS), which every VM can use without a login.
 
-Each call makes one connection of its own, so that one `Imds` serves several threads. Proxies of the
-environment are left alone: IMDS answers the VM itself and nobody in between.
+Each call opens a separate connection, so that an `Imds` is thread-safe. Proxies of the environment
+are ignored: IMDS answers only requests that come directly from the VM.
 
 Sources: Microsoft's pages "Azure Instance Metadata Service", "Scheduled Events for Linux VMs" and
 "How to use managed identities on a VM to get an access token".
@@ -26,20 +26,20 @@ EVENTS_VERSION = "2020-07-01"
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 10.0
 
-# IMDS says 410 while it is updated, for up to 70 s; a new VM's identity appears after a while.
+# IMDS answers 410 while it is updated, for up to 70 s; a new VM's identity takes a while (404).
 RETRY_S = 70.0
 FIRST_PAUSE_S = 1.0
 MAX_PAUSE_S = 10.0
 RETRIED = {404, 410, 429}
 
-# A token lives for hours; one that ends sooner than this is fetched anew.
+# A token is valid for hours; one that expires sooner than this is replaced.
 TOKEN_MARGIN_S = 300.0
 
 log = logging.getLogger(__name__)
 
 
 class ImdsError(Exception):
-    """IMDS did not give the answer; `status` is its HTTP status, None where it sent none of use."""
+    """IMDS did not give a usable answer. `status` is the HTTP status of an error, or None."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class ImdsError(Exception):
 
     @property
     def may_pass(self) -> bool:
-        """False where the same request would be refused again."""
+        """Whether the same request may succeed later."""
         return self.status is None or self.status in RETRIED or self.status >= 500
 
 
@@ -55,10 +55,15 @@ class ImdsError(Exception):
 class Event:
     """One scheduled event.
 
-    `type` is Freeze, Reboot, Redeploy, Preempt or Terminate; `status` Scheduled or Started;
-    `resources` the names of the VMs that it hits (Azure's names know no case). `not_before` is when
-    it starts at the earliest, in seconds since the epoch; None where the event gives no time, as
-    it does not once it has started.
+    Attributes:
+        id: the event's id.
+        type: Freeze, Reboot, Redeploy, Preempt or Terminate.
+        status: Scheduled or Started.
+        resources: the names of the VMs that it affects; Azure's names are case-insensitive.
+        not_before: the earliest start, in seconds since the epoch; None if the event gives no
+            time, as once it has started.
+        source: what caused it, "Platform" or "User".
+        description: Azure's description.
     """
 
     id: str
@@ -71,17 +76,22 @@ class Event:
 
 
 class Imds:
-    """Asks IMDS. Every method raises ImdsError where the answer does not come or is no answer.
+    """A client of IMDS. Thread-safe. Every method raises ImdsError without a usable answer.
 
-    `client_id` names the user-assigned identity whose tokens are wanted; None takes the only one.
-    `retry_s` is how long `token` goes on asking; `events` and `acknowledge` ask once.
+    Args:
+        base_url: IMDS's address.
+        client_id: the user-assigned identity whose tokens are wanted; None takes the only one.
+        retry_s: how long `token` tries again; `events` and `acknowledge` try once.
+
+    Raises:
+        ValueError: `base_url` is not a URL.
     """
 
     def __init__(
         self, base_url: str = BASE_URL, client_id: str | None = None, *, retry_s: float = RETRY_S
     ) -> None:
         if urlsplit(base_url).scheme not in {"http", "https"}:
-            raise ValueError(f"base_url {base_url!r} is no address: give one as {BASE_URL}")
+            raise ValueError(f"base_url {base_url!r} is not a URL such as {BASE_URL}")
         self._base_url = base_url.rstrip("/")
         self._client_id = client_id
         self._retry_s = retry_s
@@ -89,9 +99,9 @@ class Imds:
         self._tokens_lock = threading.Lock()
 
     def token(self, resource: str) -> str:
-        """An access token of the VM's identity for a resource, "https://vault.azure.net" say.
+        """An access token of the VM's identity for a resource, such as "https://vault.azure.net".
 
-        Kept until five minutes before it ends.
+        It is cached until five minutes before it expires.
         """
         with self._tokens_lock:
             token, ends = self._tokens.get(resource, ("", 0.0))
@@ -100,9 +110,9 @@ class Imds:
             return token
 
     def events(self, timeout_s: float = READ_TIMEOUT_S) -> tuple[Event, ...]:
-        """The scheduled events of this VM's scale set, those of other VMs among them.
+        """The scheduled events of this VM's scale set, including those of other VMs.
 
-        The first call of a VM's life turns the service on and may take two minutes.
+        A VM's first call enables the service and may take two minutes.
         """
         query = {"api-version": EVENTS_VERSION}
         answer = self._ask("GET", "/metadata/scheduledevents", query, timeout_s=timeout_s)
@@ -110,10 +120,10 @@ class Imds:
             events = [_event(fields) for fields in answer["Events"]]
             return tuple(event for event in events if event is not None)
         except (KeyError, TypeError, ValueError) as error:
-            raise ImdsError(f"these are no scheduled events: {answer!r:.200}") from error
+            raise ImdsError(f"not a list of scheduled events: {answer!r:.200}") from error
 
     def acknowledge(self, event_id: str) -> None:
-        """Tells Azure that the event may start now, for every VM in it."""
+        """Lets Azure start the event now, for every VM that it affects."""
         query = {"api-version": EVENTS_VERSION}
         body = {"StartRequests": [{"EventId": event_id}]}
         self._ask("POST", "/metadata/scheduledevents", query, body=body)
@@ -125,8 +135,8 @@ class Imds:
         answer = self._retried("/metadata/identity/oauth2/token", query)
         try:
             return str(answer["access_token"]), float(answer["expires_on"])
-        except (KeyError, TypeError, ValueError) as error:  # never the answer: it may be a token
-            raise ImdsError(f"the identity's answer for {resource} is no token") from error
+        except (KeyError, TypeError, ValueError) as error:  # without the answer: it may be a token
+            raise ImdsError(f"the identity's answer for {resource} is not a token") from error
 
     def _retried(self, path: str, query: dict[str, str]) -> Any:
         deadline = time.monotonic() + self._retry_s
@@ -137,7 +147,7 @@ class Imds:
             except ImdsError as error:
                 if not error.may_pass or time.monotonic() + pause > deadline:
                     raise
-                log.info("%s; asking again in %g s", error, pause)
+                log.info("%s; trying again in %g s", error, pause)
             time.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE_S)
 
@@ -152,7 +162,7 @@ class Imds:
     ) -> Any:
         try:
             with requests.Session() as session:
-                session.trust_env = False  # no proxy: IMDS refuses what was forwarded
+                session.trust_env = False  # no proxy: IMDS refuses forwarded requests
                 response = session.request(
                     method,
                     self._base_url + path,
@@ -167,16 +177,16 @@ class Imds:
         if response.status_code != requests.codes.ok:
             message = f"{method} {path}: HTTP {response.status_code} {response.text:.200}"
             raise ImdsError(message, response.status_code)
-        if method == "POST":  # an acknowledgement has no answer but its status
+        if method == "POST":  # the answer to an acknowledgement is only its status
             return None
         try:
             return response.json()
         except ValueError as error:
-            raise ImdsError(f"{method} {path}: the answer is no JSON") from error
+            raise ImdsError(f"{method} {path}: the answer is not JSON") from error
 
 
 def _event(fields: Any) -> Event | None:
-    """The event, or None for one that cannot be read: the others beside it still count."""
+    """The event; None if it cannot be read, so that the others are still seen."""
     try:
         resources = fields["Resources"]
         if not isinstance(resources, list):
@@ -191,14 +201,14 @@ def _event(fields: Any) -> Event | None:
             description=fields.get("Description") or "",
         )
     except (KeyError, TypeError, AttributeError):
-        log.warning("left out what is no scheduled event: %.200r", fields)
+        log.warning("ignored what is not a scheduled event: %.200r", fields)
         return None
 
 
 def _seconds(text: Any) -> float | None:
-    """A time like "Mon, 19 Sep 2016 18:29:47 GMT" in seconds since the epoch."""
+    """A time such as "Mon, 19 Sep 2016 18:29:47 GMT" in seconds since the epoch."""
     try:
         return parsedate_to_datetime(text).timestamp() if text else None
     except (AttributeError, TypeError, ValueError):
-        log.warning("a scheduled event's NotBefore %.50r is no time", text)
+        log.warning("a scheduled event's NotBefore is not a time: %.50r", text)
         return None
