@@ -290,7 +290,7 @@ def main(arguments: list[str]) -> int:
     option("--group", default=env("RAY_NODE_TYPE_NAME", ""), help="the node's group in metrics")
     option("--gcs", default=env("RAY_ADDRESS"), metavar="HOST:PORT", help="default: RAY_ADDRESS")
     option("--imds", default=BASE_URL, metavar="URL", help="default: %(default)s")
-    option("--margin", type=float, default=Timing.margin_s, metavar="S", help="time before the deadline")
+    option("--margin", type=float, default=Timing.margin_s, metavar="S", help="before the deadline")
     option("--marks", type=Path, metavar="DIR", help="files for the host; see leaving.Marks")
     option("--metrics-port", type=int, help="serve the cluster's counters on loopback (the head)")
     option("--prices", type=json.loads, default={}, metavar="JSON", help="USD per hour by group")
