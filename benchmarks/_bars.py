@@ -1,4 +1,4 @@
-"""Draws what took how long, as bars over one axis of seconds, in an SVG."""
+"""Draws phases as bars over one axis of seconds, in an SVG."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ LEFT, RIGHT, TOP = 110, 70, 56
 
 
 class Phase(NamedTuple):
-    """A name, when it began, and how long it took, in seconds."""
+    """A phase's name, when it began, and how long it took, in seconds."""
 
     name: str
     start: float
@@ -22,7 +22,7 @@ class Phase(NamedTuple):
 
 
 def picture(title: str, groups: Mapping[str, Sequence[Phase]]) -> str:
-    """Return the SVG: a heading and a colour a group, a bar a phase, by their starts."""
+    """Return the SVG: a heading and a colour per group, and a bar per phase in order of start."""
     latest = max(one.start + one.seconds for phases in groups.values() for one in phases)
     scale = (_chart.WIDTH - LEFT - RIGHT) / latest
     drawn: list[str] = []

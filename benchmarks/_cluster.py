@@ -19,7 +19,7 @@ BIN = Path(sys.executable).parent
 CPUS_A_NODE = 2
 STACK = "bench"
 
-# Connects and runs one task on each node; its own start is part of what is measured.
+# Connects and runs one task on each node; the start of this driver is part of the measurement.
 TASK_ON_EACH_NODE = """
 import json, os, ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
@@ -39,7 +39,11 @@ class Project:
     environment: Mapping[str, str]
 
     def sunspot(self, *arguments: str) -> str:
-        """What the `sunspot` command prints; raises with its messages if it fails."""
+        """Run the `sunspot` command and return what it prints.
+
+        Raises:
+            RuntimeError: If it fails, with its messages.
+        """
         done = subprocess.run(
             [str(BIN / "sunspot"), *arguments],
             cwd=self.folder,
@@ -55,7 +59,7 @@ class Project:
 
 @contextlib.contextmanager
 def project(workers: int) -> Iterator[Project]:
-    """A project for the length of the block; its cluster is taken down at the end."""
+    """Yield a project; its cluster is taken down at the end of the block."""
     node = {"cpu": CPUS_A_NODE, "memory_gb": 2}
     group = {"worker_nodes": node, "min_workers": workers, "max_workers": workers}
     with tempfile.TemporaryDirectory(prefix="sunspot-bench-") as name:
@@ -75,7 +79,7 @@ def project(workers: int) -> Iterator[Project]:
 
 
 def token_environment(folder: Path) -> dict[str, str]:
-    """A fresh token for a peer's cluster, so that both sides authenticate."""
+    """Return an environment with a fresh token for a peer, so that both sides authenticate."""
     token = folder / "token"
     token.write_text(os.urandom(32).hex())
     token.chmod(0o600)
@@ -87,7 +91,7 @@ def token_environment(folder: Path) -> dict[str, str]:
 
 
 def run_task_on_each_node(environment: Mapping[str, str], address: str, nodes: int) -> None:
-    """Runs one task on each of the cluster's nodes, in a driver process of its own."""
+    """Run one task on each of the cluster's nodes, in a driver process of its own."""
     subprocess.run(
         [sys.executable, "-c", TASK_ON_EACH_NODE],
         env={**environment, "RAY_ADDRESS": address, "NODES": str(nodes)},
@@ -98,7 +102,7 @@ def run_task_on_each_node(environment: Mapping[str, str], address: str, nodes: i
 
 
 def bring_up_seconds(workers: int) -> float:
-    """Seconds from `sunspot up` until a task has run on the head and on each worker."""
+    """Return the seconds from `sunspot up` until a task has run on the head and each worker."""
     with project(workers) as made:
         started = time.monotonic()
         printed = made.sunspot("up", STACK)

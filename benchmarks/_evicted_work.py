@@ -1,15 +1,17 @@
-"""Work on a node that is about to go: `python benchmarks/_evicted_work.py NODE FOLDER [SECONDS]`
+"""The work of eviction.py, which runs on a node that is about to be evicted.
+
+    python benchmarks/_evicted_work.py NODE FOLDER [SECONDS]
 
 A driver on the cluster of RAY_ADDRESS. On the node it runs a retriable task of SECONDS (default 5)
-and an actor that trains: each step adds to a state that lives in its memory, and it saves the state
-when it sees that its node drains, as Ray Train does with a checkpoint. It ends when both have gone
-on elsewhere. What happens goes to stdout, one JSON object a line, each with the `time`:
+and an actor that trains: each step adds to a state in its memory, which it saves when its node
+drains, as Ray Train does with a checkpoint. The driver ends when both have resumed on another node.
+It prints each event as one JSON object per line, with its `time`:
 
     running                      task and actor run on the node
     step     {n, node}           the actor has made its n-th step, on that node
-    gone                         the node is no member of the cluster any more
-    task     {attempts}          the task has its result; the seconds that each attempt ran
-    done     {lost_steps, gap_s} what the actor did again, and how long it made no step; step_s
+    gone                         the node is no longer a member of the cluster
+    task     {attempts}          the task has ended; the seconds that each attempt ran
+    done     {lost_steps, gap_s} the steps that the actor repeated, and its pause; also step_s
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ DEADLINE_S = 240.0
 
 
 def work(log: str, seconds: float) -> None:
-    """Works for so long; appends a line to the log as it goes."""
+    """Work for this many seconds, and append a line to the log at each step."""
     attempt = time.time()
     while time.time() < attempt + seconds:
         with Path(log).open("a") as file:
@@ -44,7 +46,7 @@ def work(log: str, seconds: float) -> None:
 
 @ray.remote(num_cpus=1, max_restarts=1)
 class Training:
-    """Counts steps. The count is in memory; on a node that drains it is saved after each step."""
+    """Counts steps in memory; while its node drains, it saves the count after each step."""
 
     def __init__(self, checkpoint: str) -> None:
         self._checkpoint = Path(checkpoint)
@@ -53,6 +55,7 @@ class Training:
         self._steps = int(text)
 
     def step(self) -> tuple[int, str]:
+        """Make a step; return the number of steps so far and the ID of the node."""
         time.sleep(STEP_S)
         self._steps += 1
         if self._node in ray_state.state.get_draining_nodes():
@@ -63,25 +66,30 @@ class Training:
 
 
 def tell(event: str, **fields: Any) -> None:
+    """Print an event as a JSON line."""
     line = json.dumps({"event": event, "time": time.time(), **fields})
-    # In one write, end and all: three threads tell.
+    # One write, line end included, because three threads print.
     print(line + "\n", end="", flush=True)
 
 
 def node_id(name: str) -> str:
-    """The id of the node of that name; StopIteration where there is none."""
+    """Return the ID of the live node of that name.
+
+    Raises:
+        StopIteration: If there is none.
+    """
     return next(n["NodeID"] for n in ray.nodes() if n["NodeName"] == name and n["Alive"])
 
 
 def watch(node: str) -> None:
-    """Tells when the node is gone."""
+    """Report when the node has left the cluster."""
     while any(n["NodeID"] == node and n["Alive"] for n in ray.nodes()):
         time.sleep(POLL_S)
     tell("gone")
 
 
 def attempts(log: Path) -> list[float]:
-    """The seconds that each attempt of the task is known to have run."""
+    """Return the seconds that each attempt of the task has run, as far as its log shows."""
     ran: dict[float, float] = {}
     for line in log.read_text().splitlines():
         attempt, now = json.loads(line)
@@ -90,7 +98,7 @@ def attempts(log: Path) -> list[float]:
 
 
 def train_on(actor: Any, node: str) -> tuple[int, float]:
-    """Steps until some were made elsewhere; returns what was lost and the longest pause."""
+    """Make steps until some ran on another node; return the lost steps and the seconds between."""
     reached, last = 0, 0.0
     elsewhere, lost, gap = 0, 0, 0.0
     deadline = time.monotonic() + DEADLINE_S
@@ -111,6 +119,7 @@ def train_on(actor: Any, node: str) -> tuple[int, float]:
 
 
 def main(name: str, folder: Path, seconds: float) -> None:
+    """Run the task and the actor on the node, and report what becomes of them."""
     ray.init(log_to_driver=False, logging_level=logging.ERROR)
     node = node_id(name)
     there: Any = NodeAffinitySchedulingStrategy(node, soft=True)

@@ -1,4 +1,4 @@
-"""A Ray on this machine for benchmarks that are drivers themselves, and where the workloads are."""
+"""Ray on this machine, for benchmarks that are drivers themselves, and the workloads' folder."""
 
 import os
 import secrets
@@ -12,9 +12,9 @@ WORKLOADS = Path(__file__).resolve().parent.parent / "workloads"
 
 @contextmanager
 def own_ray_settings() -> Iterator[str]:
-    """Give a folder for Ray while the block runs, with a token of its own in it.
+    """Set Ray's environment variables and yield a folder for Ray, with its own token in it.
 
-    Ray reads these settings when it is imported, so this comes before that.
+    Ray reads these variables when it is imported, so enter this before you import Ray.
     """
     with tempfile.TemporaryDirectory(prefix="sunspot-bench-") as folder:
         token = Path(folder) / "token"
@@ -24,7 +24,7 @@ def own_ray_settings() -> Iterator[str]:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(token),
             "RAY_USAGE_STATS_ENABLED": "0",
-            # Ray's workers let others go first (15 by default), and a plain process does not.
+            # Ray's workers have a niceness of 15 by default; a plain process has 0.
             "RAY_worker_niceness": "0",
         }
         yield f"{folder}/ray"
@@ -32,7 +32,7 @@ def own_ray_settings() -> Iterator[str]:
 
 @contextmanager
 def ray_with(cpus: int, folder: str) -> Iterator[None]:
-    """Run Ray on this machine with that many CPUs while the block runs."""
+    """Run Ray on this machine, with this many CPUs, while the block runs."""
     import ray
 
     ray.init(address="local", num_cpus=cpus, include_dashboard=False, _temp_dir=folder)

@@ -1,4 +1,4 @@
-"""Runs ours and a peer in turn and tells which is faster, for a person and for a program."""
+"""Runs ours and a peer in turn and reports which is faster, as a table and as JSON."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -16,20 +16,26 @@ def compare(
     aim: float | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the medians of both sides and their ratio, after printing a table of the runs.
-
-    Each callable does its work once and returns the seconds that it took; what it leaves out of
-    them (a start, a warm-up) is its own choice. The last line printed is the result as JSON, with
-    ``extra`` in it. ``aim`` is the ratio to stay at or below.
+    """Print a table of the runs; return and print, as JSON, both sides' medians and their ratio.
 
     The ratio is the median of the pairs' ratios, not the ratio of the medians: the two runs of a
-    pair are neighbours in time, so what else the machine does touches both.
+    pair are close in time, so other work on the machine affects both.
+
+    Args:
+        name: The benchmark's name.
+        ours: Does our work once and returns the seconds that it took. It decides what does not
+            count, such as a start or a warm-up.
+        peer: The same for the peer.
+        pairs: How often to run both.
+        peer_name: The peer's column in the table.
+        aim: The ratio to stay at or below.
+        extra: Further keys of the JSON line.
     """
     runs: list[tuple[float, float]] = []
     print(f"{name}: seconds, {pairs} pairs")
     print(f"{'pair':>6}{'ours':>10}{peer_name:>18}{'ratio':>9}", flush=True)
     for pair in range(1, pairs + 1):
-        # The order changes from pair to pair, so that a machine that slows down favours neither.
+        # The order alternates, so that a machine that slows down favours neither side.
         if pair % 2:
             mine, theirs = ours(), peer()
         else:

@@ -1,8 +1,8 @@
-"""The peer of train_loss.py: the model of workloads/train.py with the settings of the seed.
+"""The peer of train_loss.py: the model of workloads/train.py, trained as in its original course.
 
-After the course's branch fault_tolerance (teaching-on-testbeds, gourmetgram-train): Ray's callback
-saves at the end of an epoch, two failures are allowed, Lightning resumes. Elastic, as ours, since
-the cluster has one node less after the loss.
+As in the course's branch fault_tolerance (teaching-on-testbeds, gourmetgram-train), Ray's callback
+saves at the end of an epoch, two failures are allowed, and Lightning resumes. It is elastic, as
+train.py is, since the cluster has one node less after the loss.
 """
 
 import argparse
@@ -31,7 +31,7 @@ for module in (_food, images):
 
 
 class Trace(lightning.Callback):
-    """Writes a line for each batch, as --trace of train.py does."""
+    """Writes a line for each batch, like --trace of train.py."""
 
     def __init__(self, file: str, batch_size: int) -> None:
         self._file, self._batch_size = file, batch_size
@@ -44,7 +44,7 @@ class Trace(lightning.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Write it."""
+        """Write the line on rank 0."""
         world = trainer.world_size
         if trainer.global_rank == 0:
             first = batch_idx * self._batch_size * world  # an epoch's last batch may be smaller
@@ -54,7 +54,7 @@ class Trace(lightning.Callback):
 
 
 def train_func(config: dict[str, Any]) -> None:
-    """The seed's training function."""
+    """Train on a worker, as the course does."""
     settings = config["settings"]
     trainer = lightning.Trainer(
         max_epochs=settings.epochs,
@@ -80,7 +80,7 @@ def train_func(config: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Train."""
+    """Train as the command line asks."""
     made = argparse.ArgumentParser()
     for name in ("data", "storage", "trace"):
         made.add_argument(f"--{name}", required=True)

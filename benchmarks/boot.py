@@ -1,12 +1,12 @@
-"""How long a head takes to boot: Sunspot's user data beside an installation at boot.
+"""How long a head takes to boot: with Sunspot's user data, and with an installation by pip.
 
-Two emulated virtual machines of tests/real/vm, one after the other, from the same disk: the head of
-the stack `dev` as Azure would boot it (Docker from packages, the image from a registry), and one
-that does what the project's seed did by hand: Python from packages, `pip install "ray[default]"`,
-`ray start --head`. Both take packages, image and wheels from this machine, so nothing waits for a
-network; and both are emulated, so what computes is some ten times slower than on Azure.
+Two emulated virtual machines of tests/real/vm boot one after the other from the same disk. One is
+the head of the stack `dev` as Azure would boot it: Docker from packages, the image from a registry.
+The other installs Ray as one would by hand: Python from packages, `pip install "ray[default]"`,
+`ray start --head`. Both take packages, image and wheels from this machine, so neither waits for a
+network; and both are emulated, so computation is some ten times slower than on Azure.
 
-The seconds are those from the kernel's start to a raylet that says it is healthy.
+The seconds count from the kernel's start to a raylet that reports that it is healthy.
 
     python benchmarks/boot.py --pairs 1       # as root; some 15 minutes a pair
 """
@@ -50,7 +50,7 @@ REQUIREMENTS = ROOT / "docker" / "requirements" / "ray.txt"
 WHEELS_PORT = 8000
 HEALTHY = f"http://127.0.0.1:{ports.get('dashboard-agent').number}/api/local_raylet_healthz"
 
-# Each step's end goes to the file, in seconds since the kernel's start.
+# The end of each step goes to a file, in seconds since the kernel's start.
 INSTALLER = """#!/bin/sh
 set -eux
 done_with() {{ echo "$1 $(cut -d ' ' -f 1 /proc/uptime)" >>/var/log/peer; }}
@@ -72,7 +72,7 @@ done_with ray
 
 
 def ours(site: cluster.Site) -> list[Phase]:
-    """Boot the head of the stack; its phases."""
+    """Boot the head of the stack and return its phases."""
     with site.boot("head") as head:
         head.wait("Ray runs", head.runs_ray, timeout_s=PATIENCE_S)
         written = json.loads(head.ssh("cat /var/log/sunspot/boot.json"))
@@ -81,7 +81,7 @@ def ours(site: cluster.Site) -> list[Phase]:
 
 
 def peer(site: cluster.Site) -> list[Phase]:
-    """Boot a machine that installs Ray by pip; its phases."""
+    """Boot a VM that installs Ray by pip and return its phases."""
     seed = site.seeds["head"]
     told = replace(seed, hostname="peer", user_data=_installing(seed.gateway))
     with site.boot_as(told) as machine, _wheels(site):
@@ -96,7 +96,7 @@ def peer(site: cluster.Site) -> list[Phase]:
 
 
 def _ended(machine: Machine) -> str:
-    """What the installation wrote down, once it is over; "" before."""
+    """Return the ends of the installation's steps once it has ended, "" before."""
     marks = machine.ssh("cat /var/log/peer").strip()
     return marks if marks.splitlines()[-1].startswith(("ray ", "failed ")) else ""
 
@@ -115,7 +115,7 @@ def _installing(gateway: str) -> bytes:
 
 @contextlib.contextmanager
 def _wheels(site: cluster.Site) -> Iterator[None]:
-    """Serves the wheels in the machines' network."""
+    """Serve the wheels in the VMs' network."""
     handler = functools.partial(_Quiet, directory=str(WHEELS))
     with site.network.entered():
         server = ThreadingHTTPServer(("", WHEELS_PORT), handler)
@@ -135,16 +135,16 @@ def _download() -> None:
 
 
 def main() -> None:
-    """Run the pairs."""
+    """Run the pairs and print them; the last line is JSON."""
     made = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    made.add_argument("--pairs", type=int, default=PAIRS)
-    made.add_argument("--picture", type=Path, metavar="FILE", help="draw the last pair, as SVG")
+    made.add_argument("--pairs", type=int, default=PAIRS, help=f"default: {PAIRS}")
+    made.add_argument("--picture", type=Path, metavar="FILE", help="draw the last pair as SVG")
     args = made.parse_args()
     _download()
     drawn: dict[str, list[Phase]] = {}
 
     def apart(heading: str, side: Callable[[cluster.Site], list[Phase]]) -> float:
-        """One machine at a time, each in a site of its own; the seconds until its Ray runs."""
+        """Boot one VM in a site of its own and return the seconds until its Ray runs."""
         with (
             tempfile.TemporaryDirectory(prefix="sunspot-bench-") as name,
             cluster.site(Path(name)) as site,

@@ -1,7 +1,7 @@
 """How long until a task has run on each node of a new cluster: head and two workers.
 
-`sunspot up` beside `ray.cluster_utils.Cluster` doing the same, and beside `ray start` called for
-one node after the other. All use token authentication; each connects with a driver of its own.
+Compares `sunspot up` with `ray.cluster_utils.Cluster`, and with `ray start` called for one node
+after the other. All use token authentication; each connects with a driver of its own.
 
     python benchmarks/bringup.py
 """
@@ -42,7 +42,7 @@ cluster.shutdown()
 
 
 def cluster_utils() -> float:
-    """Seconds with ray.cluster_utils.Cluster, from the start of its Python process."""
+    """Return the seconds with ray.cluster_utils.Cluster, from the start of its process."""
     with tempfile.TemporaryDirectory(prefix="sunspot-bench-") as name:
         environment = token_environment(Path(name))
         started = time.monotonic()
@@ -63,7 +63,7 @@ def cluster_utils() -> float:
 
 
 def ray_start() -> float:
-    """Seconds with `ray start`, one node after the other, each waited for as the command does."""
+    """Return the seconds with `ray start` for one node after the other, each waited for."""
     with (
         tempfile.TemporaryDirectory(prefix="sunspot-bench-") as name,
         contextlib.ExitStack() as stop,
@@ -110,12 +110,13 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _host() -> str:
-    """This machine's address as Ray sees it, asked in a process that does not stay."""
+    """Return this machine's address as Ray sees it, asked in a process of its own."""
     code = "import ray; print(ray.util.get_node_ip_address())"
     return subprocess.check_output([sys.executable, "-c", code], text=True).strip()
 
 
 def main() -> None:
+    """Print the comparisons; the last line is JSON."""
     sequential = round(median(ray_start() for _ in range(3)), 4)
     compare(
         "bringup",

@@ -1,7 +1,8 @@
 """Compare embed.py on Ray Data with a plain torch DataLoader loop on the same two cores.
 
 Both sides have one process that reads pictures and one that runs the model, on one thread each,
-and write the same Parquet. What is timed begins when the first batch is done: no start of either.
+and write the same Parquet. The time counts from the end of the first batch, so neither side's start
+is in it.
 """
 
 import sys
@@ -23,7 +24,7 @@ LOADERS = 1
 
 @contextmanager
 def workloads() -> Iterator[tuple[Any, Any]]:
-    """Give the modules of the model and of the two ways to embed, as the driver has them."""
+    """Yield the modules _embed and _food, sent to Ray's workers by value as embed.py does."""
     sys.path.insert(0, str(WORKLOADS))
     import _embed
     import _food
@@ -43,7 +44,7 @@ def plain_seconds(food: Any, embed: Any, settings: Any, file: Path) -> tuple[flo
 
     model = food.FoodClassifier(settings).eval()
     pictures = food.pictures(settings, SPLIT)
-    # Spawned: a fork of this process, which runs Ray's threads, may hang.
+    # Spawned, because a fork of a process that runs Ray's threads may hang.
     batches = DataLoader(pictures, BATCH, num_workers=LOADERS, multiprocessing_context="spawn")
     began, seen, writer = 0.0, 0, None
     with torch.inference_mode():
@@ -62,7 +63,7 @@ def plain_seconds(food: Any, embed: Any, settings: Any, file: Path) -> tuple[flo
 
 
 def ray_seconds(embed: Any, work: Any, folder: Path) -> tuple[float, int]:
-    """Return the same of the workload, with one actor and one CPU to decode."""
+    """Return the same for the workload, with one actor and one CPU to decode."""
     import ray
     from pyarrow import fs
 

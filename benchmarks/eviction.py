@@ -1,15 +1,16 @@
-"""What an eviction costs: our watcher's drain beside the same node killed without notice.
+"""What an eviction costs: drained by our watcher, and the same node killed without notice.
 
 On a local cluster of three nodes, one of them runs a task of five seconds and an actor that trains
-(see _evicted_work.py). Azure, a stand-in on loopback, gives it 0, 10 or 30 s; then its processes
-are killed, as when the machine is switched off. The peer's are killed without a word.
+(see _evicted_work.py). A stand-in for Azure on the loopback address gives it 0, 10 or 30 s of
+notice; then its processes are killed, as when a VM is switched off. The peer's processes are killed
+without notice.
 
-The seconds in the tables are those from the actor's last step on the node to its first one
-elsewhere; `lost_s` is the work that had to be done again, the actor's and the task's. The peer is
-served well here: on one host a killed process resets its connections at once, which a machine that
+The seconds in the tables are those from the actor's last step on the node to its first one on
+another; `lost_s` is the work that was done again, the actor's and the task's. The peer has an
+advantage here: on one host a killed process resets its connections at once, which a VM that
 vanishes does not.
 
-    python benchmarks/eviction.py          # 30 s of notice come last
+    python benchmarks/eviction.py          # the notice of 30 s comes last
     python benchmarks/eviction.py --pairs 1 --notice 30
 """
 
@@ -60,11 +61,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Bench:
+    """The cluster of a project, and the environment of programs that connect to it."""
+
     made: Project
     environment: Mapping[str, str]
 
     def evict(self, notice_s: float | None) -> Outcome:
-        """Runs the work on one worker and takes that away; None gives no notice."""
+        """Run the work on one worker and take that worker away; None gives no notice."""
         node = self._worker()
         folder = ClusterFolder(self.made.folder / "state" / "clusters" / STACK)
         with contextlib.ExitStack() as stack:
@@ -85,7 +88,7 @@ class Bench:
         return Outcome(gap_s=done["gap_s"], lost_s=round(lost, 3))
 
     def _worker(self) -> str:
-        """A worker, once two are up: the one before is being replaced."""
+        """Return a worker once two are up: the previous one is being replaced."""
 
         def two() -> list[str]:
             up = gcs.alive_nodes(gcs.connect(self.environment["RAY_ADDRESS"])).keys()
@@ -111,11 +114,11 @@ class Bench:
 
 
 def _take(azure: Any, notice_s: float | None, folder: ClusterFolder, node: str) -> None:
-    """Announces the eviction and, when its time has come, kills what is left of the node."""
+    """Announce the eviction and, at its deadline, kill what is left of the node."""
     if notice_s is not None:
         status = "Scheduled" if notice_s else "Started"
         azure.announce("Preempt", notice_s or None, status=status)
-        # With no time at all, the watcher has until its next look a second later.
+        # Without any time, the watcher still has until its next check a second later.
         time.sleep(notice_s or 2.0)
     for process in folder.processes(node):
         with contextlib.suppress(psutil.Error):
@@ -123,10 +126,10 @@ def _take(azure: Any, notice_s: float | None, folder: ClusterFolder, node: str) 
 
 
 def _follow(driver: Any, when_running: Any) -> dict[str, Any]:
-    """The driver's last event of each kind; calls back once its work runs on the node."""
+    """Return the driver's last event of each kind; call back once its work runs on the node."""
     seen: dict[str, Any] = {}
     for line in driver.stdout:
-        if not line.startswith("{"):  # Ray prints there as well
+        if not line.startswith("{"):  # a line of Ray's own
             continue
         event = json.loads(line)
         if event["event"] == "step" and "step" not in seen:
@@ -170,16 +173,17 @@ def _compare(bench: Bench, notice_s: float, pairs: int) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Print a comparison for each notice; the last line is JSON."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--pairs", type=int, default=PAIRS)
+    parser.add_argument("--pairs", type=int, default=PAIRS, help=f"default: {PAIRS}")
     parser.add_argument("--notice", type=float, action="append", help="seconds; default: 0 10 30")
     given = parser.parse_args()
     notices = given.notice or NOTICES_S
     with project(workers=2) as made:
         exports = dict(re.findall(r"export (\w+)=(\S+)", made.sunspot("up", STACK)))
-        os.environ.update(exports)  # Ray reads the token's place when it is loaded
+        os.environ.update(exports)  # Ray reads the token's path when it is loaded
         bench = Bench(made, {**os.environ, **made.environment})
         results = {f"{n:g}": _compare(bench, n, given.pairs) for n in notices}
     last = results[f"{notices[-1]:g}"]

@@ -1,4 +1,4 @@
-"""How bring-up grows with the cluster: head and eight workers beside head and two.
+"""How the time to bring a cluster up grows: head and eight workers, and head and two.
 
 python benchmarks/growth.py
 """
@@ -12,6 +12,7 @@ PAIRS = 3
 
 
 def main() -> None:
+    """Print the comparison; its last line is JSON."""
     compare(
         "growth",
         lambda: bring_up_seconds(8),

@@ -1,4 +1,4 @@
-"""How much CPU time `import sunspot` costs, beside `import ray`.
+"""How much CPU time `import sunspot` costs, compared with `import ray`.
 
     python benchmarks/import_time.py
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 OURS = "import sunspot"
 PEER = "import ray"
-# The bare name loads nothing else, so the cost of really using it is shown as well.
+# `import sunspot` by itself loads little, so the cost of using it is shown as well.
 STATEMENTS = {
     "bare Python": "pass",
     "import sunspot": OURS,
@@ -28,7 +28,7 @@ STATEMENTS = {
 
 
 def cpu_seconds(statement: str) -> float:
-    """CPU seconds of a fresh interpreter that runs one statement."""
+    """Return the CPU seconds of a fresh interpreter that runs one statement."""
     before = _children()
     subprocess.run([sys.executable, "-c", statement], cwd=ROOT, check=True)
     return _children() - before
@@ -40,7 +40,7 @@ def _children() -> float:
 
 
 def measure() -> dict[str, list[float]]:
-    """CPU seconds of each statement, one number a round."""
+    """Return the CPU seconds of each statement, one number per round."""
     for statement in STATEMENTS.values():
         cpu_seconds(statement)  # the first run compiles bytecode and fills the file cache
     seconds: dict[str, list[float]] = {label: [] for label in STATEMENTS}
@@ -51,6 +51,7 @@ def measure() -> dict[str, list[float]]:
 
 
 def main() -> None:
+    """Print the medians; the last line is JSON."""
     seconds = measure()
     print(f"CPU seconds, median of {ROUNDS} rounds\n")
     for label, numbers in seconds.items():

@@ -18,7 +18,7 @@ from _local_ray import WORKLOADS, own_ray_settings, ray_with
 from _pairs import compare
 
 FIRST, LAST = 9_000_000, 9_900_000  # a few seconds on two cores
-SEED_FIRST, SEED_LAST = 9_000_000, 9_010_000
+DEFAULT_FIRST, DEFAULT_LAST = 9_000_000, 9_010_000
 NAIVE_RUNS = 3
 PAIRS = 7
 AIM = 1.05
@@ -40,17 +40,17 @@ def load_workload() -> ModuleType:
 
 
 def naive(workload: Any) -> dict[str, float]:
-    """Return the seconds of one task a number on the seed's range, beside those of batches."""
-    numbers = SEED_LAST - SEED_FIRST + 1
+    """Return the seconds of one task per number on the default range, and those of batches."""
+    numbers = DEFAULT_LAST - DEFAULT_FIRST + 1
     parts = {"naive": numbers, "batched": workload.BATCHES_A_CPU * (os.cpu_count() or 1)}
     seconds = {
         name: median(
-            workload.find(workload.split(SEED_FIRST, SEED_LAST, count)).seconds
+            workload.find(workload.split(DEFAULT_FIRST, DEFAULT_LAST, count)).seconds
             for _ in range(NAIVE_RUNS)
         )
         for name, count in parts.items()
     }
-    print(f"{numbers:,} numbers, one task each: {seconds['naive']:.3f} s")
+    print(f"{numbers:,} numbers, one task per number: {seconds['naive']:.3f} s")
     print(f"{numbers:,} numbers, {parts['batched']} tasks: {seconds['batched']:.3f} s\n")
     return {name: round(value, 4) for name, value in seconds.items()}
 
@@ -60,7 +60,7 @@ def measure(workload: Any, batches: list[Any], pool: Any) -> None:
     answers: dict[str, list[int]] = {}
 
     def ours() -> float:
-        with redirect_stdout(io.StringIO()):  # its progress would stand between the table's rows
+        with redirect_stdout(io.StringIO()):  # its progress would appear between the table's rows
             found = workload.find(batches)
         answers["ours"] = found.primes
         return found.seconds
@@ -87,7 +87,7 @@ def main() -> None:
         workload = load_workload()
         batches = workload.split(FIRST, LAST, workload.BATCHES_A_CPU * cpus)
         print(f"{cpus} CPUs; starting Ray and a pool", flush=True)
-        # Forked before Ray runs: a fork of a process with Ray's threads may hang.
+        # Forked before Ray runs, because a fork of a process with Ray's threads may hang.
         with multiprocessing.get_context("fork").Pool(cpus) as pool, ray_with(cpus, folder):
             measure(workload, batches, pool)
 

@@ -1,12 +1,11 @@
-"""How the Pulumi program grows with the cluster: 50 groups beside 1, and 10 between them.
+"""How the cost of the Pulumi program grows with the cluster: 1, 10 and 50 groups.
 
     python benchmarks/program.py
 
-Each run is a fresh interpreter, as each `pulumi up` is: it imports the SDK, evaluates the whole
-program under mocks and waits for every registration. The peer is the same with one group, so the
-ratio is the growth; numbers are CPU seconds of the child process, medians of the rounds.
-`sunspot preview hybrid` is measured beside it, from its start to its end. The last line is one
-JSON object.
+Each run is a fresh interpreter, like each `pulumi up`: it imports the SDK, evaluates the whole
+program under mocks and waits for every registration. The ratio is that of 50 groups to 1; numbers
+are CPU seconds of the child process, medians of the rounds. `sunspot preview hybrid` is measured as
+well, from its start to its end. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ SUNSPOT = Path(sys.executable).with_name("sunspot")
 
 
 def evaluate(groups: int) -> dict[str, float]:
-    """Evaluates the program in this very process, and says what that took."""
+    """Evaluate the program in this process, and return what it took."""
     started = time.process_time()
     sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "infra")]
     builds = importlib.import_module("builds")  # the tests' own stacks and mocks
@@ -51,7 +50,7 @@ def evaluate(groups: int) -> dict[str, float]:
 
 
 def run_evaluation(groups: int) -> dict[str, float]:
-    """The same in a fresh interpreter."""
+    """Return what evaluate() takes in a fresh interpreter."""
     done = subprocess.run(
         [sys.executable, __file__, str(groups)], check=True, capture_output=True, text=True
     )
@@ -59,7 +58,7 @@ def run_evaluation(groups: int) -> dict[str, float]:
 
 
 def run_preview() -> dict[str, float]:
-    """Seconds, CPU seconds and peak memory of `sunspot preview hybrid`."""
+    """Return the seconds, CPU seconds and peak memory of `sunspot preview hybrid`."""
     started = time.monotonic()
     with subprocess.Popen(
         [str(SUNSPOT), "preview", "hybrid"],
@@ -78,11 +77,12 @@ def run_preview() -> dict[str, float]:
 
 
 def median_of(runs: list[dict[str, float]]) -> dict[str, float]:
-    """The median of each number."""
+    """Return the median of each number."""
     return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
 
 
 def main() -> None:
+    """Print the table; the last line is JSON."""
     runs: dict[int, list[dict[str, float]]] = {groups: [] for groups in SIZES}
     previews = []
     run_evaluation(1)  # compiles bytecode and fills the file cache
@@ -112,7 +112,7 @@ def summary(
     medians: dict[int, dict[str, float]],
     preview: dict[str, float],
 ) -> dict[str, Any]:
-    """The result for a program; the ratio is the median of the rounds' ratios."""
+    """Return the result as printed in JSON; the ratio is the median of the rounds' ratios."""
     least, most = SIZES[0], SIZES[-1]
     first, last = medians[least], medians[most]
 

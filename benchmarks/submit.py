@@ -1,4 +1,4 @@
-"""What submitting a job costs: `sunspot submit -- true` beside `ray job submit -- true`.
+"""What submitting a job costs: `sunspot submit -- true`, and `ray job submit -- true`.
 
 Both run on the same cluster, in the same empty folder, and end when the job has ended.
 
@@ -26,6 +26,7 @@ def _seconds(made: Project, environment: dict[str, str], command: list[str]) -> 
 
 
 def main() -> None:
+    """Print the comparison; its last line is JSON."""
     with project(workers=1) as made:
         exports = dict(re.findall(r"export (\w+)=(\S+)", made.sunspot("up", STACK)))
         environment = {**made.environment, **exports}

@@ -1,7 +1,7 @@
-"""Compare an epoch of workloads/train.py with --workers 1 and the same model without Ray.
+"""Compare an epoch of `workloads/train.py --workers 1` with one of the same model without Ray.
 
 Both train in one process with one thread and the same priority, validate and write a checkpoint
-in each epoch. Starting Ray, its worker and torch is not in it: that is paid once, and the first
+in each epoch. The start of Ray, its worker and torch does not count: it happens once, and the first
 epoch is left out with it.
 """
 
@@ -23,7 +23,7 @@ AIM = 1.05
 
 
 def epoch(script: str, folder: Path, *arguments: str) -> float:
-    """Return the median seconds of a script's epochs, without its first one."""
+    """Return the median seconds of a script's epochs, without the first."""
     out = folder / f"{script}.json"
     environment = os.environ | {"OMP_NUM_THREADS": "1"}  # what Ray gives a worker of one CPU
     environment.pop("RAY_ADDRESS", None)
@@ -42,7 +42,7 @@ def epoch(script: str, folder: Path, *arguments: str) -> float:
 
 
 def main() -> None:
-    """Run the pairs."""
+    """Run the pairs and print them; the last line is JSON."""
     with own_ray_settings(), tempfile.TemporaryDirectory(prefix="sunspot-bench-") as name:
         folder = Path(name)
         runs = iter(range(2 * PAIRS))

@@ -1,4 +1,4 @@
-"""Count the batches that are trained twice when a node goes: train.py and plain Ray Train.
+"""Count the batches that are trained twice when a node is lost: train.py and plain Ray Train.
 
 Plain Ray Train has the settings of the course that train.py comes from (gourmetgram-train, branch
 fault_tolerance): RayTrainReportCallback at the end of each epoch, max_failures=2, resumed by
@@ -26,29 +26,29 @@ from sunspot.targets.local.target import LocalTarget
 
 ROOT = Path(__file__).resolve().parent.parent
 EPOCHS, BATCH = 2, 8
-PICTURES = 500  # a class
+PICTURES = 500  # per class
 NOTICE_S = 10
 DEADLINE_S = 900.0
 AT_BATCH = 40  # of the second epoch
-STRAY = 2  # lines that a worker may still write when its peer has gone
+STRAY = 2  # lines that a worker may still write after its peer is lost
 COMMANDS = {
     "train.py": ["workloads/train.py", "--workers", "1:2", "--cpus-per-worker", "2"],
     "plain Ray Train": ["benchmarks/_seed_train.py"],
 }
 
 Batch = tuple[int, int, int]
-"""The epoch, the first picture in its order, and the one after the last."""
+"""The epoch, the first picture in its order, and the one after the last picture."""
 
 
 def batches(trace: Path) -> list[Batch]:
-    """Return each batch that was trained, of all workers together."""
+    """Return each batch that all workers together trained."""
     lines = trace.read_text().splitlines() if trace.exists() else []
     whole = [line.split() for line in lines if len(line.split()) == 5]
     return [(int(epoch), int(first), int(last)) for _, epoch, first, last, _ in whole]
 
 
 def again(trained: list[Batch]) -> float:
-    """Return how much was trained again in the same epoch, in batches of one worker."""
+    """Return how much was trained twice in the same epoch, in batches of one worker."""
     seen: set[tuple[int, int]] = set()
     twice = 0
     for epoch, first, last in trained:
@@ -59,7 +59,7 @@ def again(trained: list[Batch]) -> float:
 
 
 def wait(what: str, answer: Callable[[], bool]) -> None:
-    """Poll until the answer is true."""
+    """Poll until the answer is true, or end the program after DEADLINE_S seconds."""
     deadline = time.monotonic() + DEADLINE_S
     while not answer():
         if time.monotonic() > deadline:
@@ -68,7 +68,7 @@ def wait(what: str, answer: Callable[[], bool]) -> None:
 
 
 def take_away(made: Project, notice: bool) -> None:
-    """Let a node that trains, other than the head, go."""
+    """Drain or kill a node that trains and is not the head."""
     target = LocalTarget(made.folder / "state" / "clusters")
     handle = target.handle(STACK)
     folder = ClusterFolder(target.clusters / STACK)
@@ -76,13 +76,13 @@ def take_away(made: Project, notice: bool) -> None:
     if notice:
         drain = [sys.executable, "-m", "sunspot.node.drain", f"--seconds={NOTICE_S}", node]
         subprocess.run(drain, env=os.environ | handle.environment(), check=False)
-    for process in folder.processes(node):  # none if it has left by itself
+    for process in folder.processes(node):  # none left if the node ended by itself
         with contextlib.suppress(psutil.Error):
             process.kill()
 
 
 def lost(script: str, notice: bool, data: Path) -> float:
-    """Return the batches that a script trains twice when a node goes in its second epoch."""
+    """Return the batches that a script trains twice when it loses a node in its second epoch."""
     with project(workers=2) as made:
         made.sunspot("up", STACK)
         trace = made.folder / "trace"
@@ -110,10 +110,10 @@ def lost(script: str, notice: bool, data: Path) -> float:
             after = batches(trace)[len(before) :]
             return sum((epoch, last) > furthest for epoch, _, last in after) > STRAY
 
-        # What is lost is known as soon as the run is where it was.
-        wait("the run to be where it was", lambda: is_back() or has_ended())
+        # The loss is known as soon as the run is back where it was.
+        wait("the run to be back where it was", lambda: is_back() or has_ended())
         if not is_back() and jobs.get("run").status != "SUCCEEDED":
-            sys.exit(f"{script} did not go on:\n{jobs.logs('run')}")
+            sys.exit(f"{script} did not resume:\n{jobs.logs('run')}")
         return again(batches(trace))
 
 
@@ -130,7 +130,7 @@ def main() -> None:
     made = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--pictures", type=int, default=PICTURES, help="a class and epoch")
+    made.add_argument("--pictures", type=int, default=PICTURES, help="per class and epoch")
     pictures = made.parse_args().pictures
     cases: dict[str, dict[str, float | None]] = {}
     with tempfile.TemporaryDirectory(prefix="sunspot-bench-") as name:
@@ -144,7 +144,7 @@ def main() -> None:
             print(f"{case:<24}{ours:>12g}{peer:>18g}", flush=True)
             ratio = round(ours / peer, 4) if peer else None
             cases[case] = {"ours": ours, "peer": peer, "ratio": ratio}
-    # The last case, the eviction that is announced, is the figure of this benchmark.
+    # The last case, the announced eviction, is the figure of this benchmark.
     print(json.dumps({"name": "train_loss", **cases[case], "cases": cases}))
 
 

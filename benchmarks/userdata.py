@@ -1,8 +1,8 @@
-"""How many bytes of user data a node carries: by role, with files compressed and as they are.
+"""How many bytes of user data each kind of node has, with files compressed and as they are.
 
     python benchmarks/userdata.py
 
-Azure takes at most 65,535. The ratio is the largest node, compressed, to the same uncompressed.
+Azure accepts at most 65,535. The ratio is that of the largest node compressed to uncompressed.
 The last line is one JSON object.
 """
 
@@ -22,7 +22,7 @@ from sunspot.targets.azure.plan import AzurePlan
 ROOT = Path(__file__).resolve().parent.parent
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f x"
 GROUPS = 20
-# As long as Azure's answers are, so that no byte is missing.
+# Values as long as Azure's own, so that the sizes are right.
 FACTS = AzureFacts(
     built_image=None,
     registry=None,
@@ -37,7 +37,7 @@ FACTS = AzureFacts(
 
 
 def plan(groups: int) -> AzurePlan:
-    """A cluster with so many elastic GPU groups, each falling back to on-demand."""
+    """Return the plan of a cluster with this many GPU groups that fall back to on-demand."""
     block: dict[str, Any] = {
         "azure-native:location": "uksouth",
         "sunspot:access": {"ssh_public_key": KEY},
@@ -60,6 +60,7 @@ def plan(groups: int) -> AzurePlan:
 
 
 def main() -> None:
+    """Print the sizes; the last line is JSON."""
     one, many = plan(1), plan(GROUPS)
     nodes = {
         "head, 1 group": node_values(one, None, FACTS),
@@ -70,7 +71,7 @@ def main() -> None:
         name: [len(render(values, compress=compress)) for compress in (True, False)]
         for name, values in nodes.items()
     }
-    print(f"bytes of user data; Azure takes {MAX_USER_DATA_BYTES:,}\n")
+    print(f"bytes of user data; Azure accepts {MAX_USER_DATA_BYTES:,}\n")
     print(f"{'node':<18}{'compressed':>12}{'as it is':>12}")
     for name, (compressed, plain) in sizes.items():
         print(f"{name:<18}{compressed:>12,}{plain:>12,}")
