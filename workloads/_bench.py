@@ -1,4 +1,4 @@
-"""What feed.py measures, on the node that it measures on."""
+"""The measurements of feed.py, as they run on a node."""
 
 import os
 import time
@@ -32,13 +32,13 @@ class Setup:
     crop: int
     seconds: float
     rate: float | None
-    """Images a second of the stand-in model; None: a real one."""
+    """Images a second of the stand-in model; None means a real model."""
     train: bool
-    """Whether the model also learns from what it is given."""
+    """Whether the model is also trained on the batches."""
 
 
 class Pictures:
-    """Pictures without end, decoded and cropped as for training; for a torch DataLoader."""
+    """An endless data set of pictures, decoded and cropped as for training."""
 
     def __init__(self, files: Sequence[Path], crop: int) -> None:
         from torchvision.transforms import v2
@@ -63,7 +63,7 @@ class Model:
         import torch
         from torchvision.models import mobilenet_v2
 
-        torch.set_num_threads(1)  # more would be those that load
+        torch.set_num_threads(1)  # more threads would take the loaders' CPU time
         gpu = torch.cuda.is_available()
         self._torch = torch
         self.name = torch.cuda.get_device_name() if gpu else "one CPU thread"
@@ -73,7 +73,7 @@ class Model:
         self._steps = torch.optim.Adam(self._net.parameters(), 1e-4) if train else None
 
     def take(self, batch: Any) -> None:
-        """Take in a batch of uint8 pictures."""
+        """Process a batch of uint8 pictures."""
         pixels = batch.to(self._device, non_blocking=True).float().div_(255)
         with self._torch.set_grad_enabled(self._steps is not None):
             found = self._net(pixels)
@@ -83,13 +83,13 @@ class Model:
             self._steps.zero_grad()
 
     def wait(self) -> None:
-        """Return when all that was taken in is done: a GPU works on while Python goes on."""
+        """Return when every batch so far is done: a GPU runs asynchronously to Python."""
         if not self.on_cpu:
             self._torch.cuda.synchronize()
 
 
 class StandIn:
-    """Takes as long as a GPU of a known rate, and like it no CPU."""
+    """Takes as long as a GPU of a known rate and, like a GPU, uses no CPU."""
 
     on_cpu = False
 
@@ -106,7 +106,7 @@ class StandIn:
 
 
 class Bench:
-    """Measures on the node that it runs on; the only user of its CPUs."""
+    """Measures on the node that it runs on, whose CPUs no other program may use meanwhile."""
 
     def __init__(self, setup: Setup) -> None:
         folder = images.data_folder(setup.data, PICTURES)
@@ -119,11 +119,11 @@ class Bench:
         self._cores = sorted(os.sched_getaffinity(0))
 
     def about(self) -> tuple[Place, int, str, bool]:
-        """Return where this is, its CPUs, the model's name, and whether it runs on a CPU."""
+        """Return the place, its CPUs, the model's name, and whether the model runs on a CPU."""
         return here(), len(self._cores), self._model.name, self._model.on_cpu
 
     def model_rate(self) -> float:
-        """Return the images a second that the model takes in when they are in memory."""
+        """Return the images a second that the model processes when they are in memory."""
         import torch
 
         setup = self._setup
@@ -132,9 +132,9 @@ class Bench:
         return self._rate(iter(lambda: batch, None), self._model.take)
 
     def rates(self, cpus: int) -> Rates:
-        """Return the images a second with so many CPUs, and with as many loaders."""
-        # The loaders are forked and inherit it: this process and they share those CPUs, as on a
-        # machine that has no more.
+        """Return the images a second with this many CPUs and as many loaders."""
+        # The loaders are forked and inherit the affinity, so they share these CPUs with this
+        # process, as on a machine that has no others.
         os.sched_setaffinity(0, self._cores[:cpus])
         alone = self._loading(cpus, lambda _batch: None)
         return Rates(cpus=cpus, loader=alone, together=self._loading(cpus, self._model.take))
@@ -144,7 +144,7 @@ class Bench:
 
         pictures: Any = Pictures(self._files, self._setup.crop)
         batches = iter(DataLoader(pictures, self._setup.batch, num_workers=cpus))
-        for _ in range(cpus):  # each loader's first one holds its start
+        for _ in range(cpus):  # each loader's first batch includes its start
             next(batches)
         return self._rate(batches, take)
 

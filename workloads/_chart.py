@@ -1,4 +1,4 @@
-"""A line chart as an SVG, from the standard library alone: what the workloads draw with."""
+"""Draws the workloads' line charts as SVG, with the standard library only."""
 
 import math
 from collections.abc import Sequence
@@ -38,17 +38,17 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Lines over one pair of axes, both from 0 up; what is counted along x is whole."""
+    """Lines over one pair of axes that start at 0; the x axis counts whole things."""
 
     title: str
     x_label: str
     y_label: str
     lines: Sequence[Line]
     mark: tuple[float, str] | None = None
-    """Where on the x axis a vertical line stands, and what is written on it."""
+    """A vertical line: its position on the x axis and its label."""
 
     def svg(self) -> str:
-        """Return the picture; it names no font, script or address to load."""
+        """Return the chart as SVG, which loads no font, script or other file."""
         drawn = "\n".join([*self._axes(), *self._marked(), *self._drawn(), *self._legend()])
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
@@ -59,7 +59,7 @@ class Chart:
         )
 
     def write(self, path: Path) -> None:
-        """Write the picture to a file."""
+        """Write the chart to a file."""
         path.write_text(self.svg(), encoding="utf-8")
 
     def _x(self, value: float) -> float:
@@ -130,7 +130,9 @@ class Chart:
 def ticks(furthest: float, *, whole: bool = False) -> list[float]:
     """Return round values (1, 2 or 5 times a power of ten) from 0 to at least ``furthest``.
 
-    ``whole`` leaves out fractions: there is no half epoch and no half CPU.
+    Args:
+        furthest: The largest value on the axis.
+        whole: Whether to leave out fractions, since there is no half epoch and no half CPU.
     """
     if furthest <= 0:
         return [0.0, 1.0]

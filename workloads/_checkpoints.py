@@ -1,11 +1,11 @@
-"""Saves a training under Ray Train so that nothing is lost, and finds the newest save.
+"""Saves checkpoints under Ray Train, within an epoch too, and finds the newest one.
 
-Ray's own RayTrainReportCallback saves at the end of an epoch, and Lightning cannot go on inside
-one with another number of workers. So a checkpoint of ours says how many pictures of its epoch
-have been seen, by all workers together, instead of carrying Lightning's loops.
+Ray's own RayTrainReportCallback saves at the end of an epoch, and Lightning cannot resume within
+an epoch with a different number of workers. So our checkpoints record how many pictures of the
+epoch all workers together have seen, in place of the state of Lightning's loops.
 """
 
-# ruff: noqa: ARG002 - Lightning says what its hooks are given
+# ruff: noqa: ARG002 - Lightning defines the arguments of its hooks
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import _food  # before Lightning, because it says what to install
+import _food  # before Lightning, because it prints what to install
 import lightning
 import ray
 import ray.train
@@ -33,40 +33,40 @@ ABOUT = "about.json"
 # Ray's list of a run's checkpoints (ray/train/v2/_internal/constants.py, 2.60).
 RAYS_LIST = "checkpoint_manager_snapshot.json"
 
-LOOK_EVERY_S = 0.5  # for a notice of eviction; looking is a call to another process
+CHECK_EVERY_S = 0.5  # for a notice of eviction; each check is a call to another process
 
 
 class CheckpointError(ValueError):
-    """What lies under a run's name cannot be gone on with; the message says why."""
+    """A run cannot be resumed from what is stored under its name; the message says why."""
 
 
 class Evicted(Exception):  # noqa: N818 - nothing went wrong
-    """Raised out of the training on every worker, once it is saved."""
+    """Ends training on every worker once it is saved, before an eviction."""
 
 
-# Finding one
+# Finding a checkpoint
 
 
 @dataclass(frozen=True)
 class Found:
-    """A whole checkpoint: its folder, how far it is, and the attempts that led to it."""
+    """A complete checkpoint: its folder, its position, and the attempts that led to it."""
 
     filesystem: fs.FileSystem
     path: str
     position: _food.Position
     attempts: list[dict[str, Any]]
     file: str = ""
-    """The checkpoint on this machine's disk, once it is here."""
+    """The checkpoint file on this machine's disk; empty until it is downloaded."""
 
 
 def prepare(storage: Storage, name: str, model: dict[str, Any]) -> Found | None:
-    """Return a run's newest whole checkpoint; None for a run that is new.
+    """Return a run's newest complete checkpoint, or None for a new run.
 
-    Ray refuses to start over a broken list of checkpoints, as a full disk leaves it. Such a list
-    is removed: the checkpoints themselves say whether they are whole.
+    Ray does not start a run whose list of checkpoints is broken, which a full disk can cause. Such
+    a list is deleted: the checkpoints themselves show whether they are complete.
 
     Raises:
-        CheckpointError: it is one of another model.
+        CheckpointError: If a checkpoint is of another model.
     """
     folders = [f for f in storage.folders(name) if f.startswith("checkpoint_")]
     whole = [f for f in (_look(storage, f"{name}/{folder}", model) for folder in folders) if f]
@@ -89,8 +89,8 @@ def _look(storage: Storage, folder: str, model: dict[str, Any]) -> Found | None:
         return None
     if about["model"] != model:
         raise CheckpointError(
-            f"{storage.url}/{folder} is a checkpoint of another model, {about['model']}, and this "
-            f"is {model}. Give this run another --name"
+            f"{storage.url}/{folder} is a checkpoint of another model, {about['model']}, not of "
+            f"{model}. Give this run another --name"
         )
     position = _food.Position(**about["position"])
     return Found(storage.filesystem, storage.below(folder), position, about["attempts"])
@@ -111,7 +111,7 @@ def _remove_a_broken_list(storage: Storage, name: str, whole: set[str]) -> None:
 
 @contextlib.contextmanager
 def newest(known: Found | None) -> Iterator[Found | None]:
-    """Give the newer of what Ray knows and what was found before it began, on this disk."""
+    """Download and yield the newer of ``known`` and Ray's own checkpoint; None without either."""
     rays = ray.train.get_checkpoint()
     found = [known, _of_ray(rays) if rays else None]
     chosen = max((f for f in found if f), key=lambda f: _order(f.position), default=None)
@@ -132,11 +132,11 @@ def _of_ray(checkpoint: ray.train.Checkpoint) -> Found:
     return Found(filesystem, checkpoint.path, position, about["attempts"])
 
 
-# Saving one
+# Saving a checkpoint
 
 
 class Keeper(lightning.Callback):
-    """Saves at the end of each epoch, every so many batches, and when a node is to be evicted."""
+    """Saves after each epoch, every few batches if asked, and when an eviction is announced."""
 
     def __init__(
         self,
@@ -154,14 +154,14 @@ class Keeper(lightning.Callback):
         attempt = {"from": begin.as_dict(), "workers": self._world, "at": time.time()}
         self._attempts = [*attempts, attempt]
         self._batches = 0  # of this attempt
-        self._stride = 1  # batches between two looks for a notice
-        self._batch_seconds = 0.0  # on average, in the last epoch: reading and saving as well
+        self._stride = 1  # batches between two checks for a notice
+        self._batch_seconds = 0.0  # the last epoch's average, with reading and saving
         self._first_end, self._ends = 0.0, 0
 
     # Lightning's hooks
 
     def on_fit_start(self, trainer: lightning.Trainer, pl_module: Any) -> None:
-        """Tell Lightning where it is, in place of the loops that are not in our checkpoints."""
+        """Set Lightning's progress, since our checkpoints do not contain its loops."""
         epochs: Any = trainer.fit_loop.epoch_progress
         for counter in (epochs.current, epochs.total):
             counter.ready = counter.started = self._begin.epoch
@@ -178,13 +178,13 @@ class Keeper(lightning.Callback):
         pl_module: Any,
         checkpoint: dict[str, Any],
     ) -> None:
-        """Leave out Lightning's loops: they know batches of one number of workers."""
+        """Leave out Lightning's loops, which count batches for a fixed number of workers."""
         checkpoint.pop("loops", None)
 
     def on_train_epoch_start(self, trainer: lightning.Trainer, pl_module: Any) -> None:
-        """Agree on how often to look for a notice."""
+        """Agree with the other workers on how often to check for a notice."""
         seconds = self._batch_seconds
-        stride = max(1, int(LOOK_EVERY_S / seconds)) if seconds else 1
+        stride = max(1, int(CHECK_EVERY_S / seconds)) if seconds else 1
         self._stride = broadcast_from_rank_zero(stride)
         self._ends = 0
 
@@ -196,12 +196,12 @@ class Keeper(lightning.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Count the batch; save if it is time to, or if a node is about to go."""
-        self._take_the_time()
+        """Count the batch; save if a save is due or a node is to be evicted."""
+        self._time_batch()
         self._batches += 1
         epoch, seen = trainer.current_epoch, self._position.pictures
         if trainer.is_last_batch:
-            # What is left is fewer than one picture a worker.
+            # Fewer pictures are left than there are workers.
             self._position = _food.Position(epoch + 1, 0, trainer.global_step)
         else:
             pictures = seen + len(batch[1]) * self._world
@@ -213,7 +213,7 @@ class Keeper(lightning.Callback):
             self._save(trainer)
 
     def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: Any) -> None:
-        """Save, and print a line."""
+        """Save, and print the epoch's result."""
         self._save(trainer, validated=True)
         if self._rank == 0:
             figures = trainer.callback_metrics
@@ -223,9 +223,9 @@ class Keeper(lightning.Callback):
                 flush=True,
             )
 
-    # Its own
+    # Helpers
 
-    def _take_the_time(self) -> None:
+    def _time_batch(self) -> None:
         now = time.perf_counter()
         if self._ends:
             self._batch_seconds = (now - self._first_end) / self._ends
@@ -234,11 +234,14 @@ class Keeper(lightning.Callback):
         self._ends += 1
 
     def _save(self, trainer: lightning.Trainer, *, validated: bool = False) -> None:
-        """Save and report; before an epoch is validated, Lightning's figures are the last one's."""
+        """Save and report.
+
+        Until an epoch is validated, Lightning's validation figures are those of the previous one.
+        """
         folder = tempfile.mkdtemp(prefix="sunspot-checkpoint-")
         try:
             file = Path(folder) / FILE
-            trainer.save_checkpoint(file)  # every rank; the first one writes
+            trainer.save_checkpoint(file)  # called on every rank; rank 0 writes
             figures = {
                 name: float(value)
                 for name, value in trainer.callback_metrics.items()
@@ -260,13 +263,13 @@ class Keeper(lightning.Callback):
             shutil.rmtree(folder, ignore_errors=True)
 
     def _leave(self, trainer: lightning.Trainer, notice: ray.train.PreemptionInfo) -> None:
-        """Save, and end this group of workers so that the next starts where they were.
+        """Save, and end this worker group so that the next one starts where it stopped.
 
-        Ray Train would leave the group where it is until the deadline. Ended now, its workers
-        leave the node at once, and so the node leaves the cluster before it is taken away.
+        Ray Train would keep the group running until the deadline. Ended now, the workers leave the
+        node at once, and the node leaves the cluster before it is evicted.
         """
         self._save(trainer)
-        # report() returns when the files are there; Ray's list of them follows.
+        # report() returns when the files are stored; Ray updates its list of them later.
         ray.train.get_all_reported_checkpoints(consistency_mode=CheckpointConsistencyMode.COMMITTED)
         if self._rank == 0:
             left = notice.deadline_ms / 1000 - time.time() if notice.deadline_ms else None

@@ -1,7 +1,8 @@
-"""What every workload shares: its arguments, its cluster, its progress and its result file.
+"""What the workloads share: arguments, the connection to Ray, progress and the result file.
 
 The workloads import it as a sibling, because Python puts a script's own folder on the path. A
-worker on another machine has no such folder, so what runs there travels inside the task itself.
+worker on another machine does not have that folder, so the code that runs there is sent with the
+task.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from ray import cloudpickle
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 WARM_UP_LIMIT = 10.0  # seconds; a CPU that another job holds for longer stays cold
-PROGRESS_EVERY = 2.0  # seconds between lines where the output is not a terminal
+PROGRESS_EVERY = 2.0  # seconds between lines when the output is not a terminal
 
 Place = tuple[str, int]
 """The node id and the process id of a worker."""
@@ -55,7 +56,7 @@ def natural(text: str) -> int:
 
 
 def share(text: str) -> float:
-    """Return a part of one CPU or GPU, or a whole number of them, as Ray gives them out."""
+    """Return a fraction of one CPU or GPU, or a whole number of them, as Ray allocates them."""
     try:
         number = float(text)
     except ValueError:
@@ -77,7 +78,7 @@ def span(text: str) -> tuple[int, int]:
     few, _, many = text.partition(":")
     found = positive(few), positive(many or few)
     if found[1] < found[0]:
-        raise argparse.ArgumentTypeError(f"{text!r}: the most is below the least")
+        raise argparse.ArgumentTypeError(f"{text!r}: the maximum is below the minimum")
     return found
 
 
@@ -100,7 +101,7 @@ def _at_least(least: int, text: str) -> int:
 
 def writable(text: str) -> Path:
     """Return the path of a file that can be written, for argparse."""
-    # Refused here, because the other end of the work is a bad time to learn it.
+    # Refused now, so that the user does not learn it only after the work is done.
     path = Path(text)
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is not a file in a folder that exists")
@@ -115,8 +116,10 @@ def writable(text: str) -> Path:
 def connect(*, tell_workers: bool = False) -> int:
     """Return the number of CPUs of the cluster at RAY_ADDRESS, or of a new one on this machine.
 
-    ``tell_workers`` puts RAY_ADDRESS into every worker's environment. Ray's state API, asked
-    from inside a worker, otherwise takes any Ray that runs on the machine, or fails for two.
+    Args:
+        tell_workers: Whether to put RAY_ADDRESS into every worker's environment. Without it, Ray's
+            state API inside a worker uses any cluster that runs on the machine, and fails if
+            there are two.
     """
     address = os.environ.get("RAY_ADDRESS")
     say(f"Connecting to Ray at {address}" if address else "Looking for Ray on this machine")
@@ -134,10 +137,10 @@ def here() -> Place:
 
 
 def warm_up(cpus: int) -> None:
-    """Leave a started worker process behind each CPU.
+    """Start a worker process for each CPU.
 
-    Ray starts a Python process for a CPU when the first task needs it, in about a second. That is
-    paid once for each worker, so it would say nothing about the work that is timed.
+    Ray starts a Python process for a CPU when the first task needs it, which takes about a second.
+    It happens once per worker, so it should not count in the time of the work.
     """
     touch = ray.remote(num_cpus=1)(_touch).options(name="warm-up", scheduling_strategy="SPREAD")
     deadline = time.monotonic() + WARM_UP_LIMIT
@@ -147,8 +150,8 @@ def warm_up(cpus: int) -> None:
 
 
 def _touch() -> Place:
-    # Held for a moment: a task that ends at once leaves its worker free for the next one, and
-    # the other workers would never be started.
+    # A task that ended at once would leave its worker free for the next one, and Ray would not
+    # start the other workers.
     time.sleep(0.02)
     return here()
 
@@ -156,8 +159,8 @@ def _touch() -> Place:
 def on_this_node() -> Any:
     """Return a scheduling strategy that puts an actor beside the driver.
 
-    A spot machine may vanish with what an actor holds. The driver's node is the one whose loss
-    ends the program anyway.
+    An actor's state is lost with its node, for instance when a spot VM is evicted. The loss of the
+    driver's node ends the program anyway.
     """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -167,7 +170,7 @@ def on_this_node() -> Any:
 def one_worker_seconds(work: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> float:
     """Return the seconds that all the calls take one after the other in a single worker.
 
-    Each is timed inside the worker: neither the start of its process nor Ray's messages count.
+    Each is timed inside the worker, so neither the process's start nor Ray's messages count.
     """
     actor: Any = ray.remote(num_cpus=1)(_OneWorker).remote(work)
     try:
@@ -190,14 +193,14 @@ class _OneWorker:
 
 
 def say(text: str) -> None:
-    """Print a line now, also into a pipe."""
+    """Print a line and flush it, so that it appears at once in a pipe too."""
     print(text, flush=True)
 
 
 class Progress:
-    """A line that tells how far the work is: one that changes on a terminal, else one now and then.
+    """Shows how far the work is: one line that changes on a terminal, otherwise a line every 2 s.
 
-    Nothing is printed into a pipe before two seconds have passed.
+    Nothing is printed into a pipe in the first two seconds.
     """
 
     def __init__(self) -> None:
@@ -213,7 +216,7 @@ class Progress:
             print("\r\x1b[2K", end="", flush=True)
 
     def show(self, text: str) -> None:
-        """Show the text with the seconds so far, if it is time to."""
+        """Show the text with the elapsed seconds, if a line is due."""
         now = time.monotonic()
         text = f"  {text}, {now - self._began:.0f} s"
         if self._terminal:
@@ -224,11 +227,11 @@ class Progress:
 
 
 def follow(refs: Sequence[Any], what: str) -> list[Any]:
-    """Return the results of the tasks in their order, showing how many are there."""
+    """Return the tasks' results in order; show how many are ready meanwhile."""
     with Progress() as progress:
         waiting = list(refs)
         while waiting:
-            # All that is left, not one at a time: each call costs time that is then not the work's.
+            # Wait for all that are left, not for one at a time: each call takes time from the work.
             _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=0.5)
             progress.show(f"{len(refs) - len(waiting)} of {len(refs)} {what}")
         return ray.get(list(refs))
@@ -239,20 +242,22 @@ def follow(refs: Sequence[Any], what: str) -> list[Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a workload did: the part that all of them have in common."""
+    """What a workload did: the fields that all workloads have."""
 
     workload: str
     places: Sequence[Place]
     """Where each task ran."""
     seconds: float
-    """The distributed part alone: no ``ray.init``, no warm-up."""
+    """The distributed part only, without ``ray.init`` and the warm-up."""
     summary: str
     one_worker_seconds: float | None = None
 
     def tell(self, out: Path | None, **own: Any) -> None:
         """Print the summary and, if asked, write everything to a file.
 
-        ``own`` holds the keys that only this workload has.
+        Args:
+            out: The JSON file to write, or None.
+            own: The keys that only this workload has.
         """
         nodes, workers = len({node for node, _ in self.places}), len(set(self.places))
         line = (
@@ -286,7 +291,7 @@ def count(number: int, thing: str) -> str:
 def by_node(places: Iterable[Place]) -> dict[str, dict[str, Any]]:
     """Return each used node's group, market, address and number of tasks.
 
-    The cluster's list keeps the nodes that have died, so tasks of an evicted machine count too.
+    Ray's list of nodes keeps those that have died, so tasks on an evicted node count too.
     """
     nodes = {node["NodeID"]: node for node in ray.nodes()}
     found = {}
@@ -295,7 +300,7 @@ def by_node(places: Iterable[Place]) -> dict[str, dict[str, Any]]:
         labels = node.get("Labels") or {}
         name, address = node.get("NodeName"), node.get("NodeManagerAddress")
         found[node_id] = {
-            # Without a name of its own, Ray calls a node by its address, as it may call others.
+            # Ray names a node by its address unless it is given a name; nodes may share an address.
             "name": name if name and name != address else node_id[:8],
             "group": labels.get("ray.io/node-group"),
             "market": labels.get("ray.io/market-type"),
@@ -306,13 +311,13 @@ def by_node(places: Iterable[Place]) -> dict[str, dict[str, Any]]:
 
 
 def refuse(message: str) -> NoReturn:
-    """End the program for what is wrong with its input."""
+    """End the program with an error about its input and exit code 2."""
     print(f"error: {message}", file=sys.stderr, flush=True)
     sys.exit(2)
 
 
 def program(main: Callable[[list[str] | None], None]) -> Callable[..., None]:
-    """Return the main function so that Ctrl-C ends it without a traceback."""
+    """Return the main function such that Ctrl-C ends it with exit code 130 and no traceback."""
 
     @functools.wraps(main)
     def run(argv: list[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""How embed.py embeds: the parts that run on the nodes, and the two ways to run them."""
+"""The parts of embed.py that run on the nodes, and the two ways to run them."""
 
 import contextlib
 import logging
@@ -18,8 +18,8 @@ import ray
 from _common import Place, here
 from _food import FoodClassifier, Settings
 
-IN_FLIGHT = 2  # batches an actor, with --core: one that it works on and one that is ready for it
-CPUS_FOR_MODELS = 2 / 3  # the rest decodes
+IN_FLIGHT = 2  # batches per actor with --core: one in work and one waiting
+CPUS_FOR_MODELS = 2 / 3  # the other CPUs decode
 LEAST_SHARE = 1 / 64  # of a CPU
 Batch = dict[str, Any]
 """Columns by name, as numpy arrays: Ray Data's own form of a batch."""
@@ -29,7 +29,7 @@ Batch = dict[str, Any]
 
 
 def decode(batch: Batch, settings: Settings, split: str) -> Batch:
-    """Return the batch with its pictures read, as the network's uint8 pixels."""
+    """Return the batch with its pictures decoded to uint8 pixels of the network's size."""
     from PIL import Image
     from torchvision import transforms
 
@@ -48,8 +48,8 @@ class Embedder:
     """Holds the model; a call turns a batch of pixels into a table of vectors."""
 
     def __init__(self, settings: Settings, state: list[Any], threads: int, tally: Any) -> None:
-        # The reference is in a list, or Ray would put its value here, and an actor that starts
-        # again after the loss of its node would find it gone.
+        # The reference is in a list because Ray replaces a bare one by its value, which an actor
+        # that restarts after the loss of its node would not find.
         import torch
 
         torch.set_num_threads(threads)
@@ -57,7 +57,7 @@ class Embedder:
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         gpu = self._device.type == "cuda"
         self._device_name = torch.cuda.get_device_name() if gpu else "CPU"
-        model = FoodClassifier(replace(settings, weights=None))  # the state has them
+        model = FoodClassifier(replace(settings, weights=None))  # the state includes them
         model.load_state_dict(ray.get(state[0]))
         self._model = model.eval().to(self._device)
         self._mean, self._deviation = (
@@ -68,7 +68,7 @@ class Embedder:
     def __call__(self, batch: Batch) -> pa.Table:
         torch = self._torch
         with torch.inference_mode():
-            # A copy: what the object store holds is read-only, which torch knows nothing of.
+            # A copy: arrays in the object store are read-only, which torch does not support.
             pixels = torch.tensor(batch["pixels"], device=self._device)
             pixels = pixels.permute(0, 3, 1, 2).float().div_(255)
             vectors = self._model.embed((pixels - self._mean) / self._deviation).cpu().numpy()
@@ -77,7 +77,7 @@ class Embedder:
 
 
 def table_of(paths: Sequence[str], vectors: np.ndarray) -> pa.Table:
-    """Return paths and vectors as a table that reads without Ray, a list of floats a row."""
+    """Return paths and vectors, a list of floats per row, as a table that reads without Ray."""
     flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
     column = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
     return pa.table({"path": pa.array([str(path) for path in paths]), "embedding": column})
@@ -85,41 +85,41 @@ def table_of(paths: Sequence[str], vectors: np.ndarray) -> pa.Table:
 
 @ray.remote(num_cpus=0)
 class Tally:
-    """Notes each embedded batch: when it was told, by whom, and how many pictures."""
+    """Records each embedded batch: when it was reported, from where, and its number of pictures."""
 
     def __init__(self) -> None:
         self._reports: list[tuple[float, Place, int]] = []
         self._devices: set[str] = set()
 
     def report(self, place: Place, pictures: int, device: str) -> None:
-        """Take note of a batch. One clock for all nodes: this actor's."""
+        """Record a batch at the time of this actor's clock, so that all nodes share one clock."""
         self._reports.append((time.perf_counter(), place, pictures))
         self._devices.add(device)
 
     def reports(self) -> tuple[list[tuple[float, Place, int]], list[str]]:
-        """Return all the notes so far, and the kinds of devices."""
+        """Return the records so far, and the names of the devices."""
         return self._reports, sorted(self._devices)
 
 
-# What it is given
+# The input
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How much runs at once, and what each part asks Ray for."""
+    """How many actors run at once, and the resources that each part asks Ray for."""
 
     workers: tuple[int, int]
-    """The fewest and the most actors with a model."""
+    """The minimum and maximum number of actors with a model."""
     worker_cpus: float
     worker_gpus: float
     decode_cpus: float
 
 
 def plan(free: Mapping[str, float], workers: tuple[int, int] | None, gpus: float | None) -> Plan:
-    """Return a plan in which the fewest actors and a decoding task fit the free resources.
+    """Return a plan in which the minimum of actors and a decoding task fit the free resources.
 
-    Actors that held every CPU would wait for ever for pictures that nobody can decode: where
-    CPUs are few, each part asks for a fraction of one.
+    Actors that held every CPU would wait forever for pictures that no task has a CPU to decode.
+    So where CPUs are few, each part asks for a fraction of one.
     """
     gpu = min(1.0, free.get("GPU", 0.0)) if gpus is None else gpus
     cpus = free.get("CPU", 1.0)
@@ -140,16 +140,16 @@ class Work:
     paths: Sequence[str]
     batch: int
     state: Any
-    """The model's parameters, as an object reference: sent to each node once."""
+    """The model's parameters as an object reference, so that they go to each node once."""
 
     def batches(self) -> list[Batch]:
-        """Return the pictures' paths, a batch each."""
+        """Return the pictures' paths in batches."""
         edges = [*range(0, len(self.paths), self.batch), len(self.paths)]
         return [{"path": np.array(self.paths[at:to])} for at, to in pairwise(edges)]
 
 
 def pictures_of(folder: Path) -> list[str]:
-    """Return the paths of a split's pictures, relative to it, in their order."""
+    """Return the sorted paths of a split's pictures, relative to its folder."""
     files = (file for file in folder.rglob("*") if file.suffix.lower() in images.SUFFIXES)
     return sorted(file.relative_to(folder).as_posix() for file in files)
 
@@ -188,7 +188,7 @@ def with_ray_data(work: Work, chosen: Plan, tally: Any, folder: str, filesystem:
 
 
 def with_core(work: Work, chosen: Plan, tally: Any, folder: str, filesystem: Any) -> None:
-    """Do the same with tasks and actors: two batches an actor, in flight at any time."""
+    """Do the same with plain tasks and actors, and two batches in flight per actor."""
     path, writer = f"{folder}/core.parquet", None
     try:
         with filesystem.open_output_stream(path) as file:
@@ -197,16 +197,16 @@ def with_core(work: Work, chosen: Plan, tally: Any, folder: str, filesystem: Any
                 writer.write_table(table)
             if writer:
                 writer.close()
-    except BaseException:  # a part must not look like the whole
+    except BaseException:  # a partial file must not look complete
         with contextlib.suppress(OSError):
             filesystem.delete_file(path)
         raise
 
 
 def _through_actors(work: Work, chosen: Plan, tally: Any) -> Iterator[pa.Table]:
-    """Yield the batches' vectors as they are done."""
+    """Yield the batches' vectors as they become ready."""
     few, many = chosen.workers
-    # A spot machine may take an actor with it: another one starts, and does its calls again.
+    # An actor may be lost with a spot VM: Ray starts it again and repeats its calls.
     kind = ray.remote(
         num_cpus=chosen.worker_cpus,
         num_gpus=chosen.worker_gpus,
@@ -247,7 +247,7 @@ class _Actor(Embedder):
 
 
 def _room(chosen: Plan) -> bool:
-    """Return whether one more actor would still leave the CPUs to decode for it."""
+    """Return whether there is room for one more actor and a task that decodes for it."""
     free = ray.available_resources()
     cpus, gpus = free.get("CPU", 0.0), free.get("GPU", 0.0)
     return cpus >= chosen.worker_cpus + chosen.decode_cpus and gpus >= chosen.worker_gpus

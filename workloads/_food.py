@@ -1,7 +1,7 @@
 """The model and the data that the training workloads share: MobileNetV2 on Food-11.
 
-First the head alone learns, then the whole network. Nothing of Ray is in here, so that the same
-model also trains as a plain Lightning script.
+First only the head is trained, then the whole network. This module does not use Ray, so that the
+same model also trains in a plain Lightning script.
 """
 
 import argparse
@@ -24,37 +24,37 @@ from torch import nn
 from torch.utils.data import DataLoader, Sampler
 from torchvision import transforms
 
-MEAN, DEVIATION = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]  # ImageNet's, as weights expect
+MEAN, DEVIATION = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]  # ImageNet's, for published weights
 ARCHITECTURE = "mobilenet_v2"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What is trained and how. The learning rates are for a network without weights from disk."""
+    """What is trained and how. The default learning rates are for training from scratch."""
 
     data: str | None = None
-    """The folder of the data set; None makes one (see images.py)."""
+    """The folder of the data set; None generates one (see images.py)."""
     size: int = images.SIZE
-    """Pixels a side that the network sees."""
+    """The side of the network's input, in pixels."""
     epochs: int = 6
     freeze_epochs: int = 1
-    """In the first ones the head alone learns."""
+    """The number of epochs at the start in which only the head is trained."""
     batch_size: int = 32
-    """Pictures a worker and step."""
+    """Pictures per worker and step."""
     lr: float = 3e-3
     fine_tune_lr: float = 3e-3
-    """Of the layers below the head, once they learn."""
+    """The learning rate of the layers below the head, once they are trained."""
     dropout: float = 0.2
     width: float = 0.5
     """MobileNetV2's multiplier of channels; the published network has 1."""
     weights: str | None = None
     """A file with the network's weights, as torchvision publishes them."""
     loaders: int = 0
-    """Processes a worker that read pictures; 0 reads them in the worker itself."""
+    """Processes per worker that read pictures; 0 reads them in the worker itself."""
     seed: int = 42
 
     def model(self) -> dict[str, Any]:
-        """Return what a checkpoint must agree in, to be of this model."""
+        """Return what identifies the model: a checkpoint of it has the same values."""
         return {
             "architecture": ARCHITECTURE,
             "width": self.width,
@@ -66,18 +66,22 @@ class Settings:
         return images.data_folder(self.data, images.Shape(size=self.size))
 
 
-# The seed's own values, for weights that have seen ImageNet.
+# The original course's values, for weights pretrained on ImageNet.
 FROM_WEIGHTS = {"lr": 1e-4, "fine_tune_lr": 1e-6, "freeze_epochs": 5, "dropout": 0.5, "width": 1.0}
 
-# With torch's 0.1 the statistics trail a network that learns from nothing in some 20 steps an
-# epoch, and what is evaluated is at chance for three epochs.
+# BatchNorm's momentum. With torch's default of 0.1 its statistics lag behind a network that is
+# trained from scratch in some 20 steps per epoch, and evaluates at chance for three epochs.
 FAST_STATISTICS = 0.3
 
 
 def asked_for(args: argparse.Namespace, *names: str) -> Settings:
-    """Return the settings that a command line asks for with --data, --width, --weights and these.
+    """Return the settings that a command line asks for.
 
-    Published weights bring their own learning rates, and their own width.
+    Published weights bring their own learning rates and their own width.
+
+    Args:
+        args: The parsed command line, with --data, --width and --weights.
+        names: The other settings to take from it.
     """
     settings = replace(Settings(), width=args.width)
     if args.weights:
@@ -91,7 +95,7 @@ def asked_for(args: argparse.Namespace, *names: str) -> Settings:
 
 
 class FoodClassifier(lightning.LightningModule):
-    """MobileNetV2 with a head of our own."""
+    """MobileNetV2 with its own head for the classes of Food-11."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -109,12 +113,12 @@ class FoodClassifier(lightning.LightningModule):
         )
 
     def embed(self, pictures: torch.Tensor) -> torch.Tensor:
-        """Return one vector a picture, the input of the head."""
+        """Return one vector per picture, the input of the head."""
         return self.features(pictures).mean((2, 3))
 
     def forward(self, pictures: torch.Tensor) -> torch.Tensor:
-        """Return a logit a class for each picture."""
-        # Not requires_grad=False: what DDP is to keep in step is settled before the first batch.
+        """Return one logit per class for each picture."""
+        # Not requires_grad=False: DDP fixes what it synchronizes before the first batch.
         learns = torch.is_grad_enabled() and self.current_epoch >= self.settings.freeze_epochs
         with torch.set_grad_enabled(learns):
             vectors = self.embed(pictures)
@@ -152,19 +156,19 @@ class FoodClassifier(lightning.LightningModule):
 
 
 class EpochTimes(lightning.Callback):
-    """The seconds of each whole epoch, with its validation and its checkpoint."""
+    """Records the seconds of each complete epoch, with its validation and its checkpoint."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
         self._began = 0.0
 
     def on_train_epoch_start(self, *_: Any, **__: Any) -> None:
-        """End the epoch before this one."""
+        """Record the previous epoch and start timing this one."""
         self._end()
         self._began = time.perf_counter()
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """End the last one."""
+        """Record the last epoch."""
         self._end()
 
     def _end(self) -> None:
@@ -176,7 +180,7 @@ class EpochTimes(lightning.Callback):
 
 
 def pictures(settings: Settings, split: str) -> torchvision.datasets.ImageFolder:
-    """Return a split of the data set; the training one is turned and mirrored at random."""
+    """Return a split of the data set; training pictures are mirrored and cropped at random."""
     size = settings.size
     varied = [transforms.RandomHorizontalFlip(), transforms.RandomCrop(size, padding=size // 16)]
     steps = [
@@ -191,7 +195,7 @@ def pictures(settings: Settings, split: str) -> torchvision.datasets.ImageFolder
 
 
 def loader(settings: Settings, split: str) -> DataLoader:
-    """Return a split in batches; the training one in a random order."""
+    """Return a split in batches; the training split in a random order."""
     return in_batches(settings, pictures(settings, split), shuffle=split == "training")
 
 
@@ -202,7 +206,7 @@ def in_batches(
     *,
     shuffle: bool = False,
 ) -> DataLoader:
-    """Return pictures in batches, in the order that a sampler gives, a random one, or theirs."""
+    """Return pictures in batches, in the sampler's order, a random one, or their own."""
     return DataLoader(
         found,
         batch_size=settings.batch_size,
@@ -215,23 +219,23 @@ def in_batches(
 
 @dataclass(frozen=True)
 class Position:
-    """How far a training is: whole epochs, and pictures of the next one, all workers together."""
+    """How far training has come: complete epochs, and all workers' pictures of the next one."""
 
     epoch: int = 0
     pictures: int = 0
     steps: int = 0
-    """Of the optimizer, since the training began."""
+    """Steps of the optimizer since the training began."""
 
     def as_dict(self) -> dict[str, int]:
-        """Return it for a JSON file or a checkpoint."""
+        """Return the position for a JSON file or a checkpoint."""
         return asdict(self)
 
 
 class RestSampler(Sampler[int]):
-    """One worker's share of an epoch's pictures that nobody has seen yet.
+    """One worker's share of the pictures of an epoch that no worker has seen yet.
 
-    The order of an epoch depends on the seed and its number alone. So a training that stopped
-    after some pictures goes on with the next one, with as many workers as there are then.
+    An epoch's order depends only on the seed and the epoch's number. So training that stopped
+    after some pictures resumes with the next one, with any number of workers.
     """
 
     def __init__(
@@ -246,6 +250,6 @@ class RestSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         generator = torch.Generator().manual_seed(self._seed * 100_003 + self._position.epoch)
         order = torch.randperm(self._total, generator=generator)[self._position.pictures :]
-        # The same number for each worker: one that is early would wait for the others for ever.
+        # The same number for each worker: one that ended early would wait forever for the others.
         share = order[self._rank :: self._world][: len(self)]
         return iter(share.tolist())

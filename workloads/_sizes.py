@@ -38,14 +38,15 @@ class Size:
 def sizes(text: str, catalog: Path, market: str) -> list[Size]:
     """Return the sizes of a list like ``NAME,NAME`` or, with prices, ``NAME=VCPUS:USD,...``.
 
-    A given size counts as one with one GPU. The catalogue is read only if a name stands alone.
+    A size given with a price counts as having one GPU. The catalogue is read only if a name has no
+    price.
 
     Raises:
-        SizeError: a name that the catalogue lacks, no price, or text of another form.
+        SizeError: If the catalogue lacks a name or its price, or the text has another form.
     """
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
-        raise SizeError("--sizes names no size: give NAME,NAME or NAME=VCPUS:USD,...")
+        raise SizeError("--sizes lists no size: give NAME,NAME or NAME=VCPUS:USD,...")
     rows = _rows(catalog) if any("=" not in part for part in parts) else {}
     return [_given(part) if "=" in part else _known(part, rows, catalog, market) for part in parts]
 
@@ -77,6 +78,6 @@ def _rows(catalog: Path) -> dict[str, Mapping[str, str]]:
     needed = {"name", "vcpus", "gpu_count", *MARKETS.values()}
     if not rows or not needed <= rows[0].keys():
         raise SizeError(
-            f"{catalog} is no catalogue: it needs the columns {', '.join(sorted(needed))}"
+            f"{catalog} is not a catalogue: it needs the columns {', '.join(sorted(needed))}"
         )
     return {row["name"]: row for row in rows}

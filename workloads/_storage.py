@@ -18,11 +18,11 @@ from urllib.parse import urlsplit
 from pyarrow import fs
 
 VARIABLE = "SUNSPOT_STORAGE"
-"""What a stack's nodes have in their environment, if the stack has a storage."""
+"""The variable in the environment of a stack's nodes that holds the URL of its storage."""
 
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 AZURE_SCHEMES = frozenset({"abfs", "abfss", "az"})
-# A wrong address must be told in seconds, not after the minutes that Arrow takes by itself.
+# A wrong address should fail in seconds, not after the minutes that Arrow takes by default.
 CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, TRIES = 10, 60, 3
 
 
@@ -32,23 +32,27 @@ class StorageError(ValueError):
 
 @dataclass(frozen=True)
 class Storage:
-    """A filesystem of Arrow's and the path in it that stands for the URL."""
+    """An Arrow filesystem, and the path in it that the URL names."""
 
     url: str
     filesystem: fs.FileSystem
     path: str
 
     def below(self, name: str) -> str:
-        """Return the path of something in it."""
+        """Return the path of a file or folder in the storage."""
         return f"{self.path.rstrip('/')}/{name}"
 
     def read(self, name: str) -> bytes:
-        """Return a file's content; raises FileNotFoundError where there is none."""
+        """Return a file's content.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+        """
         with self.filesystem.open_input_stream(self.below(name)) as file:
             return file.read()
 
     def folders(self, name: str) -> list[str]:
-        """Return the names of the folders in a folder, sorted; none if it is not there."""
+        """Return the sorted names of the folders in a folder; empty if it does not exist."""
         selector = fs.FileSelector(self.below(name), allow_not_found=True)
         found = self.filesystem.get_file_info(selector)
         return sorted(entry.base_name for entry in found if entry.type == fs.FileType.Directory)
@@ -60,10 +64,10 @@ def default_url() -> str:
 
 
 def open_storage(url: str) -> Storage:
-    """Return the storage that a URL names. Nothing is asked of it yet.
+    """Return the storage that a URL names, without connecting to it.
 
     Raises:
-        StorageError: the URL is of a kind that nobody knows, or lacks a part.
+        StorageError: If the URL's scheme is unknown or a part of it is missing.
     """
     parts = urlsplit(url)
     if parts.scheme in ("", "file"):
@@ -83,10 +87,14 @@ def open_storage(url: str) -> Storage:
 
 
 def check_writable(storage: Storage, marker: str | None = None) -> str:
-    """Write a small file and return its name; or, given a name, find what another node wrote.
+    """Write a small file and return its name; given a name, check that this node sees the file.
+
+    Args:
+        storage: The storage to check.
+        marker: The name of a file that another node wrote, or None to write one.
 
     Raises:
-        StorageError: it cannot be written, or this node does not see what the other one wrote.
+        StorageError: If the storage cannot be written, or this node does not see the file.
     """
     name = marker or f".sunspot-{uuid.uuid4().hex}"
     path = storage.below(name)
@@ -105,14 +113,14 @@ def check_writable(storage: Storage, marker: str | None = None) -> str:
         ) from error
     if not found:
         raise StorageError(
-            f"the storage {storage.url} is another one on each node, and a checkpoint must be "
-            "seen by all: name a folder that they share, s3:// or abfs:// with --storage"
+            f"the storage {storage.url} is a different folder on each node, and every node must "
+            "see the checkpoints: name a shared folder, s3:// or abfs:// with --storage"
         )
     return name
 
 
 def remove(storage: Storage, name: str) -> None:
-    """Delete a file, if it is there."""
+    """Delete a file if it exists."""
     path = storage.below(name)
     if storage.filesystem.get_file_info(path).type == fs.FileType.File:
         storage.filesystem.delete_file(path)
@@ -120,18 +128,18 @@ def remove(storage: Storage, name: str) -> None:
 
 def _bucket(url: str, name: str) -> str:
     if not name:
-        raise StorageError(f"{url!r} names no bucket or container")
+        raise StorageError(f"{url!r} does not name a bucket or container")
     return name
 
 
 def _s3() -> fs.FileSystem:
-    # The keys stay out of it: what is sent to the workers is this object, and they have their own.
+    # Without keys: this object is sent to the workers, which have their own.
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     host = urlsplit(endpoint) if endpoint else None
     return fs.S3FileSystem(
         endpoint_override=host.netloc if host else None,
         scheme=host.scheme if host else None,
-        # Asked of AWS otherwise, which takes seconds where there is none.
+        # Otherwise Arrow asks AWS, which takes seconds where AWS cannot be reached.
         region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
         connect_timeout=CONNECT_TIMEOUT_S,
         request_timeout=REQUEST_TIMEOUT_S,
@@ -157,11 +165,11 @@ def _azure(url: str, account: str) -> fs.FileSystem:
             f"{url!r} does not name its account; set AZURE_STORAGE_ACCOUNT, or write "
             "abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER"
         )
-    # With a client id Arrow asks for a managed identity alone, without it for any login there is.
+    # With a client ID Arrow uses only a managed identity, without one any login that it finds.
     return fs.AzureFileSystem(account, client_id=os.environ.get("AZURE_CLIENT_ID") or None)
 
 
 def _connection_string(text: str) -> dict[str, str]:
-    """Return its parts; none where it is empty or names no endpoint of its own."""
+    """Return its parts; empty if there is none or it does not name an endpoint."""
     parts = dict(part.split("=", 1) for part in text.split(";") if "=" in part)
     return parts if {"BlobEndpoint", "AccountName", "AccountKey"} <= parts.keys() else {}

@@ -1,19 +1,19 @@
-"""Ray's strategy for Lightning, for one worker too, and where GPUs are only numbers."""
+"""Ray's DDP strategy for Lightning, adapted to a single worker and to logical GPUs."""
 
 import torch
 from ray.train.lightning import RayDDPStrategy
 
 
 class DdpStrategy(RayDDPStrategy):
-    """RayDDPStrategy, which takes a GPU that Ray counts for one that is there (Ray 2.60).
+    """RayDDPStrategy that works with logical GPUs, and does not wrap a single worker's model.
 
-    A worker on its own trains the model as it is: there is nobody to agree with.
+    Ray's own takes every GPU that Ray counts for a real one (Ray 2.60).
     """
 
     def configure_ddp(self) -> None:
         """Wrap the model in torch's DistributedDataParallel if there is more than one worker."""
-        # It broadcasts BatchNorm's statistics before each batch and walks the graph after it, also
-        # where there is nobody to send them to.
+        # It broadcasts BatchNorm's statistics before each batch and walks the graph after it, even
+        # if there is no other worker.
         if self.world_size > 1:
             super().configure_ddp()
 

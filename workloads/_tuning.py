@@ -17,16 +17,16 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from ray.tune.integration.ray_train import TuneReportCallback
 
 METRIC = "val_accuracy"
-# Ray's name for what only the head node has (ray/_private/resource_spec.py, 2.60). The driver of
-# a trial asks for a little of it and for no CPU: trials that waited with a CPU in hand for their
-# workers' CPUs could wait for each other for ever. And the head is the node that stays.
+# A resource that only the head node has (ray/_private/resource_spec.py, 2.60). The driver of a
+# trial asks for a little of it and for no CPU: trials that held a CPU while waiting for their
+# workers' CPUs could wait for each other forever. And the head outlives the other nodes.
 ON_THE_HEAD = {"node:__internal_head__": 0.001}
-# Read by Ray Tune and Train in the processes that drive them; what is set already wins.
+# Read by Ray Tune and Train in the processes that drive them; values already set take precedence.
 DRIVER_SETTINGS = {
     "TUNE_GLOBAL_CHECKPOINT_S": "5",  # how often the search is saved (10 or more by default)
-    # A trial that waits for a node to be made is not to start over every 30 s.
+    # A trial that waits for a new node should not start over every 30 s.
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
-    "RAY_AIR_NEW_OUTPUT": "0",  # tables of Tune's own, even where it is told to print nothing
+    "RAY_AIR_NEW_OUTPUT": "0",  # Tune's tables, which it prints even with verbose=0
 }
 
 
@@ -50,12 +50,12 @@ class Search:
         return {"CPU": self.cpus} | ({"GPU": self.gpus} if self.gpus else {})
 
     def to_json(self) -> bytes:
-        """Return it as a file's content."""
+        """Return the search as the content of a file."""
         return json.dumps(asdict(self), indent=2).encode()
 
     @classmethod
     def from_json(cls, content: bytes) -> "Search":
-        """Return what to_json wrote."""
+        """Return the search that to_json wrote."""
         values = json.loads(content)
         settings = Settings(**values.pop("settings"))
         values["dropout"] = tuple(values["dropout"])
@@ -70,41 +70,46 @@ def at_once(
 ) -> int:
     """Return how many trials' workers fit the cluster at the same time, and at least 1.
 
-    ``nodes`` are the resources of each node, ``free`` what is unused in all of them together. A
-    worker never lies on two nodes. More trials would do no harm, they would wait: a trial's
-    workers get their places all at once or none (a placement group), and its driver needs no CPU.
+    More trials would do no harm, they would only wait: a placement group gives a trial's workers
+    their resources all at once or not at all, and its driver needs no CPU.
+
+    Args:
+        nodes: The resources of each node; a worker needs all of its own on one node.
+        free: The unused resources of all nodes together.
+        needs: What one worker asks for.
+        workers: The number of workers per trial.
     """
     slots = sum(_slots(node, needs) for node in nodes)
     return max(1, min(slots, _slots(free, needs)) // workers)
 
 
 def _slots(has: Mapping[str, float], needs: Mapping[str, float]) -> int:
-    # A hair more: three workers of a third of a GPU are one GPU.
+    # Slightly more, so that three workers with a third of a GPU each fit one GPU.
     return int(min((has.get(name, 0) / much + 1e-6 for name, much in needs.items() if much)))
 
 
 class EpochsToTune(TuneReportCallback):
-    """Tells Tune of each whole epoch; a save within one has nothing to compare."""
+    """Reports each complete epoch to Tune; a save within an epoch has nothing to compare."""
 
     def after_report(
         self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any
     ) -> None:
-        """Tell it, if it is one."""
+        """Report to Tune if the epoch is complete."""
         if METRIC in metrics[0] and not metrics[0]["pictures"]:
             super().after_report(run_context, metrics, checkpoint)
 
 
 def run_trial(chosen: Mapping[str, Any], search: Search, storage: Storage, device: str) -> None:
-    """Train with a choice of Tune's, from where an earlier start of this trial came to."""
+    """Train with the values that Tune chose, from where this trial stopped before."""
     for name, value in (train.RAY_TRAIN_SETTINGS | DRIVER_SETTINGS).items():
         os.environ.setdefault(name, value)
     settings = replace(search.settings, **chosen)
     runs = Storage(storage.url, storage.filesystem, storage.below(f"{search.name}/runs"))
     result = None
-    while result is None or not result.return_value:  # none: saved, because a node had to go
-        _vanished.wait_for_the_truth()
+    while result is None or not result.return_value:  # empty: saved because of an eviction
+        _vanished.wait_until_nodes_answer()
         result = _trainer(settings, search, runs, device).fit()
-    # Where all epochs were done before, none has been told to this search.
+    # If all epochs were complete before, this search has had no report yet.
     tune.report(dict(result.metrics or {}))
 
 
@@ -124,6 +129,6 @@ def _trainer(settings: Settings, search: Search, runs: Storage, device: str) -> 
             storage_filesystem=runs.filesystem,
             checkpoint_config=ray.train.CheckpointConfig(num_to_keep=1),
             failure_config=ray.train.FailureConfig(max_failures=train.MAX_FAILURES),
-            callbacks=[_vanished.WaitForTheTruth(), EpochsToTune()],
+            callbacks=[_vanished.WaitForNodes(), EpochsToTune()],
         ),
     )

@@ -1,8 +1,8 @@
-"""Embed pictures with MobileNetV2: one vector a picture, written as Parquet.
+"""Embed pictures with MobileNetV2: one vector per picture, written as Parquet.
 
 With Ray Data: tasks decode the pictures, actors hold the model, and both run at the same time on
-whatever nodes there are; more actors start when decoded pictures pile up. --core does the same
-with plain tasks and actors, for who wants to see what Ray Data does. Needs torch and Lightning.
+all nodes of the cluster; more actors start when decoded pictures pile up. --core does the same with
+plain tasks and actors, which shows what Ray Data does. Needs torch and Lightning.
 """
 
 import argparse
@@ -40,16 +40,16 @@ from _food import FoodClassifier, Settings
 from pyarrow import fs
 from ray import cloudpickle
 
-for module in (_embed, train):  # another machine has no such files; train.py sees to its own
+for module in (_embed, train):  # other machines lack these files; train.py registers its own
     cloudpickle.register_pickle_by_value(module)
 
 SIZE, BATCH = 64, 32
 
 
 def rate(reports: Sequence[tuple[float, Place, int]]) -> float | None:
-    """Return images a second between the first batch and the last: no start, no warm-up.
+    """Return images a second from the first batch to the last, without the start.
 
-    None where there is one batch alone.
+    None if there is only one batch.
     """
     ordered = sorted(reports, key=lambda report: report[0])
     if len(ordered) < 2:
@@ -59,7 +59,7 @@ def rate(reports: Sequence[tuple[float, Place, int]]) -> float | None:
 
 
 def picture(reports: Sequence[tuple[float, Place, int]]) -> Chart:
-    """Return a chart of how many pictures were done when, a line for each actor and for all."""
+    """Return a chart of the pictures done over time: a line for each actor, and one for all."""
     ordered = sorted(reports, key=lambda report: report[0])
     began = ordered[0][0]
     lines: dict[str, list[Point]] = {"all": []}
@@ -77,7 +77,7 @@ def picture(reports: Sequence[tuple[float, Place, int]]) -> Chart:
 
 @contextmanager
 def _watched(tally: Any, total: int) -> Iterator[None]:
-    """Show how far the work is while the block runs."""
+    """Show the progress while the block runs."""
     over = threading.Event()
 
     def watch() -> None:
@@ -99,23 +99,33 @@ def _watched(tally: Any, total: int) -> Iterator[None]:
 def _arguments(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     made = parser(__doc__, "python workloads/embed.py --split training --workers 1:4 --batch 64")
     made.add_argument("--core", action="store_true", help="plain tasks and actors, no Ray Data")
-    made.add_argument("--data", metavar="FOLDER", help="Food-11 or alike (default: made here)")
+    made.add_argument("--data", metavar="FOLDER", help="like Food-11 (default: generated)")
     made.add_argument("--split", choices=images.SPLITS, default="evaluation")
-    made.add_argument("--size", type=positive, default=SIZE, metavar="N", help="pixels a side")
-    made.add_argument("--width", type=float, default=1.0, metavar="X", help="of MobileNetV2")
-    made.add_argument("--weights", metavar="FILE", help="published weights (default: random ones)")
-    made.add_argument("--batch", type=positive, default=BATCH, metavar="N", help="pictures")
+    made.add_argument("--size", type=positive, default=SIZE, metavar="N", help="pixels per side")
     made.add_argument(
-        "--workers", type=span, metavar="N|MIN:MAX", help="actors (default: 1 to what fits)"
+        "--width", type=float, default=1.0, metavar="X", help="multiplier of channels"
+    )
+    made.add_argument("--weights", metavar="FILE", help="published weights (default: random ones)")
+    made.add_argument(
+        "--batch", type=positive, default=BATCH, metavar="N", help="pictures per batch"
     )
     made.add_argument(
-        "--gpus-per-worker", type=share, metavar="X", help="(default: 1 where there are GPUs)"
+        "--workers",
+        type=span,
+        metavar="N|MIN:MAX",
+        help="actors (default: from 1 to as many as fit)",
+    )
+    made.add_argument(
+        "--gpus-per-worker",
+        type=share,
+        metavar="X",
+        help="GPUs per actor (default: 1 if there are any)",
     )
     made.add_argument(
         "--storage", metavar="URL", help="folder, s3:// or abfs:// (default: the stack's storage)"
     )
     made.add_argument(
-        "--name", type=folder_name, default="embed", help="of the folder there (default: embed)"
+        "--name", type=folder_name, default="embed", help="the folder's name there (default: embed)"
     )
     made.add_argument("--picture", type=writable, metavar="FILE", help="draw the progress as SVG")
     return made, made.parse_args(argv)
@@ -125,7 +135,7 @@ def work_of(args: argparse.Namespace) -> Work:
     """Return the work that the command line asks for.
 
     Raises:
-        DataError: the data set is missing or not whole.
+        DataError: If the data set is missing or incomplete.
     """
     data = images.asked_for(args.data)
     settings = Settings(data=data, size=args.size, width=args.width, weights=args.weights)
@@ -172,7 +182,7 @@ def main(argv: list[str] | None = None) -> None:
         picture(reports).write(args.picture)
         say(f"Drawn to {args.picture}")
     total = len(work.paths)
-    told = f", {speed:,.0f} images a second once it ran" if speed else ""
+    told = f", {speed:,.0f} images a second after the first batch" if speed else ""
     Result(
         workload="embed",
         places=[place for _, place, _ in reports],

@@ -1,10 +1,10 @@
 """Is the GPU slow, or the CPUs that feed it? Measure both and say which VM size is the better buy.
 
-Loader processes decode and crop pictures; a MobileNetV2 takes them in. Each is measured on its
-own and both together, with 1, 2, ... CPUs of one node. Where the loaders' line crosses the
-model's, one more CPU buys nothing. Without a GPU the model runs on one CPU thread, beside the
-loaders; or --model-images-per-second says how fast the GPU is, and a stand-in takes just that
-long and no CPU. Needs torch and torchvision.
+Loader processes decode and crop pictures; a MobileNetV2 processes them. Each is measured by itself
+and both together, with 1, 2, ... CPUs of one node. Beyond the point where the loaders' line crosses
+the model's, another CPU makes nothing faster. Without a GPU the model runs on one CPU thread beside
+the loaders; or --model-images-per-second gives the rate of a GPU, and a stand-in takes exactly that
+long and uses no CPU. Needs torch and torchvision.
 """
 
 import argparse
@@ -28,22 +28,23 @@ from _common import (
     parser,
     positive,
     program,
+    refuse,
     say,
     writable,
 )
 from _sizes import MARKETS, Size, SizeError, sizes
 from ray import cloudpickle
 
-for module in (images, _bench):  # another machine has no such files
+for module in (images, _bench):  # other machines lack these files
     cloudpickle.register_pickle_by_value(module)
 
-CATALOG = Path(__file__).resolve().parent.parent / "sunspot" / "catalog.csv"
+CATALOG = Path(__file__).resolve().parent.parent / "sunspot" / "catalog" / "sizes.csv"
 T4_SIZES = "Standard_NC4as_T4_v3,Standard_NC8as_T4_v3"
-CROP = 224  # pixels a side, what MobileNetV2 was made for
+CROP = 224  # pixels; the input size of the published MobileNetV2
 BATCH = 16
 SECONDS = 1.5
 EACH_UP_TO = 8  # CPUs; above that only every other power of two is measured
-FED = 0.95  # of the model's own rate: from here on the CPUs are not what is slow
+FED = 0.95  # of the model's own rate: from here on the CPUs are not the bottleneck
 
 
 # What the measurements mean
@@ -51,15 +52,15 @@ FED = 0.95  # of the model's own rate: from here on the CPUs are not what is slo
 
 @dataclass(frozen=True, kw_only=True)
 class Crossing:
-    """How many CPUs load just as fast as the model takes in."""
+    """The number of CPUs that load as fast as the model processes."""
 
     cpus: float
     measured: bool
-    """False: it lies beyond the last measurement, on a straight line through it."""
+    """False if it lies beyond the last measurement, on a straight line through it."""
 
 
 def crossing(points: Sequence[Point], model: float) -> Crossing:
-    """Return where the loaders' line, from no CPUs up, first reaches the model's rate."""
+    """Return where the loaders' line, which starts at 0 CPUs, first reaches the model's rate."""
     left = (0.0, 0.0)
     for right in points:
         if right[1] >= model:
@@ -70,10 +71,10 @@ def crossing(points: Sequence[Point], model: float) -> Crossing:
 
 
 def rate_with(cpus: float, points: Sequence[Point], model: float) -> float:
-    """Return the images a second that a machine with so many CPUs takes in.
+    """Return the images a second that a VM with this many CPUs processes.
 
-    Between measurements on the line between them; beyond the last one on a straight line
-    through it, and never faster than the model on its own.
+    Between two measurements it is interpolated. Beyond the last one it lies on a straight line
+    through it, and is never faster than the model by itself.
     """
     left = (0.0, 0.0)
     for right in points:
@@ -86,7 +87,7 @@ def rate_with(cpus: float, points: Sequence[Point], model: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """A VM size, what one GPU of it would take in a second, and what a million images cost."""
+    """A VM size, the images a second of each of its GPUs, and the price of a million images."""
 
     size: Size
     rate: float
@@ -95,7 +96,7 @@ class Offer:
 
 
 def offers(chosen: Sequence[Size], points: Sequence[Point], model: float) -> list[Offer]:
-    """Return the sizes, the cheapest for an image first."""
+    """Return the sizes, the cheapest per image first."""
     made = []
     for size in chosen:
         rate = rate_with(size.cpus_a_gpu, points, model)
@@ -114,7 +115,7 @@ def steps(most: int) -> list[int]:
 
 
 def table(rates: Sequence[Rates], model: float) -> str:
-    """Return a line for each number of CPUs, under a header; images a second."""
+    """Return a table of images a second with a line for each number of CPUs."""
     rows = [f"{'CPUs':>6}{'loaders':>12}{'together':>12}{'model busy':>13}"]
     rows += [
         f"{one.cpus:6}{one.loader:12,.0f}{one.together:12,.0f}{one.together / model:13.0%}"
@@ -129,9 +130,9 @@ def verdict(rates: Sequence[Rates], model: float, found: Crossing) -> str:
     load, take, cpus = f"{last.loader:,.0f}", f"{model:,.0f}", count(last.cpus, "CPU")
     if last.loader < model * FED:
         verb = "load" if last.cpus > 1 else "loads"
-        text = f"The CPUs are slow: {cpus} {verb} {load} images a second, the model takes {take}"
+        text = f"The CPUs are slow: {cpus} {verb} {load} images a second; the model takes {take}"
     else:
-        text = f"The model is slow: it takes {take} images a second, {cpus} would load {load}"
+        text = f"The model is slow: it takes {take} images a second; {cpus} would load {load}"
     return f"{text}. The lines cross at {found.cpus:.1f} CPUs{where}"
 
 
@@ -149,7 +150,7 @@ def buy(ordered: Sequence[Offer], market: str) -> str:
         best, next_best = ordered[:2]
         saved = 1 - best.usd_a_million / next_best.usd_a_million
         rows.append(
-            f"{best.size.name} is the better buy, image for image: {saved:.0%} cheaper than "
+            f"{best.size.name} is the better buy: {saved:.0%} cheaper per image than "
             f"{next_best.size.name} ({market} prices)"
         )
     return "\n".join(rows)
@@ -190,35 +191,37 @@ def _arguments(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argpars
     example = "python workloads/feed.py --cpus 4 --model-images-per-second 1500 --picture feed.svg"
     made = parser(__doc__, example)
     made.add_argument(
-        "--cpus", type=positive, metavar="N", help="measure with 1 to N (default: a node's)"
+        "--cpus", type=positive, metavar="N", help="measure with 1 to N CPUs (default: a node's)"
     )
     made.add_argument(
-        "--model-images-per-second", type=rate, metavar="X", help="of a GPU that is not here"
+        "--model-images-per-second", type=rate, metavar="X", help="rate of a GPU that is not here"
     )
-    made.add_argument("--train", action="store_true", help="the model learns as well")
-    made.add_argument("--batch", type=positive, default=BATCH, metavar="N", help="images")
-    made.add_argument("--crop", type=positive, default=CROP, metavar="N", help="pixels a side")
+    made.add_argument("--train", action="store_true", help="train the model as well")
+    made.add_argument("--batch", type=positive, default=BATCH, metavar="N", help="images per batch")
+    made.add_argument("--crop", type=positive, default=CROP, metavar="N", help="pixels per side")
     made.add_argument(
-        "--seconds", type=rate, default=SECONDS, metavar="X", help="that each rate is measured for"
+        "--seconds", type=rate, default=SECONDS, metavar="X", help="how long to measure each rate"
     )
-    made.add_argument("--data", metavar="FOLDER", help="Food-11 or alike (default: made here)")
+    made.add_argument("--data", metavar="FOLDER", help="like Food-11 (default: generated)")
     made.add_argument(
-        "--sizes", default=T4_SIZES, metavar="A,B", help="VM sizes, or NAME=VCPUS:USD (an hour)"
+        "--sizes", default=T4_SIZES, metavar="A,B", help="VM sizes, or NAME=VCPUS:USD (per hour)"
     )
-    made.add_argument("--catalog", type=Path, default=CATALOG, metavar="FILE", help="prices")
-    made.add_argument("--market", choices=MARKETS, default="spot", help="whose price counts")
+    made.add_argument(
+        "--catalog", type=Path, default=CATALOG, metavar="FILE", help="sizes and prices"
+    )
+    made.add_argument("--market", choices=MARKETS, default="spot", help="whose prices to use")
     made.add_argument("--picture", type=writable, metavar="FILE", help="draw the lines as SVG")
     return made, made.parse_args(argv)
 
 
 def _node(wanted: int | None) -> tuple[int, float]:
-    """Return the CPUs and GPUs to ask for: those of the largest node, one with a GPU first."""
+    """Return the CPUs and GPUs to ask for: the largest node's, preferably one with a GPU."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     best = max(nodes, key=lambda has: (has.get("GPU", 0) > 0, has.get("CPU", 0)))
     cpus = int(best.get("CPU", 0))
     if wanted is not None and wanted > cpus:
         which = "node with a GPU" if best.get("GPU", 0) else "node"
-        raise SystemExit(f"The largest {which} has {cpus} CPUs, not {wanted}. Lower --cpus")
+        refuse(f"the largest {which} has {cpus} CPUs, not {wanted}. Lower --cpus")
     return wanted or cpus, min(1.0, best.get("GPU", 0))
 
 
@@ -272,8 +275,8 @@ def main(argv: list[str] | None = None) -> None:
     ordered = offers(chosen, points, model)
     say(f"The model: MobileNetV2 on {name}, {model:,.0f} images a second on its own")
     if on_cpu:
-        say("No GPU here: the model takes CPU time from the loaders. --model-images-per-second")
-        say("tells how fast yours is.")
+        say("No GPU here: the model takes CPU time from the loaders. Give your GPU's rate with")
+        say("--model-images-per-second.")
     say(table(rates, model))
     say(buy(ordered, args.market))
     if args.picture:

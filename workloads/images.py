@@ -1,9 +1,9 @@
-"""Make the pictures that the training workloads learn from, in the shape of Food-11.
+"""Generate the pictures for the training workloads, with the same folders as Food-11.
 
 Food-11 is a folder of photos: training, validation and evaluation, each with class_00 to
-class_10. This makes such a folder out of nothing: each class has a colour and a pattern of its
-own, blurred by noise, so that a small network learns it in a minute, yet not at a glance. The
-same arguments give the same bytes. With FOOD11_DATA_DIR set, the real one is used instead.
+class_10. This generates such a folder: each class has a colour and a pattern of its own, blurred by
+noise, so that a small network learns it in a minute, but not in its first steps. The same arguments
+give the same bytes. If FOOD11_DATA_DIR is set, the real data set is used instead.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from typing import NoReturn
 
 
 def without(error: ImportError) -> NoReturn:
-    """End the program with what to install."""
+    """End the program with exit code 2 and what to install."""
     print(
         f"error: this needs torch, Lightning and Pillow ({error}): pip install 'ray[train]' torch "
         "torchvision lightning pillow, or in Sunspot's folder: make setup-train",
@@ -41,17 +41,17 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png"})
 REAL_DATA = "FOOD11_DATA_DIR"
 """The environment variable that names the folder of the real data set."""
 
-SIZE = 32  # pixels a side; the photos of Food-11 are some 400
-TRAINING, VALIDATION, EVALUATION = 60, 12, 20  # pictures a class; Food-11 has about 900, 310, 300
+SIZE = 32  # side in pixels; the photos of Food-11 have some 400
+TRAINING, VALIDATION, EVALUATION = 60, 12, 20  # pictures per class; Food-11 has about 900, 310, 300
 
 
 class DataError(ValueError):
-    """The data set is not there, or not whole; the message says what to do."""
+    """The data set is missing or incomplete; the message says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What is generated: pixels a side, pictures a class in each split, and the seed."""
+    """What is generated: the side in pixels, pictures per class in each split, and the seed."""
 
     size: int = SIZE
     training: int = TRAINING
@@ -68,23 +68,23 @@ class Shape:
         return "-".join(str(value) for value in asdict(self).values())
 
 
-# Finding or making it
+# Finding or generating it
 
 
 def asked_for(chosen: str | Path | None) -> str | None:
-    """Return the folder that the command line or FOOD11_DATA_DIR names; None: make one.
+    """Return the folder that the command line or FOOD11_DATA_DIR names; None to generate one.
 
-    A driver asks, since a cluster's nodes do not have its environment, nor its working folder.
+    Called in the driver, because nodes have neither its environment nor its working directory.
     """
     named = chosen or os.environ.get(REAL_DATA)
     return str(Path(named).absolute()) if named else None
 
 
 def data_folder(chosen: str | Path | None = None, shape: Shape | None = None) -> Path:
-    """Return a whole data set: ``chosen``, else FOOD11_DATA_DIR, else a generated one.
+    """Return a complete data set: ``chosen``, else FOOD11_DATA_DIR, else a generated one.
 
     Raises:
-        DataError: the folder is missing, or a class of a split is missing or empty.
+        DataError: If the folder is missing, or a class of a split is missing or empty.
     """
     named = asked_for(chosen)
     if not named:
@@ -95,19 +95,22 @@ def data_folder(chosen: str | Path | None = None, shape: Shape | None = None) ->
 
 
 def ensure_dataset(path: str | Path | None = None, shape: Shape | None = None) -> Path:
-    """Return a folder with the generated data set, made now unless it is there.
+    """Return the folder of the generated data set, and generate it if it does not exist.
 
-    ``path`` is by default a folder of this user's in the temporary directory. Safe to call from
-    many processes at once: the folder appears whole or not at all.
+    Many processes may call this at once: the folder appears complete or not at all.
+
+    Args:
+        path: The folder; by default one of this user's in the temporary directory.
+        shape: What to generate; by default Shape().
 
     Raises:
-        DataError: something else lies at ``path``.
+        DataError: If ``path`` holds something else.
     """
     shape = shape or Shape()
     folder = Path(path).absolute() if path else _cache() / shape.name()
     if folder.is_dir() and any(folder.iterdir()):
         if _shape_of(folder) != asdict(shape):
-            raise DataError(f"{folder} holds something else; name a folder that is not there")
+            raise DataError(f"{folder} holds something else; name a folder that does not exist")
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
@@ -116,7 +119,7 @@ def ensure_dataset(path: str | Path | None = None, shape: Shape | None = None) -
         made.chmod(0o755)
         made.rename(folder)
     except OSError:
-        # Another process was first: then the same bytes are there already.
+        # If another process was first, the same bytes are already there.
         if _shape_of(folder) != asdict(shape):
             raise
     finally:
@@ -125,8 +128,14 @@ def ensure_dataset(path: str | Path | None = None, shape: Shape | None = None) -
 
 
 def check_dataset(folder: Path) -> None:
-    """Raise DataError unless every class of every split has a picture in it."""
-    hint = f"Name a Food-11 folder with --data or {REAL_DATA}, or leave both out for a made one"
+    """Check that every class of every split has a picture in it.
+
+    Raises:
+        DataError: If the folder, a split or a class is missing, or a class is empty.
+    """
+    hint = (
+        f"Name a Food-11 folder with --data or {REAL_DATA}, or leave both out for a generated one"
+    )
     if not folder.is_dir():
         raise DataError(f"the data folder {folder} does not exist. {hint}")
     for split in SPLITS:
@@ -164,7 +173,7 @@ def _write(folder: Path, shape: Shape) -> None:
 
 
 def _pictures(shape: Shape, split: str, number: int) -> Iterator[np.ndarray]:
-    # A generator for each class and split: more pictures of one leave the others as they were.
+    # One generator per class and split, so more pictures of one do not change the others.
     random = np.random.default_rng([shape.seed, SPLITS.index(split), number])
     for _ in range(shape.pictures(split)):
         yield draw(number, shape.size, random)
@@ -205,19 +214,19 @@ def count(folder: Path) -> dict[str, int]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Make the data set that the command line asks for, or check the one that it names."""
+    """Generate the data set that the command line asks for, or check the one that it names."""
     made = argparse.ArgumentParser(
         description=(__doc__ or "").partition("\n\n")[0],
         epilog="example:\n  python workloads/images.py food --size 64 --training 100",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("folder", nargs="?", help="where (default: in the temporary directory)")
-    made.add_argument("--check", action="store_true", help="only look at the folder's pictures")
-    made.add_argument("--size", type=_positive, default=SIZE, help="pixels a side")
+    made.add_argument("folder", nargs="?", help="default: one in the temporary directory")
+    made.add_argument("--check", action="store_true", help="check the folder, generate nothing")
+    made.add_argument("--size", type=_positive, default=SIZE, help="side in pixels")
     for split, number in zip(SPLITS, (TRAINING, VALIDATION, EVALUATION), strict=True):
         made.add_argument(
-            f"--{split}", type=_positive, default=number, metavar="N", help="pictures a class"
+            f"--{split}", type=_positive, default=number, metavar="N", help="pictures per class"
         )
     made.add_argument("--out", type=Path, metavar="FILE", help="write the result as JSON")
     args = made.parse_args(argv)

@@ -1,9 +1,9 @@
-"""Show that the workers of a node share one copy of an array, where processes have one each.
+"""Show that a node's Ray workers share one copy of an array, where processes need one each.
 
-An array is put into Ray's object store once. Tasks in as many workers take its mean and standard
-deviation straight from the store, and each then reads its own memory. Beside it the same is done
-with multiprocessing, which sends every process a copy. A node's workers share; another node needs
-one copy of its own. Needs numpy.
+An array is put into Ray's object store once. Each worker computes its mean and standard deviation
+directly from the store, and then reads its own memory use. The same is done with multiprocessing,
+which sends every process a copy. Workers on one node share a copy; another node needs one copy of
+its own. Needs numpy.
 """
 
 import argparse
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 try:
     import numpy
-except ImportError:  # told in main, where there is a usage text to tell it with
+except ImportError:  # main reports it, with the usage text
     numpy = None
 
 MB = 1_000_000
 BLOCK = 131_072  # numbers at a time, 1 MiB: fits a core's cache
 MOST_WORKERS = 8  # by default: multiprocessing needs a copy for each on the driver's machine
-BARE_PROCESS_MB = 150  # a Python process with ray and numpy loaded, generously
+BARE_PROCESS_MB = 150  # a generous estimate of a Python process with ray and numpy
 WAIT = 300.0  # seconds that a process waits for the others before it gives up
 TOLERANCE = 1e-9
 PEER = "multiprocessing"
@@ -54,7 +54,7 @@ ROLLUP = Path("/proc/self/smaps_rollup")
 
 
 def mean_and_std(array: "np.ndarray") -> tuple[float, float]:
-    """Return the mean and the standard deviation, with no more than a block copied.
+    """Return the mean and the standard deviation, and copy no more than a block at a time.
 
     ``numpy.std`` would make a temporary array as large as the one it is given, in each worker.
     """
@@ -74,8 +74,8 @@ def own_memory() -> dict[str, float | None]:
     """Return this process's memory in MB.
 
     ``pss_mb`` is its proportional share: a page that n processes map counts 1/n, so the shares
-    of all processes add up to what the machine really uses. Only Linux tells it. Elsewhere
-    ``rss_mb`` is the largest size so far and the rest is None.
+    of all processes add up to what the machine really uses. Only Linux reports it. Elsewhere
+    ``rss_mb`` is the largest size so far and the other values are None.
     """
     if not ROLLUP.exists():
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -95,24 +95,24 @@ def own_memory() -> dict[str, float | None]:
 
 
 @ray.remote(num_cpus=0)
-class Meeting:
-    """Holds everyone who arrives until all have.
+class TaskBarrier:
+    """Holds each task that arrives until all tasks have arrived.
 
-    Who waits in ``ray.get`` lends its CPU to the next task, so a meeting also comes about where
-    there are more workers than CPUs. It counts names: a task that is run again is the same guest.
+    A task that waits in ``ray.get`` releases its CPU to the next task, so this also works with more
+    workers than CPUs. It counts task numbers, so a task that runs again counts once.
     """
 
-    def __init__(self, guests: int) -> None:
-        self._guests = guests
+    def __init__(self, tasks: int) -> None:
+        self._tasks = tasks
         self._arrived: dict[str, set[int]] = {}
         self._complete: dict[str, asyncio.Event] = {}
 
-    async def arrive(self, stage: str, guest: int) -> None:
-        """Return when every guest has arrived at the stage."""
+    async def arrive(self, stage: str, task: int) -> None:
+        """Return when every task has arrived at the stage."""
         arrived = self._arrived.setdefault(stage, set())
         complete = self._complete.setdefault(stage, asyncio.Event())
-        arrived.add(guest)
-        if len(arrived) == self._guests:
+        arrived.add(task)
+        if len(arrived) == self._tasks:
             complete.set()
         await complete.wait()
 
@@ -121,20 +121,20 @@ Measured = tuple[Place, tuple[float, float], dict[str, float | None]]
 
 
 @ray.remote(num_cpus=1)
-def _measure(array: "np.ndarray", guest: int, meeting: Any) -> Measured:
+def _measure(array: "np.ndarray", task: int, barrier: Any) -> Measured:
     answer = mean_and_std(array)
-    # Read only while all of them map the array, or the shares would depend on who came first.
-    ray.get(meeting.arrive.remote("computed", guest))
+    # Read while all tasks map the array; otherwise the shares would depend on their order.
+    ray.get(barrier.arrive.remote("computed", task))
     memory = own_memory()
-    ray.get(meeting.arrive.remote("measured", guest))
+    ray.get(barrier.arrive.remote("measured", task))
     return here(), answer, memory
 
 
 def with_ray(ref: Any, workers: int) -> list[Measured]:
-    """Return what each of the workers found in the array behind the reference."""
-    meeting = Meeting.options(scheduling_strategy=on_this_node()).remote(workers)
+    """Return what each worker computed from the array behind the reference, and its memory."""
+    barrier = TaskBarrier.options(scheduling_strategy=on_this_node()).remote(workers)
     spread = _measure.options(name="object_store", scheduling_strategy="SPREAD")
-    refs = [spread.remote(ref, guest, meeting) for guest in range(workers)]
+    refs = [spread.remote(ref, task, barrier) for task in range(workers)]
     return follow(refs, "workers with Ray")
 
 
@@ -151,9 +151,10 @@ def _child(pipe: Connection, barrier: Barrier) -> None:
 
 
 def with_multiprocessing(array: "np.ndarray", workers: int) -> list[Measured]:
-    """Return what each of the processes found; each was sent the array through a pipe.
+    """Return what each process computed from its copy of the array, and its memory.
 
-    They are spawned: a fork of a process that runs Ray's threads may hang.
+    Each gets its copy through a pipe. They are spawned, because a fork of a process that runs Ray's
+    threads may hang.
     """
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(workers)
@@ -164,7 +165,7 @@ def with_multiprocessing(array: "np.ndarray", workers: int) -> list[Measured]:
             ours, theirs = context.Pipe()
             child = context.Process(target=_child, args=(theirs, barrier), daemon=True)
             child.start()
-            theirs.close()  # else the end of a child that dies would never be noticed
+            theirs.close()  # otherwise the death of a child would go unnoticed
             children.append((child, ours))
         with Progress() as progress:
             for sent, (_, pipe) in enumerate(children, 1):
@@ -179,7 +180,7 @@ def with_multiprocessing(array: "np.ndarray", workers: int) -> list[Measured]:
 
 
 def room_for(workers: int, megabytes: int) -> str | None:
-    """Return why this machine has no memory for a copy in each process, or None if it has."""
+    """Return why this machine lacks the memory for a copy in each process, or None."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
@@ -215,7 +216,7 @@ def table(memory: dict[str, dict[str, Any]]) -> str:
 
 
 def check(measured: list[Measured], truth: tuple[float, float]) -> None:
-    """Stop the program if a worker's answer is not numpy's."""
+    """End the program if a worker's answer differs from numpy's."""
     for place, answer, _ in measured:
         if any(abs(ours - true) > TOLERANCE for ours, true in zip(answer, truth, strict=True)):
             sys.exit(f"Worker {place[1]} found {answer} where numpy finds {truth}")
@@ -230,9 +231,9 @@ def _arguments(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argpars
         "--workers",
         type=positive,
         metavar="N",
-        help=f"tasks at the same time (default: one a CPU, from 2 to {MOST_WORKERS})",
+        help=f"tasks at the same time (default: one per CPU, from 2 to {MOST_WORKERS})",
     )
-    made.add_argument("--seed", type=natural, default=0, metavar="N", help="of the array")
+    made.add_argument("--seed", type=natural, default=0, metavar="N", help="of the array's numbers")
     made.add_argument(
         "--only-ray", action="store_true", help="leave out the comparison with multiprocessing"
     )
@@ -243,7 +244,7 @@ def _put(array: "np.ndarray") -> Any:
     try:
         return ray.put(array)
     except ObjectStoreFullError:
-        sys.exit(f"{array.nbytes / MB:.0f} MB do not fit the object store: lower --megabytes")
+        sys.exit(f"{array.nbytes / MB:.0f} MB do not fit in the object store: lower --megabytes")
 
 
 def _compare(ref: Any, workers: int, array_mb: float, truth: tuple[float, float]) -> dict[str, Any]:
@@ -261,7 +262,7 @@ def _summary(memory: dict[str, dict[str, Any]], workers: int, nodes: int) -> str
     ours, theirs = (memory.get(name, {}).get("total_pss_mb") for name in ("ray", PEER))
     array_mb = memory["ray"]["array_mb"]
     text = f"{count(workers, 'worker')} read {array_mb:.0f} MB from {nodes} shared " + (
-        "copy" if nodes == 1 else "copies, one a node"
+        "copy" if nodes == 1 else "copies, one per node"
     )
     if ours is not None:
         text += f": {ours:,.0f} MB in all"
@@ -291,7 +292,7 @@ def main(argv: list[str] | None = None) -> None:
         memory[PEER] = _compare(ref, workers, array_mb, truth)
     say(table(memory))
     if not ROLLUP.exists():
-        say("This system does not tell a process's share of shared memory; sizes are peaks.")
+        say("This system does not report a process's share of shared memory; sizes are peaks.")
     places = [place for place, _, _ in measured]
     Result(
         workload="object_store",

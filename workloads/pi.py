@@ -1,7 +1,7 @@
-"""Estimate pi from random points, with an estimate that gets better while one watches.
+"""Estimate pi from random points, and show the estimate as it improves.
 
-Tasks throw points into a square and count those inside the circle. Each tells an actor how far it
-is; the driver asks the actor and shows the estimate so far. The same --seed and --samples give
+Tasks throw points into a square and count those inside the circle. Each reports its progress to an
+actor; the driver asks the actor and shows the estimate so far. The same --seed and --samples give
 the same result on any cluster, because the random numbers belong to fixed pieces of the work and
 not to the workers.
 """
@@ -49,13 +49,13 @@ def hits(seed: int, number: int, points: int) -> int:
 
 
 def pieces(seed: int, samples: int) -> list[Piece]:
-    """Return the work, cut the same way on every cluster."""
+    """Return the work in pieces, which are the same on every cluster."""
     starts = range(0, samples, PIECE)
     return [(seed, number, min(PIECE, samples - start)) for number, start in enumerate(starts)]
 
 
 def deal(work: list[Piece], hands: int) -> list[list[Piece]]:
-    """Return the pieces in at most ``hands`` neighbouring, nearly equal parts."""
+    """Return the pieces in at most ``hands`` contiguous parts of nearly equal length."""
     hands = min(hands, len(work))
     edges = [len(work) * hand // hands for hand in range(hands + 1)]
     return [work[begin:end] for begin, end in pairwise(edges)]
@@ -65,15 +65,15 @@ def deal(work: list[Piece], hands: int) -> list[list[Piece]]:
 class Tally:
     """Adds up what the tasks report.
 
-    A report holds a task's total so far and replaces its last one. So a task that starts again,
-    because its spot machine was taken away, is not counted twice.
+    A report holds a task's totals so far and replaces its previous report. So a task that runs
+    again, because its node was evicted, is not counted twice.
     """
 
     def __init__(self) -> None:
         self._reports: dict[int, tuple[int, int]] = {}
 
     def report(self, task: int, points: int, inside: int) -> None:
-        """Take a task's totals so far."""
+        """Record a task's totals so far."""
         self._reports[task] = (points, inside)
 
     def totals(self) -> tuple[int, int]:
@@ -92,7 +92,7 @@ def _sample(tally: Any, task: int, part: list[Piece]) -> Place:
         if time.monotonic() - told >= REPORT_EVERY:
             tally.report.remote(task, points, inside)
             told = time.monotonic()
-    # The last one is waited for: when the task has ended, the tally is complete.
+    # Wait for the last report, so that the tally is complete when the task has ended.
     ray.get(tally.report.remote(task, points, inside))
     return here()
 
@@ -125,9 +125,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         "--samples", type=positive, default=20_000_000, metavar="N", help="points to throw"
     )
     made.add_argument("--seed", type=natural, default=0, metavar="N", help="of the random numbers")
-    made.add_argument("--tasks", type=positive, metavar="N", help=f"(default: {TASKS_A_CPU} a CPU)")
+    made.add_argument("--tasks", type=positive, metavar="N", help=f"default: {TASKS_A_CPU} per CPU")
     made.add_argument(
-        "--baseline", action="store_true", help="first time the same work in one worker"
+        "--baseline", action="store_true", help="also time the same work in one worker"
     )
     return made.parse_args(argv)
 

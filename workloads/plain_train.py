@@ -1,8 +1,8 @@
-"""Train MobileNetV2 on Food-11 with PyTorch Lightning alone, on one machine.
+"""Train MobileNetV2 on Food-11 with plain PyTorch Lightning, on one machine.
 
-No line of this knows of Ray: it is the script that you already have. `python` runs it here, and
-`sunspot submit --num-gpus 1` runs it, as it is, on a node that has a GPU. What it cannot do is
-outlive its node; train.py is the same training under Ray Train.
+This script does not use Ray: it stands for the script that you already have. `python` runs it here,
+and `sunspot submit --num-gpus 1` runs it unchanged on a node that has a GPU. It does not survive
+the loss of its node; train.py is the same training under Ray Train.
 """
 
 import argparse
@@ -27,23 +27,26 @@ def _settings(argv: list[str] | None) -> tuple[Settings, argparse.Namespace]:
         allow_abbrev=False,
     )
     made.add_argument(
-        "--data", help=f"a Food-11 folder (default: {images.REAL_DATA}, or a made one)"
+        "--data", help=f"a Food-11 folder (default: {images.REAL_DATA}, or a generated one)"
     )
     made.add_argument("--epochs", type=int, default=default.epochs)
     made.add_argument("--batch-size", type=int, default=default.batch_size)
-    made.add_argument("--size", type=int, default=default.size, help="pixels a side")
-    made.add_argument("--width", type=float, default=default.width, help="of MobileNetV2")
+    made.add_argument("--size", type=int, default=default.size, help="pixels per side")
+    made.add_argument("--width", type=float, default=default.width, help="multiplier of channels")
     made.add_argument("--weights", metavar="FILE", help="published weights to start from")
     made.add_argument(
-        "--checkpoints", metavar="FOLDER", default="checkpoints", help="of the last epoch"
+        "--checkpoints",
+        metavar="FOLDER",
+        default="checkpoints",
+        help="where the last epoch is saved",
     )
     made.add_argument("--seed", type=int, default=default.seed)
     made.add_argument("--out", type=Path, metavar="FILE", help="write the result as JSON")
     args = made.parse_args(argv)
     if args.epochs < 1:
-        made.error(f"--epochs {args.epochs}: there is at least one")
+        made.error(f"--epochs {args.epochs} is less than 1")
     if args.weights and not Path(args.weights).is_file():
-        made.error(f"--weights {args.weights}: there is no such file")
+        made.error(f"--weights {args.weights}: no such file")
     return asked_for(args, "epochs", "batch_size", "size", "seed"), args
 
 

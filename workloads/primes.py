@@ -50,7 +50,7 @@ def primes_in(first: int, last: int, all_divisors: bool = False) -> list[int]:
 
 
 def split(first: int, last: int, parts: int, all_divisors: bool = False) -> list[Batch]:
-    """Return the range as at most ``parts`` neighbouring batches of nearly equal length."""
+    """Return the range as at most ``parts`` contiguous batches of nearly equal length."""
     size = last - first + 1
     parts = min(parts, size)
     edges = [first + size * part // parts for part in range(parts + 1)]
@@ -74,7 +74,7 @@ def _primes_of(batch: Batch) -> tuple[Place, list[int]]:
 def find(batches: list[Batch]) -> Found:
     """Return the primes of all the batches, one task for each batch."""
     began = time.perf_counter()
-    # SPREAD: the default strategy fills one node to the half before it looks at the next.
+    # SPREAD: the default strategy fills a node to half before it uses the next.
     spread = _primes_of.options(name="primes", scheduling_strategy="SPREAD")
     answers = follow([spread.remote(batch) for batch in batches], "tasks")
     seconds = time.perf_counter() - began
@@ -90,14 +90,14 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     made.add_argument("start", nargs="?", type=natural, default=9_000_000, help="first number")
     made.add_argument("stop", nargs="?", type=natural, default=9_010_000, help="last number")
     made.add_argument(
-        "--batches", type=positive, metavar="N", help=f"tasks (default: {BATCHES_A_CPU} a CPU)"
+        "--batches", type=positive, metavar="N", help=f"tasks (default: {BATCHES_A_CPU} per CPU)"
     )
     made.add_argument("--naive", action="store_true", help="one task for each number")
     made.add_argument(
         "--all-divisors", action="store_true", help="divide by every integer below the number"
     )
     made.add_argument(
-        "--baseline", action="store_true", help="first time the same work in one worker"
+        "--baseline", action="store_true", help="also time the same work in one worker"
     )
     args = made.parse_args(argv)
     if args.stop < args.start:

@@ -1,8 +1,8 @@
-"""Train MobileNetV2 on Food-11 with PyTorch Lightning under Ray Train, on nodes that may go away.
+"""Train MobileNetV2 on Food-11 with PyTorch Lightning under Ray Train, on nodes that may be lost.
 
-A run has a name. What it has learned lies under that name in the storage: started again, it goes
-on where it was. A node that dies costs the batches since the last checkpoint; a node whose
-eviction is announced costs none, because the run is saved before it goes.
+A run has a name. Its checkpoints lie under that name in the storage: started again, the run resumes
+where it stopped. A node that dies costs the batches since the last checkpoint; an eviction that is
+announced costs none, because the run is saved before the node goes.
 """
 
 import argparse
@@ -45,23 +45,23 @@ from ray.train.lightning import RayLightningEnvironment, prepare_trainer
 from ray.train.torch import TorchConfig, TorchTrainer
 from torch.utils.data import DistributedSampler, Sampler
 
-# A worker on another machine cannot import what lies beside this file.
+# A worker on another machine cannot import this file's siblings.
 for module in (_checkpoints, _common, _food, _storage, _strategy, _vanished, images):
     cloudpickle.register_pickle_by_value(module)
 
 CPU = "CPU"
 DEFAULT_NAME = "food"
-MAX_FAILURES = 3  # crashes of the training's own; evictions are not counted among them
-# Read by Ray Train in this process and in its controller; a value that is set already wins.
+MAX_FAILURES = 3  # crashes of the training itself; evictions do not count
+# Read by Ray Train in this process and in its controller; values already set take precedence.
 RAY_TRAIN_SETTINGS = {
-    # An eviction is announced some 30 s before; Ray looks every 5 s by default.
+    # An eviction is announced some 30 s in advance; Ray checks every 5 s by default.
     "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "1",
-    # Each time that it asks (2 s by default), the controller takes one report from a worker, whose
-    # next one waits for that: training would stand still after each epoch shorter than this.
+    # At each health check (every 2 s by default) the controller takes one report from a worker, and
+    # the next report waits for that: training would pause after each epoch shorter than this.
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
-    # A group that cannot start asks again for what is there by then (60 s by default).
+    # After this a worker group that cannot start is sized anew by what is free (60 s by default).
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "30",
-    # Ray shows what workers print anyway; with this on it shows it twice.
+    # Ray shows what workers print in any case; with this on, it shows it twice.
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
 }
 
@@ -70,21 +70,21 @@ RAY_TRAIN_SETTINGS = {
 
 
 class RestOfTheData(lightning.LightningDataModule):
-    """The data from a position on: the first epoch may be what is left of one."""
+    """The data from a position on: the first epoch may be the rest of one."""
 
     def __init__(self, settings: Settings, position: Position) -> None:
         super().__init__()
         context = ray.train.get_context()
         self._rank, self._world = context.get_world_rank(), context.get_world_size()
-        # Found once: each epoch makes new loaders, and a folder of photos takes long to list.
+        # Listed once: each epoch makes new loaders, and a folder of photos takes long to list.
         self._pictures = {split: _food.pictures(settings, split) for split in images.SPLITS}
         self._settings, self._total = settings, len(self._pictures["training"])
-        # Fewer workers may have left less than one picture for each of more.
+        # A smaller group may have left less than one picture for each worker of this one.
         few = self._total - position.pictures < self._world
         self.begin = Position(position.epoch + 1, 0, position.steps) if few else position
 
     def train_dataloader(self) -> Any:
-        """Return this epoch's pictures; called anew for each."""
+        """Return this epoch's pictures; Lightning calls it in each epoch."""
         epoch = self.trainer.current_epoch  # pyright: ignore[reportOptionalMemberAccess]
         sampler = RestSampler(
             self._total,
@@ -113,15 +113,17 @@ class RestOfTheData(lightning.LightningDataModule):
 
 
 def train_on_worker(config: dict[str, Any]) -> dict[str, Any] | None:
-    """Train to the end from the newest checkpoint and return the figures of the evaluation.
+    """Train to the end from the newest checkpoint, and evaluate.
 
-    None if it was saved and ended because a node of the group is to go.
+    Returns:
+        The figures of the evaluation, or None if training was saved and ended because a node of
+        the worker group is to be evicted.
     """
     settings: Settings = config["settings"]
-    # Ray Train prints each checkpoint twice; a line an epoch says enough.
+    # Ray Train prints each checkpoint twice; one line per epoch is enough.
     for name in ("lightning.pytorch", "ray.train"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    # Lightning's own call of torch, which its user can do nothing about.
+    # Caused by Lightning's own call of torch, which its users cannot change.
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")
     lightning.seed_everything(settings.seed, verbose=False)
     with _checkpoints.newest(config["resume"]) as found:
@@ -146,8 +148,8 @@ def train_on_worker(config: dict[str, Any]) -> dict[str, Any] | None:
             enable_progress_bar=False,
             enable_model_summary=False,
             num_sanity_val_steps=0,
-            use_distributed_sampler=False,  # ours know what has been seen
-            # The first epoch may be a part of one, so the next has another length.
+            use_distributed_sampler=False,  # our samplers know what has been seen
+            # The first epoch may be the rest of one, so the next has another length.
             reload_dataloaders_every_n_epochs=1,
         )
         trainer = prepare_trainer(trainer)
@@ -165,24 +167,27 @@ def train_on_worker(config: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
-# Before it begins
+# Checks before training
 
 
 def _preflight(settings: Settings, storage: _storage.Storage, marker: str) -> str:
-    """Look, on a node that training may use, for all that it needs. Returns the device's name."""
+    """Check data, weights and storage on a node that may train; return the device's name."""
     import torch
 
     settings.folder()
     if settings.weights and not Path(settings.weights).is_file():
-        raise images.DataError(f"the weights {settings.weights} are not on the nodes; --weights")
+        raise images.DataError(
+            f"the weights {settings.weights} are not on the nodes. Name a file that every node has "
+            "with --weights"
+        )
     _storage.check_writable(storage, marker)
     return torch.cuda.get_device_name() if torch.cuda.is_available() else CPU
 
 
 def check(settings: Settings, storage: _storage.Storage, needs: dict[str, float]) -> str:
-    """Return the name of the device, or end the program with what is wrong, before training.
+    """Return the device's name, or end the program with exit code 2 and what is wrong.
 
-    Waits for a node where the cluster may still get one that is large enough.
+    Waits if no node is large enough yet but the cluster may still get one.
     """
     _refuse_too_large(needs)
     try:
@@ -207,14 +212,14 @@ def _refuse_too_large(needs: dict[str, float]) -> None:
     if any(all(node.get(n, 0) >= amount for n, amount in needs.items()) for node in nodes):
         return
     if _has_node_types():
-        # A type that is not up may be larger; the autoscaler fails what none of them can hold.
+        # A node type that is not up may be larger; the autoscaler fails what no type can hold.
         say("No node that is up can hold a worker; asking for one that can")
         return
     largest = ", ".join(
         f"{name}: asked {amount:g}, the largest node has {max(n.get(name, 0) for n in nodes):g}"
         for name, amount in needs.items()
     )
-    refuse(f"no node of this cluster can hold a worker ({largest}). Ask for less a worker")
+    refuse(f"no node of this cluster can hold a worker ({largest}). Ask for less per worker")
 
 
 def _has_node_types() -> bool:
@@ -230,28 +235,31 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     made = parser(__doc__, "python workloads/train.py --workers 1:2 --name food --storage s3://ray")
     default = Settings()
     made.add_argument(
-        "--name", type=folder_name, default=DEFAULT_NAME, help="of the run: the same name goes on"
+        "--name",
+        type=folder_name,
+        default=DEFAULT_NAME,
+        help="of the run; the same name resumes it",
     )
-    made.add_argument("--storage", metavar="URL", help="a folder, s3:// or abfs:// (see the docs)")
+    made.add_argument("--storage", metavar="URL", help="a folder, s3:// or abfs:// (see docs/)")
     made.add_argument("--workers", type=span, default="1", metavar="N|MIN:MAX", help="default: 1")
     made.add_argument("--cpus-per-worker", type=share_above_none, default=1.0, metavar="N")
-    made.add_argument("--gpus-per-worker", type=share, default=0.0, metavar="N", help="or 0.5")
+    made.add_argument("--gpus-per-worker", type=share, default=0.0, metavar="N", help="such as 0.5")
     made.add_argument(
-        "--data", help=f"Food-11, on every node (default: {images.REAL_DATA} or made)"
+        "--data", help=f"Food-11, on every node (default: {images.REAL_DATA} or generated)"
     )
     made.add_argument("--epochs", type=positive, default=default.epochs)
-    made.add_argument("--batch-size", type=positive, default=default.batch_size, help="a worker")
-    made.add_argument("--size", type=positive, default=default.size, help="pixels a side")
-    made.add_argument("--width", type=float, default=default.width, help="of MobileNetV2")
+    made.add_argument("--batch-size", type=positive, default=default.batch_size, help="per worker")
+    made.add_argument("--size", type=positive, default=default.size, help="pixels per side")
+    made.add_argument("--width", type=float, default=default.width, help="multiplier of channels")
     made.add_argument("--weights", metavar="FILE", help="published weights, on every node")
     made.add_argument("--seed", type=int, default=default.seed)
     made.add_argument(
-        "--checkpoint-every", type=positive, metavar="BATCHES", help="besides each epoch's end"
+        "--checkpoint-every", type=positive, metavar="BATCHES", help="within an epoch too"
     )
-    made.add_argument("--keep", type=positive, default=2, help="checkpoints that stay (default: 2)")
+    made.add_argument("--keep", type=positive, default=2, help="checkpoints to keep (default: 2)")
     made.add_argument("--max-failures", type=int, default=MAX_FAILURES, help="-1: no limit")
     made.add_argument("--max-evictions", type=int, default=-1, help="default: no limit")
-    made.add_argument("--trace", metavar="FILE", help="a line for each batch, on rank 0's machine")
+    made.add_argument("--trace", metavar="FILE", help="write a line per batch, on rank 0's node")
     return made.parse_args(argv)
 
 
@@ -262,16 +270,16 @@ def run(
     needs: dict[str, float],
     device: str,
 ) -> dict[str, Any]:
-    """Train to the end, again from where it was after each eviction; return the figures.
+    """Train to the end, resuming after each eviction, and return the figures.
 
     Raises:
-        TrainingFailedError: it failed more often than it may.
+        TrainingFailedError: If it failed or was evicted more often than allowed.
     """
     evictions = 0
     _vanished.forget_dead_runs()
     with _vanished.no_endless_start():
         while True:
-            _vanished.wait_for_the_truth()
+            _vanished.wait_until_nodes_answer()
             figures = trainer(args, settings, storage, needs, device).fit().return_value
             if figures:
                 return figures | {"evictions": evictions}
@@ -287,7 +295,7 @@ def trainer(
     needs: dict[str, float],
     device: str,
 ) -> TorchTrainer:
-    """Return the run as Ray Train takes it, from the newest checkpoint that is whole."""
+    """Return the run's TorchTrainer, which resumes from the newest complete checkpoint."""
     try:
         resume = _checkpoints.prepare(storage, args.name, settings.model())
     except _checkpoints.CheckpointError as error:
@@ -295,7 +303,7 @@ def trainer(
     if resume:
         epochs, pictures = resume.position.epoch, resume.position.pictures
         done = f"{count(epochs, 'epoch')} and {count(pictures, 'picture')}"
-        say(f"Going on with {args.name!r} after {done}")
+        say(f"Resuming {args.name!r} after {done}")
     least, most = args.workers
     return TorchTrainer(
         train_on_worker,
@@ -305,7 +313,7 @@ def trainer(
             "every": args.checkpoint_every,
             "trace": str(Path(args.trace).absolute()) if args.trace else None,
         },
-        # Ray would take NCCL wherever GPUs are asked for; those of a local cluster are numbers.
+        # Ray would choose NCCL wherever GPUs are asked for; a local cluster's are only logical.
         torch_config=TorchConfig(backend="gloo" if device == CPU else None),
         scaling_config=ray.train.ScalingConfig(
             num_workers=least if least == most else (least, most),
@@ -321,7 +329,7 @@ def trainer(
             failure_config=ray.train.FailureConfig(
                 max_failures=args.max_failures, max_preemption_failures=args.max_evictions
             ),
-            callbacks=[_vanished.WaitForTheTruth()],
+            callbacks=[_vanished.WaitForNodes()],
         ),
     )
 
@@ -338,7 +346,7 @@ def main(argv: list[str] | None = None) -> None:
         storage = _storage.open_storage(url)
     except _storage.StorageError as error:
         refuse(str(error))
-    # Ray Train's watcher of a dead driver's groups asks the state API.
+    # The watcher in which Ray Train removes a dead driver's groups asks the state API.
     _common.connect(tell_workers=True)
     needs = {"CPU": args.cpus_per_worker}
     if args.gpus_per_worker:
@@ -350,7 +358,7 @@ def main(argv: list[str] | None = None) -> None:
         figures = run(args, settings, storage, needs, device)
     except ray.train.TrainingFailedError as error:
         print(f"error: {args.name!r} failed: {error}", file=sys.stderr)
-        say(f"What it had saved is in {url}; start it again with --name {args.name}")
+        say(f"Its checkpoints are in {url}; start it again with --name {args.name}")
         sys.exit(1)
     seconds = time.perf_counter() - began
     say(

@@ -1,8 +1,9 @@
 """Search for the best batch size and dropout: many short trainings, the poor ones stopped early.
 
-Each trial is a training like train.py's, with Ray Train inside, so it too outlives its node. ASHA
-stops a trial after an epoch in which it is in the worse half of those that came so far. With
---resume a search whose driver died goes on: finished trials stay, the others go on where they were.
+Each trial is a training like train.py's, with Ray Train inside, so it too survives the loss of its
+node. ASHA stops a trial after an epoch in which it is in the worse half of the trials that came so
+far. --resume continues a search whose driver died: finished trials stay, the others resume where
+they stopped.
 """
 
 import argparse
@@ -43,12 +44,12 @@ from ray import cloudpickle, tune
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import BasicVariantGenerator
 
-# A worker on another machine cannot import what lies beside this file.
-for module in (_tuning, train):  # train.py has seen to its own
+# A worker on another machine cannot import this file's siblings.
+for module in (_tuning, train):  # train.py registers its own
     cloudpickle.register_pickle_by_value(module)
 
-REDUCTION = 2  # of those that reach a rung, one in so many goes on
-GRACE = 2  # epochs that no trial is stopped before: after one, all are near a guess
+REDUCTION = 2  # of the trials that reach a rung, one in this many continues
+GRACE = 2  # epochs before a trial may be stopped: after one, all are close to chance
 SAMPLES, EPOCHS = 4, 6
 ABOUT = "search.json"
 
@@ -67,7 +68,7 @@ class Follower(tune.Callback):
         result: dict[str, Any],
         **_: Any,
     ) -> None:
-        """Print it."""
+        """Print the line."""
         epoch = f"epoch {result.get('epoch', '?')} of {self._epochs}"
         say(f"trial {trial.trial_id}: {epoch}, validation accuracy {result.get(METRIC, 0):.3f}")
 
@@ -75,7 +76,7 @@ class Follower(tune.Callback):
 def tuner(
     search: Search, storage: Storage, device: str, concurrent: int, *, resume: bool
 ) -> tune.Tuner:
-    """Return the search as Ray Tune takes it, new or as it was left."""
+    """Return the Tuner of the search, new or restored."""
 
     def trial(config: dict[str, Any]) -> None:
         run_trial(config, search, storage, device)
@@ -100,7 +101,7 @@ def tuner(
             mode="max",
             num_samples=search.samples,
             search_alg=BasicVariantGenerator(max_concurrent=concurrent, random_state=search.seed),
-            # Epochs, not reports: a trial that started again reports from 1.
+            # Epochs, not reports: a trial that restarted counts its reports from 1.
             scheduler=ASHAScheduler(
                 time_attr="epoch",
                 max_t=search.settings.epochs,
@@ -121,7 +122,7 @@ def tuner(
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What became of one trial."""
+    """The result of one trial."""
 
     name: str
     batch_size: int
@@ -143,7 +144,7 @@ def trials_of(results: tune.ResultGrid, epochs: int) -> list[Trial]:
     for result in results:
         frame, config = result.metrics_dataframe, result.config or {}
         told = [] if frame is None or METRIC not in frame else frame.to_dict("records")
-        # An epoch may be told twice, by a trial that started again.
+        # A trial that restarted may report an epoch twice.
         by_epoch = {int(row["epoch"]): float(row[METRIC]) for row in told}
         done = max(by_epoch, default=0)
         ended = "all epochs" if done >= epochs else "stopped early"
@@ -173,7 +174,7 @@ def table(trials: Sequence[Trial]) -> str:
 
 
 def picture(trials: Sequence[Trial]) -> Chart:
-    """Return a chart of the accuracy over the epochs; those that were stopped are faint."""
+    """Return a chart of the accuracy over the epochs; trials that were stopped are faint."""
     lines = [
         Line(
             label=f"batch {trial.batch_size}, dropout {trial.dropout:.2f}",
@@ -202,32 +203,38 @@ def _dropout(text: str) -> tuple[float, float]:
     try:
         found = float(low), float(high)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not LOW:HIGH, as 0.1:0.8") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not LOW:HIGH, such as 0.1:0.8") from None
     if not 0 <= found[0] < found[1] < 1:
-        raise argparse.ArgumentTypeError(f"{text}: dropout lies from 0 up to, not including, 1")
+        raise argparse.ArgumentTypeError(
+            f"{text}: LOW must be 0 or more, HIGH above LOW and below 1"
+        )
     return found
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     made = parser(__doc__, "python workloads/tune.py --samples 16 --epochs 20 --picture tune.svg")
     made.add_argument("--samples", type=positive, default=SAMPLES, metavar="N", help="trials")
-    made.add_argument("--epochs", type=positive, default=EPOCHS, help="of a trial at the most")
+    made.add_argument("--epochs", type=positive, default=EPOCHS, help="per trial, at most")
     made.add_argument("--batch-sizes", type=_batch_sizes, default="32,64", metavar="N,N")
     made.add_argument("--dropout", type=_dropout, default="0.1:0.8", metavar="LOW:HIGH")
     made.add_argument(
         "--name", type=folder_name, default="tune", help="of the search (default: tune)"
     )
-    made.add_argument("--resume", action="store_true", help="go on with the search of that name")
-    made.add_argument("--storage", metavar="URL", help="folder, s3:// or abfs:// (see the docs)")
-    made.add_argument("--workers", type=positive, default=1, metavar="N", help="of each trial")
+    made.add_argument("--resume", action="store_true", help="continue the search of that name")
+    made.add_argument("--storage", metavar="URL", help="folder, s3:// or abfs:// (see docs/)")
+    made.add_argument("--workers", type=positive, default=1, metavar="N", help="per trial")
     made.add_argument("--cpus-per-worker", type=share_above_none, default=1.0, metavar="X")
     made.add_argument("--gpus-per-worker", type=share, default=0.0, metavar="X")
     made.add_argument(
         "--concurrent", type=positive, metavar="N", help="trials at once (default: as many as fit)"
     )
-    made.add_argument("--data", help="Food-11, on every node (default: FOOD11_DATA_DIR or made)")
-    made.add_argument("--size", type=positive, default=images.SIZE, help="pixels a side")
-    made.add_argument("--width", type=float, default=Settings().width, help="of MobileNetV2")
+    made.add_argument(
+        "--data", help="Food-11, on every node (default: FOOD11_DATA_DIR or generated)"
+    )
+    made.add_argument("--size", type=positive, default=images.SIZE, help="pixels per side")
+    made.add_argument(
+        "--width", type=float, default=Settings().width, help="multiplier of channels"
+    )
     made.add_argument("--weights", metavar="FILE", help="published weights, on every node")
     made.add_argument("--seed", type=int, default=Settings().seed, metavar="N")
     made.add_argument("--picture", type=writable, metavar="FILE", help="draw the trials as SVG")
@@ -239,8 +246,8 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 def _search(args: argparse.Namespace) -> Search:
     return Search(
-        # Everything learns from the first epoch on: after one in which only the head did, all
-        # trials are as good as a guess, and ASHA would choose by chance.
+        # The whole network is trained from the first epoch on: after an epoch of only the head, all
+        # trials are close to chance, and ASHA would choose at random.
         settings=replace(asked_for(args, "size", "epochs", "seed"), freeze_epochs=0),
         name=args.name,
         samples=args.samples,
@@ -257,24 +264,24 @@ def begun(search: Search, storage: Storage, *, resume: bool) -> tuple[Search, bo
     """Return the search to run, saved under its name, and whether Tune goes on with it.
 
     Raises:
-        StorageError: there is nothing to go on with, or something that would be lost.
+        StorageError: If there is no search to continue, or one that would be overwritten.
     """
     try:
         saved = Search.from_json(storage.read(f"{search.name}/{ABOUT}"))
     except FileNotFoundError:
         saved = None
-    # A driver that died in its first seconds left nothing but the file.
+    # A driver that died in its first seconds left only the file.
     there = saved is not None and tune.Tuner.can_restore(
         storage.below(search.name), storage_filesystem=storage.filesystem
     )
     if resume and saved:
         return saved, there
     if resume:
-        where = f"{storage.url} holds no search {search.name!r} to go on with"
+        where = f"{storage.url} holds no search {search.name!r} to continue"
         raise _storage.StorageError(f"{where}: leave out --resume, or check --name and --storage")
     if there:
-        where = f"{storage.url} holds a search {search.name!r} already"
-        raise _storage.StorageError(f"{where}: go on with --resume, or give another --name")
+        where = f"{storage.url} already holds a search {search.name!r}"
+        raise _storage.StorageError(f"{where}: continue it with --resume, or give another --name")
     storage.filesystem.create_dir(storage.below(search.name))
     with storage.filesystem.open_output_stream(storage.below(f"{search.name}/{ABOUT}")) as file:
         file.write(search.to_json())
@@ -290,7 +297,7 @@ def run(
     concurrent = min(concurrent or fit, search.samples)
     trials = count(search.samples, "trial")
     if resume:  # Tune has kept how many run at once
-        begins = f"Going on with {search.name!r}: {trials}"
+        begins = f"Resuming {search.name!r}: {trials}"
     else:
         begins = f"Searching {search.name!r}: {trials}, {concurrent} at once"
     say(f"{begins}; everything goes to {storage.url}")
@@ -312,8 +319,8 @@ def main(argv: list[str] | None = None) -> None:
         search, resume = begun(search, storage, resume=args.resume)
     except _storage.StorageError as error:
         refuse(str(error))
-    # Tune ends a trial by killing its driver. The places of its workers are then given back by a
-    # watcher of Ray Train's, which asks the state API; without it the next trial would wait.
+    # Tune ends a trial by killing its driver. A watcher of Ray Train's then releases the resources
+    # of its workers, for which it asks the state API; without it the next trial would wait.
     _common.connect(tell_workers=True)
     device = train.check(search.settings, storage, search.needs)
     began = time.perf_counter()
@@ -342,7 +349,10 @@ def main(argv: list[str] | None = None) -> None:
         args.out.write_text(json.dumps(result, indent=2) + "\n")
         say(f"Written to {args.out}")
     if failed:
-        print(f"error: trials failed: {', '.join(failed)}; see --resume", file=sys.stderr)
+        print(
+            f"error: trials failed: {', '.join(failed)}; run them again with --resume",
+            file=sys.stderr,
+        )
         sys.exit(1)
 
 

@@ -1,4 +1,4 @@
-"""Show who runs what: send short tasks to every node and list where they ran."""
+"""Show where tasks run: send short tasks to every node and list the nodes."""
 
 import argparse
 import time
@@ -18,7 +18,7 @@ from _common import (
     warm_up,
 )
 
-HOLD = 0.1  # seconds a task stays, so that the next one needs another worker
+HOLD = 0.1  # seconds that a task keeps its worker, so that the next one needs another
 TASKS_A_CPU = 4
 
 HEADER = ("node", "group", "market", "address", "workers", "tasks")
@@ -54,7 +54,7 @@ def by_group(places: list[Place]) -> str:
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     made = parser(__doc__, "python workloads/where.py --tasks 24 --out where.json")
-    made.add_argument("--tasks", type=positive, metavar="N", help=f"(default: {TASKS_A_CPU} a CPU)")
+    made.add_argument("--tasks", type=positive, metavar="N", help=f"default: {TASKS_A_CPU} per CPU")
     return made.parse_args(argv)
 
 

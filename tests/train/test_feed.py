@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from training import ROOT, Training
-from workload import check_refusals, module
+from training import CLUSTER, ROOT, Training
+from workload import call, check_refusals, check_refused, module
 
 
 def test_the_lines_cross_between_measurements_before_them_and_beyond():
@@ -66,9 +66,9 @@ BAD = [
     (["--sizes", "Standard_Nothing"], "has no size 'Standard_Nothing'"),
     (["--sizes", "mine=4"], "is not NAME=VCPUS:USD"),
     (["--sizes", "mine=0:1"], "is not NAME=VCPUS:USD"),
-    (["--sizes", ","], "names no size"),
+    (["--sizes", ","], "NAME=VCPUS:USD"),
     (["--catalog", "/no/catalog.csv"], "cannot read the catalogue /no/catalog.csv"),
-    (["--catalog", str(ROOT / "README.md")], "is no catalogue"),
+    (["--catalog", str(ROOT / "README.md")], str(ROOT / "README.md")),
     (["--model-images-per-second", "0"], "not above 0"),
     (["--data", "/no/such/folder"], "/no/such/folder does not exist"),
     (["--picture", "/no/folder/x.svg"], "folder that exists"),
@@ -113,6 +113,11 @@ def test_a_slow_gpu_is_what_is_slow_and_a_fast_one_waits(training: Training):
     assert "beyond what was measured" in printed
     assert "cross at" in drawn
     assert fast["offers"][0]["size"]["name"] == "Standard_NC8as_T4_v3"
+
+
+def test_more_cpus_than_a_node_has_are_refused(training: Training):
+    handle = training.sunspot.target.handle(CLUSTER)
+    check_refused(call("feed", "--cpus", "99", env=handle.environment()), "99", "--cpus")
 
 
 def test_without_torch_it_says_what_to_install(tmp_path: Path):

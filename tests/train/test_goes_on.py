@@ -57,7 +57,7 @@ def die_and_go_on(training: Training, kind: str) -> None:
             assert training.wait_for_end("killed") == "FAILED"
         again = training.submit(*command, env=env)
     assert again.returncode == 0, again.stdout + again.stderr
-    assert "Going on with 'food' after 1 epoch and 0 pictures" in again.stdout
+    assert "'food' after 1 epoch and 0 pictures" in again.stdout
     attempts = training.result()["attempts"]
     assert [attempt["from"]["epoch"] for attempt in attempts] == [0, 1]
     [(before, after)] = restarts(training.batches())
@@ -115,7 +115,7 @@ def test_a_full_disk_leaves_the_older_checkpoint_valid(training: Training):
         subprocess.run(remount, check=True)
         again = training.submit(*command)
         assert again.returncode == 0, again.stdout + again.stderr
-        assert "Going on with 'food'" in again.stdout
+        assert "'food' after" in again.stdout
     begins = [attempt["from"]["epoch"] for attempt in training.result()["attempts"]]
     assert begins[0] == 0
     assert begins[-1] >= 1

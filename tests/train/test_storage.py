@@ -79,7 +79,7 @@ except Seen as seen: print(*seen.args)
     ("url", "told"),
     [
         ("gs://bucket/x", "gs:// is not a storage"),
-        ("s3:///x", "names no bucket"),
+        ("s3:///x", "s3:///x"),
         ("az://container/x", "AZURE_STORAGE_ACCOUNT"),
     ],
 )

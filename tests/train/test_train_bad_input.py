@@ -117,7 +117,7 @@ def test_a_checkpoint_of_another_model(training: Training):
 
 
 BAD = [
-    (["--workers", "2:1"], "the most is below the least"),
+    (["--workers", "2:1"], "2:1"),
     (["--workers", "two"], "not a whole number"),
     (["--cpus-per-worker", "0"], "0 is not above 0"),
     (["--gpus-per-worker", "1.5"], "neither below 1 nor a whole number"),

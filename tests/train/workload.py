@@ -16,7 +16,7 @@ from unittest import mock
 from ray import cloudpickle
 from training import DEADLINE_S, ROOT
 
-from sunspot.cluster import _reload_authentication
+from sunspot.ray.driver import reload_authentication
 
 STEERING = ("FOOD11_", "AWS_", "AZURE_", "RAY_", "SUNSPOT_")
 
@@ -40,7 +40,7 @@ def ray_anew() -> Iterator[None]:
     """Let Ray in this process find the cluster that the environment names; disconnect after."""
     import ray
 
-    _reload_authentication()
+    reload_authentication()
     try:
         yield
     finally:
