@@ -144,7 +144,7 @@ def test_up_status_submit_ssh_down(fresh, head):
 
     printed = sunspot(fresh, head, "down", STACK)
     assert "deleted VirtualMachine sunspot-x-head-vm" in printed
-    assert "nothing of it is left" in printed
+    assert f"{STACK} is down" in printed
     assert fresh.cloud.resources() == {}
     assert "nothing to do" in sunspot(fresh, head, "down", STACK)
 
@@ -164,7 +164,7 @@ def test_protected_results_are_kept_until_told_otherwise(fresh, head):
     kept = [one for one in fresh.state(STACK).values() if one["type"].endswith("StorageAccount")]
     head.write_az(f"echo {shlex.quote(json.dumps([{'id': kept[0]['id']}]))}")
     printed = sunspot(fresh, head, "down", STACK)
-    assert "nothing else of it is left" in printed
+    assert f"{STACK} is down" in printed
     assert f"sunspot down {STACK} --delete-storage" in printed
     left = {one["type"] for one in fresh.state(STACK).values()}
     assert "azure-native:storage:StorageAccount" in left
@@ -172,7 +172,7 @@ def test_protected_results_are_kept_until_told_otherwise(fresh, head):
     assert "is not up" in sunspot(fresh, head, "status", STACK, code=1)
 
     head.write_az("echo '(ResourceGroupNotFound) gone' >&2; exit 3")
-    assert "nothing of it is left" in sunspot(fresh, head, "down", STACK, "--delete-storage")
+    assert f"{STACK} is down" in sunspot(fresh, head, "down", STACK, "--delete-storage")
     assert fresh.cloud.resources() == {}
 
 
