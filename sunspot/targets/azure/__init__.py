@@ -1,4 +1,4 @@
-"""Azure: a cluster on virtual machines, made by Pulumi."""
+"""Azure: a cluster on virtual machines, created by Pulumi."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Settings", "create", "fit"]
 
 
 def create() -> AzureTarget:
-    """The target, with its records in the user's state directory."""
+    """The azure target, with its records in the user's state directory."""
     from sunspot.targets.azure import target
 
     return target.create()

@@ -1,8 +1,8 @@
 """A stack on Azure, through Pulumi's Automation API.
 
 It runs the project's own program (`Pulumi.yaml`, `__main__.py`) in the project's folder. So
-`sunspot up` and plain `pulumi up` are one thing: the same program, environment, settings and state,
-and either may go on where the other stopped.
+`sunspot up` and plain `pulumi up` are equivalent: the same program, environment, settings and
+state, and either can continue where the other stopped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GROUP_TYPE = "azure-native:resources:ResourceGroup"
 
 @dataclass(frozen=True, kw_only=True)
 class Resource:
-    """One resource of Azure's, as the stack's state has it."""
+    """One Azure resource in a stack's state. `id` is its ARM id, `name` Pulumi's name."""
 
     type: str
     name: str
@@ -37,24 +37,20 @@ class Resource:
 
 @dataclass(frozen=True, kw_only=True)
 class StackState:
-    """What a stack has made so far: its outputs, and its resources of Azure's."""
+    """A stack's state: its outputs, and its Azure resources."""
 
     outputs: Mapping[str, Any]
     resources: tuple[Resource, ...]
 
     @property
     def head(self) -> Resource | None:
-        """The head's machine, the only one that Pulumi makes by itself."""
+        """The head's VM, the only one outside a scale set."""
         return next((one for one in self.resources if one.type == MACHINE_TYPE), None)
 
     @property
     def group_id(self) -> str | None:
         """The ARM id of the resource group."""
         return next((one.id for one in self.resources if one.type == GROUP_TYPE), None)
-
-    @property
-    def protected(self) -> tuple[Resource, ...]:
-        return tuple(one for one in self.resources if one.protected)
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,7 @@ class AzureStack:
     command: auto.PulumiCommand
 
     def state(self) -> StackState | None:
-        """What the stack has made; None where the backend knows no such stack."""
+        """The stack's state; None if the backend does not have the stack."""
         try:
             exported = self._run("stack", "export", "--stack", self.name)
         except auto.StackNotFoundError:
@@ -76,7 +72,7 @@ class AzureStack:
         return parse_state(json.loads(exported))
 
     def up(self, progress: Progress) -> StackState:
-        """Makes or changes everything that the stack describes."""
+        """Creates or updates everything that the stack describes."""
         watcher = Watcher(progress)
         try:
             stack = auto.create_or_select_stack(
@@ -89,11 +85,11 @@ class AzureStack:
             raise problem(self.name, *(watcher.errors or [said(error)])) from error
         state = self.state()
         if state is None:
-            raise SunspotError(f"stack {self.name!r} is gone, just after it was brought up")
+            raise SunspotError(f"stack {self.name!r} disappeared just after it was brought up")
         return state
 
     def destroy(self, progress: Progress, *, delete_storage: bool) -> None:
-        """Deletes everything, except what is protected unless `delete_storage`."""
+        """Deletes everything; what is protected only with `delete_storage`."""
         watcher = Watcher(progress)
         try:
             if delete_storage:
@@ -113,7 +109,7 @@ class AzureStack:
 
 
 def parse_state(exported: Mapping[str, Any]) -> StackState:
-    """The state as `pulumi stack export` writes it."""
+    """The state from the output of `pulumi stack export`."""
     listed = exported.get("deployment", {}).get("resources") or []
     outputs = next((one.get("outputs", {}) for one in listed if one["type"] == STACK_TYPE), {})
     return StackState(
@@ -139,15 +135,15 @@ _DOING = {
     "create": ("creating", "created"),
     "update": ("updating", "updated"),
     "delete": ("deleting", "deleted"),
-    "create-replacement": ("creating anew", "created anew"),
+    "create-replacement": ("creating the replacement of", "created the replacement of"),
     "delete-replaced": ("deleting the old", "deleted the old"),
 }
-# What the engine says to everybody, and nobody needs.
+# Warnings that the engine always prints and that mean nothing to the user.
 _NOISE = ("from $PATH",)
 
 
 class Watcher:
-    """Turns the engine's events into one line for each step of a resource, and keeps its errors."""
+    """Turns the engine's events into one line per step of a resource, and collects its errors."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -166,7 +162,7 @@ class Watcher:
 
     def _step(self, metadata: Any, done: int) -> None:
         words = _DOING.get(getattr(metadata.op, "value", metadata.op))
-        # Components and providers are no resources of Azure's.
+        # Components and providers are not Azure resources.
         if words and metadata.type.startswith("azure-native:"):
             self._tell(f"{words[done]} {_called(metadata)}")
 
@@ -174,7 +170,7 @@ class Watcher:
         try:
             self._progress(step)
         except (BrokenPipeError, SystemExit):
-            # Nobody reads any more (`| head`); the engine, which waits for us, must go on.
+            # The reader has gone (`| head`); the engine, which waits for us, must go on.
             self._progress = lambda _: None
 
     def _diagnostic(self, diagnostic: Any) -> None:

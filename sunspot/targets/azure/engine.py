@@ -1,4 +1,4 @@
-"""Pulumi's own command: found, installed, and run so that whoever interrupts us interrupts it."""
+"""The `pulumi` command: found or installed, and run so that interrupts reach it in order."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ from sunspot.errors import SunspotError
 from sunspot.signals import handed_over
 from sunspot.targets.protocol import Progress, silent
 
-# After the second interrupt `pulumi` drops all it does; then it is killed.
+# From the second interrupt, at which `pulumi` aborts, until it is killed.
 KILL_AFTER_S = 20.0
 POLL_S = 0.2
 
 
 class EngineMissingError(SunspotError):
-    """There is no `pulumi` command here."""
+    """There is no `pulumi` command on this machine."""
 
 
 class Pulumi(auto.PulumiCommand):
-    """The `pulumi` command, in a process group of its own, with our signals handed on to it.
+    """The `pulumi` command, in a separate process group, to which we pass signals on.
 
-    `tell` is told what an interrupt does.
+    A terminal sends Ctrl-C to all processes of a command, but SIGTERM reaches only one. For both to
+    have the same effect, `pulumi` gets neither directly, and an interrupt from us for each.
 
-    A terminal sends Ctrl-C to all processes of a command, SIGTERM comes to one alone: so that both
-    do the same, `pulumi` gets none by itself, and an interrupt from us for each.
+    Args:
+        root: the folder that the command is installed in; by default it is on the PATH.
+        tell: called with a line on the effect of each interrupt.
     """
 
     def __init__(self, root: str | None = None, *, tell: Progress = silent) -> None:
@@ -50,11 +52,13 @@ class Pulumi(auto.PulumiCommand):
         on_output: Callable[[str], Any] | None = None,
         on_error: Callable[[str], Any] | None = None,
     ) -> auto.CommandResult:
-        """Runs it to its end. Raises KeyboardInterrupt, after that end, if we were interrupted.
+        """Runs the command to its end; the callbacks get all their lines then.
 
-        The callbacks get their lines at the end, all at once.
+        Raises:
+            KeyboardInterrupt: this process was interrupted; the command has ended.
+            CommandError: the command failed.
         """
-        # As the Automation API and we ourselves name it.
+        # The Automation API and our own calls both pass the stack like this.
         stack = args[args.index("--stack") + 1] if "--stack" in args else "NAME"
         interrupts = _Interrupts(stack, self._tell)
         with handed_over(interrupts):
@@ -75,7 +79,7 @@ class Pulumi(auto.PulumiCommand):
             if callback is not None:
                 for line in text.splitlines():
                     callback(line)
-        # Without the last end of line, as the command that this stands for.
+        # Without the last newline, like the class that this extends.
         result = auto.CommandResult(
             stdout=out.rstrip(), stderr=err.rstrip(), code=process.returncode
         )
@@ -85,9 +89,9 @@ class Pulumi(auto.PulumiCommand):
 
 
 class _Interrupts:
-    """The signals that come while `pulumi` runs: the first asks it to end, the second to drop all.
+    """The signals that arrive while `pulumi` runs: the first asks it to stop, the second to abort.
 
-    After the second it may leave a lock on the stack, and then we say how to be rid of it.
+    After the second it may leave a lock on the stack; the message says how to release it.
     """
 
     def __init__(self, stack: str, tell: Progress) -> None:
@@ -102,7 +106,7 @@ class _Interrupts:
         self._hand_on()
 
     def watch(self, process: subprocess.Popen[str]) -> tuple[str, str]:
-        """What the process prints, to its end."""
+        """Waits for the process; returns what it printed to stdout and to stderr."""
         self._process = process
         if self.count:  # before there was a process
             self._hand_on()
@@ -119,22 +123,22 @@ class _Interrupts:
             return
         if self.count == 1:
             self._tell(
-                "stopping pulumi: it ends what it has begun, which may take minutes. Again, and it "
-                "drops all at once"
+                "stopping pulumi: it finishes what it has begun, which may take minutes. Interrupt "
+                "again to abort at once"
             )
         elif self.count == 2:
             self._kill_at = time.monotonic() + KILL_AFTER_S
             self._tell(
-                "pulumi drops what it does. What it was making may exist unknown to it: look at "
-                "the resource group. If the stack is locked afterwards: pulumi cancel -s "
-                f"{self._stack}"
+                "aborting pulumi: resources that it was creating may exist without being in its "
+                "state; check the resource group. If the stack is locked afterwards: "
+                f"pulumi cancel -s {self._stack}"
             )
         if self.count <= 2:
             process.send_signal(signal.SIGINT)
 
 
 def _kill(pid: int) -> None:
-    """Ends a process and all that it started."""
+    """Kills a process and its descendants."""
     with suppress(psutil.NoSuchProcess):
         started = psutil.Process(pid)
         for process in (*started.children(recursive=True), started):
@@ -145,16 +149,18 @@ def _kill(pid: int) -> None:
 def _environment(command: str, additional: Mapping[str, str]) -> dict[str, str]:
     environment = {**os.environ, **additional, "PULUMI_AUTOMATION_API": "true"}
     if Path(command).is_absolute():
-        # Its language hosts lie beside it.
+        # Its language hosts are in the same folder.
         folders = (str(Path(command).parent), environment.get("PATH", os.defpath))
         environment["PATH"] = os.pathsep.join(folders)
     return environment
 
 
 def find_engine(tell: Progress = silent) -> Pulumi:
-    """The `pulumi` command of this machine, of the PATH or of an earlier installation by us.
+    """The `pulumi` command on the PATH, or the one that `install_engine` has installed.
 
-    Raises EngineMissingError.
+    Raises:
+        EngineMissingError: there is none.
+        SunspotError: its version is too old or too new.
     """
     ours = Path.home() / ".pulumi" / "versions" / _version()
     for root in (None, str(ours)):
@@ -168,18 +174,23 @@ def find_engine(tell: Progress = silent) -> Pulumi:
 
 
 def install_engine(progress: Progress) -> Pulumi:
-    """The `pulumi` command; where there is none, it is installed into ~/.pulumi."""
+    """The `pulumi` command; if there is none, it is installed into ~/.pulumi.
+
+    Raises:
+        EngineMissingError: it could not be installed.
+        SunspotError: as `find_engine` does.
+    """
     try:
         return find_engine(progress)
     except EngineMissingError:
-        progress(f"there is no pulumi command here: installing {_version()}")
+        progress(f"there is no pulumi command on this machine: installing {_version()}")
     try:
         auto.PulumiCommand.install()
         return find_engine(progress)
     except (OSError, subprocess.CalledProcessError) as error:
         raise EngineMissingError(
-            f"there is no `pulumi` command here, and it could not be installed ({error}). Install "
-            "it yourself: https://www.pulumi.com/docs/install/"
+            f"there is no `pulumi` command on this machine, and it could not be installed "
+            f"({error}). Install it yourself: https://www.pulumi.com/docs/install/"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""What the engine and Azure complain of, with what it means and what to do, where we know it."""
+"""Errors of the engine and of Azure, with an explanation and a remedy for those that we know."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sunspot.errors import SunspotError
 SHOWN_PROBLEMS = 3
 LONGEST_PROBLEM = 600
 
-# The engine's marks for colours, and a terminal's.
+# The engine's colour tags, and a terminal's colour codes.
 _COLOUR = re.compile(r"<\{%[^%]*%\}>|\x1b\[[0-9;]*m")
 
 
@@ -61,8 +61,8 @@ _EXPLAINED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] =
     (
         re.compile(r"roleAssignments/write"),
         _says(
-            "you may not give roles in this subscription, which the cluster's identities need; ask "
-            "for the role 'User Access Administrator' (or Owner) beside Contributor"
+            "you may not assign roles in this subscription, but the cluster's identities need "
+            "some; ask for the role 'User Access Administrator' (or Owner) besides Contributor"
         ),
     ),
     (
@@ -73,7 +73,10 @@ _EXPLAINED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] =
         re.compile(
             r"az login|AADSTS|failed to (?:get|obtain|acquire).*?(?:token|credential)", re.I
         ),
-        _says("Azure does not know you: run `az login` and `az account set --subscription NAME`"),
+        _says(
+            "you are not logged in to Azure: run `az login` and "
+            "`az account set --subscription NAME`"
+        ),
     ),
     (
         re.compile(r"passphrase must be set|incorrect passphrase", re.IGNORECASE),
@@ -84,20 +87,20 @@ _EXPLAINED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] =
     ),
     (
         re.compile(r"PULUMI_ACCESS_TOKEN|not logged in|pulumi login", re.IGNORECASE),
-        _says("Pulumi has no place for its state yet: run `pulumi login --local` (or another)"),
+        _says("Pulumi has no backend for its state yet: run `pulumi login --local`, or another"),
     ),
     (
         re.compile(r"currently locked by|Another update is currently in progress"),
         _says(
-            "another command works on this stack, or one was killed while it did; wait, or, if "
-            "nothing runs, free it with: pulumi cancel -s NAME"
+            "another command is working on this stack, or was killed while it did; wait, or, if "
+            "none is running, unlock it with: pulumi cancel -s NAME"
         ),
     ),
 )
 
 
 def explain(text: str) -> str | None:
-    """What a message of Azure's or the engine's means and what to do, where we know it."""
+    """What an error message means and what to do about it; None if we do not know."""
     for pattern, tell in _EXPLAINED:
         if found := pattern.search(text):
             return tell(found)
@@ -105,21 +108,27 @@ def explain(text: str) -> str | None:
 
 
 def problem(name: str, *messages: str) -> SunspotError:
-    """The error for what the engine complained of, with an explanation before its own words."""
-    told = list(dict.fromkeys(filter(None, map(explain, messages))))
-    lines = [*told, *(f"it said: {_short(one)}" for one in messages[:SHOWN_PROBLEMS])]
+    """The error for the engine's messages, after their explanations.
+
+    Args:
+        name: the stack's name.
+        *messages: what the engine printed as errors.
+    """
+    explained = list(dict.fromkeys(filter(None, map(explain, messages))))
+    lines = [*explained, *(f"pulumi said: {_short(one)}" for one in messages[:SHOWN_PROBLEMS])]
     if len(messages) > SHOWN_PROBLEMS:
-        lines.append(f"and {len(messages) - SHOWN_PROBLEMS} errors more: pulumi up -s {name}")
+        more = len(messages) - SHOWN_PROBLEMS
+        lines.append(f"and {more} more; to see them all: pulumi up -s {name}")
     return SunspotError("\n  ".join([f"stack {name!r} on azure:", *lines]))
 
 
 def _short(text: str) -> str:
-    # A program's own error message has lines of its own that must stay apart.
+    # The lines of a program's own error message must stay separate.
     kept = "\n    ".join(line.strip() for line in text.splitlines() if line.strip())
     return kept if len(kept) <= LONGEST_PROBLEM else f"{kept[: LONGEST_PROBLEM - 3]}..."
 
 
 def said(error: auto.CommandError) -> str:
-    """What the command printed to stderr, or all that it printed."""
+    """What the command printed to stderr, or everything that it printed."""
     text = plain(str(error))
     return text.partition("\n stderr: ")[2].strip() or text.strip()

@@ -1,4 +1,4 @@
-"""A VM size for every node: on Azure a node is a machine of a size, whatever it asked for."""
+"""A VM size for every node: on Azure a node has all the resources of its size."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from sunspot.spec import RayClusterConfig, RayNodeConfig, size_for
 def fit(cluster: RayClusterConfig, problems: list[str]) -> RayClusterConfig:
     """The cluster with a size for each node.
 
-    A node that only names its needs becomes the cheapest size that fits, with all the CPUs, memory
-    and GPUs of that size. A node that no size fits is added to `problems`, after its key.
+    A node without a size gets the cheapest one that fits, with all the CPUs, memory and GPUs of
+    that size.
+
+    Args:
+        cluster: the cluster as the stack file describes it.
+        problems: receives a line, with the key, for each node that no size fits.
     """
     head = _sized(cluster.head_node, "head_node", problems)
     groups = tuple(

@@ -1,8 +1,8 @@
-"""What is in a resource group: asked of Azure itself, neither of Pulumi nor of Ray.
+"""The contents of a resource group, from Azure itself and not from Pulumi or Ray.
 
-With a service principal in the environment (ARM_CLIENT_ID, ARM_CLIENT_SECRET, ARM_TENANT_ID), as
-Pulumi's provider takes it, over Azure's REST API; otherwise by the Azure CLI, whose login the
-provider uses as well. So whoever could make the cluster needs nothing more.
+With a service principal in the environment (ARM_CLIENT_ID, ARM_CLIENT_SECRET, ARM_TENANT_ID) it
+uses Azure's REST API, otherwise the Azure CLI. Pulumi's provider uses the same logins, so a user
+who could create the cluster needs nothing else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Item = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoints:
-    """Where Azure's public cloud is asked."""
+    """The addresses of Azure's public cloud."""
 
     login: str = "https://login.microsoftonline.com"
     management: str = "https://management.azure.com"
@@ -33,9 +33,12 @@ class Endpoints:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """One list that Azure has of every resource group, by REST and by the Azure CLI.
+    """One list that Azure has of each resource group, by REST and by the Azure CLI.
 
-    `path` follows the group's id in the URL; `command` follows `az`.
+    Attributes:
+        path: what follows the group's id in the URL.
+        api_version: the version of the REST API.
+        command: what follows `az` on the command line.
     """
 
     path: str
@@ -45,7 +48,7 @@ class Listing:
 
 # Azure's REST reference: Resources - List By Resource Group; Network Interfaces - List.
 RESOURCES = Listing(path="/resources", api_version="2021-04-01", command=("resource", "list"))
-NETWORK_CARDS = Listing(
+NICS = Listing(
     path="/providers/Microsoft.Network/networkInterfaces",
     api_version="2024-05-01",
     command=("network", "nic", "list"),
@@ -53,9 +56,10 @@ NETWORK_CARDS = Listing(
 
 
 def items(group_id: str, listing: Listing, endpoints: Endpoints | None = None) -> list[Item] | None:
-    """All that a resource group has on a list; None if the group is gone.
+    """A resource group's items on a list; None if the group does not exist.
 
-    Raises SunspotError where Azure could not be asked.
+    Raises:
+        SunspotError: Azure could not be asked.
     """
     principal = {name: os.environ.get(name, "") for name in PRINCIPAL}
     if all(principal.values()):
@@ -66,10 +70,11 @@ def items(group_id: str, listing: Listing, endpoints: Endpoints | None = None) -
 def addresses(group_id: str, endpoints: Endpoints | None = None) -> dict[str, str]:
     """The private address of each VM of a resource group, by the VM's name.
 
-    Raises SunspotError where Azure could not be asked.
+    Raises:
+        SunspotError: Azure could not be asked.
     """
     found: dict[str, str] = {}
-    for item in items(group_id, NETWORK_CARDS, endpoints) or []:
+    for item in items(group_id, NICS, endpoints) or []:
         nic = _flat(item)
         machine = str((nic.get("virtualMachine") or {}).get("id", "")).rpartition("/")[2]
         configurations = [_flat(one) for one in nic.get("ipConfigurations") or []]
@@ -81,9 +86,9 @@ def addresses(group_id: str, endpoints: Endpoints | None = None) -> dict[str, st
 
 
 def _flat(item: Item) -> dict[str, Any]:
-    """The item with its properties at the top, as the CLI prints it already."""
+    """The item with its properties at the top level, where the CLI has them already."""
     flat = {**item, **(item.get("properties") or {})}
-    if "privateIpAddress" in flat:  # as older versions of the CLI spell it
+    if "privateIpAddress" in flat:  # the spelling of older versions of the CLI
         flat.setdefault("privateIPAddress", flat["privateIpAddress"])
     return flat
 
@@ -131,17 +136,17 @@ def _by_cli(group_id: str, listing: Listing) -> list[Item] | None:
     try:
         found = _checked(json.loads(listed.stdout or "[]"))
     except (ValueError, KeyError, TypeError) as error:
-        raise SunspotError(f"az answered with what is no list of resources ({error})") from error
+        raise SunspotError(f"az did not answer with a list of resources ({error})") from error
     if found:
         return found
-    # Some versions answer for a group that does not exist as for an empty one.
+    # Some versions give the same answer for a missing group as for an empty one.
     exists = _az("group", "exists", "--name", group, *where)
     is_gone = exists.returncode == 0 and exists.stdout.strip() == "false"
     return None if is_gone else []
 
 
 def _checked(found: Any) -> list[Item]:
-    """The list, if it is one of resources. Raises TypeError or KeyError otherwise."""
+    """Returns a list of resources. Raises TypeError or KeyError if it is anything else."""
     for one in found:
         one["id"]
     return list(found)
@@ -150,7 +155,7 @@ def _checked(found: Any) -> list[Item]:
 def _az(*arguments: str) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
-            ["az", *arguments],  # noqa: S607 - the user's own, wherever it is
+            ["az", *arguments],  # noqa: S607 - the user's own, from the PATH
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -159,7 +164,8 @@ def _az(*arguments: str) -> subprocess.CompletedProcess[str]:
         )
     except FileNotFoundError:
         raise SunspotError(
-            "there is neither the Azure CLI (`az`) here nor a service principal in the environment"
+            "there is no Azure CLI (`az`) on this machine, nor a service principal in the "
+            "environment"
         ) from None
     except subprocess.TimeoutExpired:
         raise SunspotError(f"az did not answer within {TIMEOUT_S:g} s") from None

@@ -129,8 +129,8 @@ def test_an_azure_cli_that_fails_or_is_missing(az, tmp_path, monkeypatch):
     with pytest.raises(SunspotError, match="az login"):
         remaining(GROUP)
     az("echo no json")
-    with pytest.raises(SunspotError, match="no list"):
+    with pytest.raises(SunspotError, match="list of resources"):
         remaining(GROUP)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    with pytest.raises(SunspotError, match="neither the Azure CLI"):
+    with pytest.raises(SunspotError, match="no Azure CLI"):
         remaining(GROUP)
