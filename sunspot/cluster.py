@@ -22,14 +22,16 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Self
 
+from sunspot import registry
 from sunspot import stack as stacks
 from sunspot.errors import SunspotError, UsageError
 from sunspot.ray import driver
+from sunspot.ray.handle import ClusterHandle
 from sunspot.signals import uninterrupted
 from sunspot.spec import RayClusterConfig
 from sunspot.stack import Stack, check_name
-from sunspot.targets import registry
-from sunspot.targets.protocol import ClusterHandle, NodeStatus, silent
+from sunspot.targets import clusters
+from sunspot.targets.protocol import NodeStatus, silent
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +163,7 @@ class RayCluster:
         ):
             if not seconds > 0:  # refuses NaN as well
                 raise UsageError(f"{argument} must be more than 0 s, not {seconds!r}")
-        self._target = registry.get(stack.target)
+        self._target = clusters.get(stack.target)
         self._target.check(stack)
         self._stack = stack
         self._forward_logs = forward_logs

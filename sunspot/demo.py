@@ -14,15 +14,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sunspot import console, report
+from sunspot import console, registry, report
 from sunspot import stack as stacks
 from sunspot.errors import SunspotError
 from sunspot.ray import following
 from sunspot.ray.feasibility import Request
+from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.jobs import Job, JobClient
 from sunspot.stack import Stack
-from sunspot.targets import registry
-from sunspot.targets.protocol import ClusterHandle, Target
+from sunspot.targets import clusters
+from sunspot.targets.protocol import Target
 
 STACK = "dev"
 NAME = "demo"
@@ -35,7 +36,7 @@ WORKLOADS: Mapping[str, tuple[str, ...]] = {
     "object_store": ("--megabytes", "200"),
 }
 
-# Workers send their task events several times a second (see node/local/ray_start.py).
+# Workers send their task events several times a second (see targets/local/plan.py).
 TASK_EVENTS_TIMEOUT_S = 6.0
 POLL_INTERVAL_S = 0.3
 
@@ -60,7 +61,7 @@ def run(folder: Path, *, keep: bool = False) -> Path:
     """
     workloads = stacks.project_directory() / "workloads"
     stack = _with_all_workers(stacks.load(STACK).for_target(registry.THIS_MACHINE))
-    target = registry.get(registry.THIS_MACHINE)
+    target = clusters.get(registry.THIS_MACHINE)
     if NAME in target.names():
         raise SunspotError(f"a cluster named {NAME!r} is up already; first: sunspot down {NAME}")
     report.check_folder(folder)

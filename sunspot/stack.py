@@ -21,12 +21,11 @@ from pydantic import (
     model_validator,
 )
 
-from sunspot import stack_problems
+from sunspot import registry, stack_problems
 from sunspot.errors import UsageError
+from sunspot.settings import Settings
 from sunspot.spec import Config, RayClusterConfig, Text
 from sunspot.stack_problems import hint, one_of, wrong
-from sunspot.targets import registry
-from sunspot.targets.settings import Settings
 
 PROJECT_FILE = "Pulumi.yaml"
 NAMESPACE = "sunspot:"

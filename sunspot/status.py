@@ -13,8 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from sunspot.errors import SunspotError, UsageError
+from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.jobs import Job, JobClient
-from sunspot.targets.protocol import ClusterHandle, NodeStatus, Progress, Target, silent
+from sunspot.targets.protocol import NodeStatus, Progress, Target, silent
 
 STATE_STYLES = {"up": "green", "starting": "yellow", "draining": "yellow", "lost": "red"}
 JOB_STYLES = {"SUCCEEDED": "green", "RUNNING": "cyan", "FAILED": "red"}

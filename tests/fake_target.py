@@ -5,8 +5,9 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sunspot.ray.handle import ClusterHandle
 from sunspot.stack import Stack
-from sunspot.targets.protocol import ClusterHandle, NodeStatus, Removal, Up
+from sunspot.targets.protocol import NodeStatus, Removal, Up
 
 VARIABLES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
 
@@ -57,7 +58,7 @@ class FakeTarget:
             raise self.down_error
         return Removal(looked_for="thing", left=self.left)
 
-    def nodes(self, _name):
+    def nodes(self, name, progress=None):  # noqa: ARG002 - as the protocol names them
         return self.found
 
 

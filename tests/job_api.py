@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from sunspot.errors import UsageError
-from sunspot.targets.protocol import ClusterHandle
+from sunspot.ray.handle import ClusterHandle
 
 TOKEN = "0123abcd"
 DEADLINE_S = 10.0

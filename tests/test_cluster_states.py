@@ -24,7 +24,7 @@ from sunspot.cluster import (
 from sunspot.errors import SunspotError, UsageError
 from sunspot.spec import RayNodeConfig, SimpleRayCluster
 from sunspot.stack import Stack
-from sunspot.targets import registry
+from sunspot.targets import clusters
 from sunspot.targets.protocol import NodeStatus
 
 CONFIG = SimpleRayCluster(
@@ -38,7 +38,7 @@ def target(tmp_path, monkeypatch):
     token = tmp_path / "token"
     token.write_text("ab" * 32)
     fake = FakeTarget(token)
-    monkeypatch.setattr(registry, "get", lambda _name: fake)
+    monkeypatch.setattr(clusters, "get", lambda _name: fake)
     return fake
 
 

@@ -7,11 +7,10 @@ import jsonschema
 import pytest
 import yaml
 
-from sunspot import stack
+from sunspot import registry, stack
 from sunspot.errors import UsageError
 from sunspot.spec import RayNodeConfig
 from sunspot.stack import Stack
-from sunspot.targets import registry
 from sunspot.targets.azure.settings import AzureSettings
 
 ROOT = Path(__file__).resolve().parent.parent

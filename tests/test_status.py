@@ -14,10 +14,11 @@ from rich.console import Console
 from sunspot import status
 from sunspot.errors import SunspotError
 from sunspot.node.processes import Process
+from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.jobs import Job
 from sunspot.status import Status
 from sunspot.targets.local.target import LocalTarget
-from sunspot.targets.protocol import ClusterHandle, NodeStatus
+from sunspot.targets.protocol import NodeStatus, silent
 
 
 def node(name, state="up", **fields):
@@ -250,7 +251,7 @@ def test_what_cannot_be_asked_is_a_problem_in_the_answer(tmp_path):
     """As of a head on Azure that no SSH reaches: its nodes cannot be listed either."""
 
     class Unreachable(FakeTarget):
-        def nodes(self, _name, _progress):
+        def nodes(self, name, progress=silent):  # noqa: ARG002
             raise SunspotError("no SSH to the head")
 
     found = status.collect(Unreachable(tmp_path / "token"), "dev")

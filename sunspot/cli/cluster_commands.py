@@ -11,8 +11,9 @@ from sunspot import console
 from sunspot import stack as stacks
 from sunspot.cli.base import DEFAULT_STACK, AsJson, NewStack, StackOption, UpStack, UpTarget
 from sunspot.errors import SunspotError, UsageError
-from sunspot.targets import abilities, clusters, registry
-from sunspot.targets.protocol import ClusterHandle, Outputs, Removal, Scaling, Target
+from sunspot.ray.handle import ClusterHandle
+from sunspot.targets import abilities, clusters
+from sunspot.targets.protocol import Outputs, Removal, Scaling, Target
 
 commands = typer.Typer()
 
@@ -34,7 +35,7 @@ def up(
 ) -> None:
     """Bring a cluster up and print how to reach it."""
     loaded = stacks.load(stack)
-    target = registry.get(target_name or loaded.target)
+    target = clusters.get(target_name or loaded.target)
     fitted = loaded.for_target(target.name)
     with console.progress(f"bringing up {stack}") as progress:
         handle, was_up = target.up(fitted, progress, port=port, dashboard_port=dashboard_port)
@@ -74,7 +75,7 @@ def down(
     if chosen:
         found = [clusters.only(chosen)]
     elif stack:  # a cluster without a record on this machine may exist all the same
-        found = [clusters.Cluster(target, stack) for target in registry.all_targets(target_name)]
+        found = [clusters.Cluster(target, stack) for target in clusters.all_targets(target_name)]
     else:
         found = []
     if not any(_take_down(target, name, delete_storage) for target, name in found):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from sunspot.errors import SunspotError
-from sunspot.targets.protocol import ClusterHandle
+from sunspot.ray.handle import ClusterHandle
 
 
 class SilentError(SunspotError):

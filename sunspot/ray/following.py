@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 from sunspot.errors import SunspotError
 from sunspot.ray import api_errors, job_log
 from sunspot.ray.api_errors import NotFoundError, RefusedError, SilentError
+from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.jobs import REQUEST_TIMEOUT_S, Job, JobClient, job_path
-from sunspot.targets.protocol import ClusterHandle, HeadLostError
+from sunspot.targets.protocol import HeadLostError
 
 if TYPE_CHECKING:
     import aiohttp

@@ -21,7 +21,7 @@ from sunspot.errors import SunspotError, UsageError
 from sunspot.ray import api_errors, job_log, packaging
 from sunspot.ray.api_errors import NotFoundError, RefusedError, SilentError
 from sunspot.ray.feasibility import NodeType, Request
-from sunspot.targets.protocol import ClusterHandle
+from sunspot.ray.handle import ClusterHandle
 
 # How often the state of a job is asked for that was told to stop.
 POLL_S = 0.1

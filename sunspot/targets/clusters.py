@@ -5,9 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sunspot import registry
 from sunspot.errors import SunspotError, UsageError
-from sunspot.targets import registry
 from sunspot.targets.protocol import Target
+
+
+def get(name: str) -> Target:
+    """The target of that name ("local").
+
+    Raises:
+        UsageError: there is no such target, or it is not built yet.
+    """
+    return registry.package(name).create()
+
+
+def all_targets(name: str | None = None) -> list[Target]:
+    """Every target that is built, or only the named one. Raises as `get` does."""
+    return [get(one) for one in (registry.PACKAGES if name is None else (name,))]
 
 
 class Cluster(NamedTuple):
@@ -20,10 +34,7 @@ class Cluster(NamedTuple):
 def running(name: str | None = None, target: str | None = None) -> list[Cluster]:
     """The clusters that are up, by the targets' records; of one name or target, if given."""
     return [
-        Cluster(one, up)
-        for one in registry.all_targets(target)
-        for up in one.names()
-        if name in (None, up)
+        Cluster(one, up) for one in all_targets(target) for up in one.names() if name in (None, up)
     ]
 
 
@@ -69,7 +80,7 @@ def find(name: str | None, target: str | None = None) -> Cluster:
 
 def _discovered(name: str, target: str | None) -> Cluster | None:
     """The cluster of that name, if it is up but was not brought up from this machine."""
-    for one in registry.all_targets(target):
+    for one in all_targets(target):
         if one.discover(name):
             return Cluster(one, name)
     return None

@@ -7,10 +7,11 @@ from typing import Any
 
 from sunspot.errors import SunspotError
 from sunspot.node.collector import GROUP_LABEL, MARKET_LABEL
+from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.resources import GIB
 from sunspot.spec import HEAD, ScalingGroup, size_for
 from sunspot.stack import Stack
-from sunspot.targets.protocol import ClusterHandle, NodeStatus
+from sunspot.targets.protocol import NodeStatus
 
 # How Ray words the end of a node that was removed on purpose: stopped, drained, or idle.
 _REMOVED = ("expected termination", "drain", "idle")

@@ -11,8 +11,8 @@ from azure_model.pulumi_mocks import run_program, texts
 from builds import PUBLIC_KEY, ROOT, SHIPPED, build, group, make_stack, run_shipped
 
 from infra.place import answered
+from sunspot import registry
 from sunspot import stack as stacks
-from sunspot.targets import registry
 
 OUTPUTS = {
     "head_address",

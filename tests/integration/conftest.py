@@ -10,7 +10,7 @@ import pytest
 from harness import SMALL, Sunspot, marked_processes
 from sunspot_command import clean_environment
 
-from sunspot.targets.protocol import ClusterHandle
+from sunspot.ray.handle import ClusterHandle
 
 CLUSTER = "main"
 

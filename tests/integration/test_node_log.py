@@ -11,7 +11,7 @@ from harness import ANSI, SMALL, Sunspot, kill_node
 from waiting import wait_for
 
 from sunspot.node.local.folder import ClusterFolder
-from sunspot.targets.protocol import ClusterHandle
+from sunspot.ray.handle import ClusterHandle
 
 NAME = "mortal"
 STACK = {

@@ -14,7 +14,7 @@ from harness import ANSI, FOREVER, Sunspot, alive, kill_node, what_is_left
 from waiting import wait_for
 
 from sunspot.node.local.folder import HEAD
-from sunspot.targets.protocol import ClusterHandle
+from sunspot.ray.handle import ClusterHandle
 
 WAITS_FOR_A_FILE = """
 import pathlib, sys, time

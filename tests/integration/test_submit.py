@@ -19,7 +19,7 @@ from waiting import wait_for
 from sunspot.node.free_ports import free_port
 from sunspot.node.local.folder import CLUSTER_VARIABLE
 from sunspot.ray import packaging
-from sunspot.targets.protocol import ClusterHandle
+from sunspot.ray.handle import ClusterHandle
 
 PRINT_FILES = (
     "import pathlib; print(*sorted(str(p) for p in pathlib.Path().rglob('*') if p.is_file()))"

@@ -14,7 +14,7 @@ import requests
 from harness import ANSI, COLOUR, Sunspot, alive
 from waiting import wait_for
 
-from sunspot.targets.protocol import ClusterHandle
+from sunspot.ray.handle import ClusterHandle
 
 GIB = 2**30
 

@@ -118,7 +118,6 @@ class AzurePlan:
     cluster_name: str
     cluster: RayClusterConfig
     location: str
-    owner: str
     tags: dict[str, str]
     access: Access
     ssh_public_key: str
@@ -149,7 +148,6 @@ def plan(stack: Stack, folder: Path) -> AzurePlan:
         cluster_name=cluster_name,
         cluster=stack.cluster,
         location=_location(stack),
-        owner=azure.owner,
         tags={
             "project": PROJECT,
             "stack": stack.name,

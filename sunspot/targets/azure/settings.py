@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from sunspot.errors import UsageError
+from sunspot.settings import Settings
 from sunspot.spec import Config, Count, Text
-from sunspot.targets.settings import Settings
 
 DEFAULT_ADDRESS_SPACE = "10.60.0.0/16"
 DEFAULT_KEY_FILE = "~/.ssh/id_ed25519.pub"

@@ -15,21 +15,14 @@ from sunspot import stack as stacks
 from sunspot.errors import SunspotError, UsageError
 from sunspot.node.files import write_private
 from sunspot.ray import ports
+from sunspot.ray.handle import ClusterHandle
 from sunspot.spec import ScalingGroup
 from sunspot.stack import Stack
 from sunspot.targets import members
 from sunspot.targets.azure import inventory, node_log, project, remaining, wait
 from sunspot.targets.azure.records import Record, Records
 from sunspot.targets.azure.settings import AzureSettings
-from sunspot.targets.protocol import (
-    UP_TIMEOUT_S,
-    ClusterHandle,
-    NodeStatus,
-    Progress,
-    Removal,
-    Up,
-    silent,
-)
+from sunspot.targets.protocol import UP_TIMEOUT_S, NodeStatus, Progress, Removal, Up, silent
 from sunspot.targets.records import not_up, state_directory
 from sunspot.targets.ssh import RemoteCommandError, Ssh, UnreachableError
 

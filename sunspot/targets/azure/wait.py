@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable
 
 from sunspot.errors import SunspotError
+from sunspot.ray.handle import ClusterHandle
 from sunspot.stack import Stack
 from sunspot.targets import members
 from sunspot.targets.azure.access import no_way_in
 from sunspot.targets.azure.settings import AzureSettings
-from sunspot.targets.protocol import ClusterHandle, Progress
+from sunspot.targets.protocol import Progress
 from sunspot.targets.ssh import RemoteCommandError, UnreachableError
 
 # A machine of Azure's takes SSH within a minute or two of its creation.

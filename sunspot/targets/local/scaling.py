@@ -9,10 +9,11 @@ from dataclasses import replace
 
 from sunspot.errors import UsageError
 from sunspot.node.local.folder import ClusterFolder, NodeRecord, ports_locked
+from sunspot.ray.handle import ClusterHandle
 from sunspot.stack import Stack
 from sunspot.targets.local import plan
 from sunspot.targets.local.starting import start
-from sunspot.targets.protocol import ClusterHandle, Progress
+from sunspot.targets.protocol import Progress
 
 DRAIN_TIMEOUT_S = 30.0
 

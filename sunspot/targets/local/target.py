@@ -29,13 +29,13 @@ from sunspot.node.local.folder import (
     ports_locked,
     reserved_ports,
 )
+from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.resources import GIB
 from sunspot.signals import uninterrupted
 from sunspot.stack import Stack
 from sunspot.targets.local import node_log, plan, scaling, starting
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
-    ClusterHandle,
     HeadLostError,
     NodeStatus,
     Progress,

@@ -232,7 +232,10 @@ def test_a_group_with_two_node_types_is_its_spot_one():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("user-data", "nonsense"), "'nonsense' is not a node of this stack: choose one of head, gpu"),
+        (
+            ("user-data", "nonsense"),
+            "'nonsense' is not a node of this stack: choose one of head, gpu",
+        ),
         (("token", "head"), "--show 'token' is unknown: it shows user-data"),
     ],
 )

@@ -9,10 +9,11 @@ import pytest
 from local_stacks import WORKERS, stack, write
 from waiting import wait_for
 
+from sunspot import registry
 from sunspot.errors import SunspotError, UsageError
 from sunspot.node.processes import Process
-from sunspot.targets import records, registry
-from sunspot.targets.clusters import find
+from sunspot.targets import records
+from sunspot.targets.clusters import find, get
 from sunspot.targets.local.target import LocalTarget
 from sunspot.targets.protocol import HeadLostError, silent
 from sunspot.targets.records import Folders
@@ -27,12 +28,12 @@ def clusters(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", registry.PLANNED)
 def test_a_target_that_is_not_built_says_so(name):
     with pytest.raises(UsageError, match=f"target '{name}' is not built yet; .*--target local"):
-        registry.get(name)
+        get(name)
 
 
 def test_an_unknown_target_is_refused_with_those_that_exist():
     with pytest.raises(UsageError, match="no target 'moon'.*local"):
-        registry.get("moon")
+        get("moon")
 
 
 @pytest.mark.parametrize(

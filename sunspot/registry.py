@@ -1,23 +1,19 @@
 """The table of targets: the only code that knows a target by its name.
 
-A target is a package with a `create()`, which returns its `Target` (protocol.py). It may have two
-more names. `Settings` is its own part of a stack file (settings.py). `fit(cluster, problems)`
-returns the cluster with each node as this target needs it, and adds to `problems` the nodes that
-it cannot provide. A package imports what is slow to load (Pulumi) only in `create()`.
+A target is a package with a `create()`, which returns its `Target` (targets/protocol.py). It may
+have two more names. `Settings` is its own part of a stack file (settings.py). `fit(cluster,
+problems)` returns the cluster with each node as this target needs it, and adds to `problems` the
+nodes that it cannot provide. A package imports what is slow to load (Pulumi) only in `create()`.
 """
 
 from __future__ import annotations
 
 import importlib
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from sunspot.errors import UsageError
-
-if TYPE_CHECKING:
-    from sunspot.spec import RayClusterConfig
-    from sunspot.targets.protocol import Target
-    from sunspot.targets.settings import Settings
+from sunspot.settings import Settings
+from sunspot.spec import RayClusterConfig
 
 PACKAGES = {"local": "sunspot.targets.local", "azure": "sunspot.targets.azure"}
 PLANNED = ("compose", "kubernetes", "slurm")
@@ -34,23 +30,9 @@ def names() -> tuple[str, ...]:
     return (*PACKAGES, *PLANNED)
 
 
-def get(name: str) -> Target:
-    """The target of that name ("local").
-
-    Raises:
-        UsageError: there is no such target, or it is not built yet.
-    """
-    return _package(name).create()
-
-
-def all_targets(name: str | None = None) -> list[Target]:
-    """Every target that is built, or only the named one. Raises as `get` does."""
-    return [get(one) for one in (PACKAGES if name is None else (name,))]
-
-
 def settings() -> dict[str, type[Settings]]:
     """The settings class of each target that has one, by the target's name."""
-    found = {name: getattr(_package(name), "Settings", None) for name in PACKAGES}
+    found = {name: getattr(package(name), "Settings", None) for name in PACKAGES}
     return {name: kind for name, kind in found.items() if kind is not None}
 
 
@@ -63,13 +45,18 @@ def fit(name: str, cluster: RayClusterConfig, problems: list[str]) -> RayCluster
         problems: receives a line for each node that the target cannot provide.
 
     Raises:
-        UsageError: as `get` does.
+        UsageError: as `package` does.
     """
-    fitted = getattr(_package(name), "fit", None)
+    fitted = getattr(package(name), "fit", None)
     return cluster if fitted is None else fitted(cluster, problems)
 
 
-def _package(name: str) -> ModuleType:
+def package(name: str) -> ModuleType:
+    """The package of the target of that name ("local").
+
+    Raises:
+        UsageError: there is no such target, or it is not built yet.
+    """
     if name in PLANNED:
         raise UsageError(
             f"target {name!r} is not built yet; run the stack on this machine with "

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Protocol, Self
 
 from sunspot.spec import Config
-
-if TYPE_CHECKING:
-    from sunspot.stack import Stack
 
 
 class Settings(Config, frozen=True):
@@ -21,6 +18,13 @@ class Settings(Config, frozen=True):
     KEYS: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
-    def of(cls, stack: Stack) -> Self:
+    def of(cls, stack: _HasSettings) -> Self:
         """A stack's settings for this target, with defaults for what it does not set."""
         return next((one for one in stack.settings.values() if type(one) is cls), cls())
+
+
+class _HasSettings(Protocol):
+    """A stack."""
+
+    @property
+    def settings(self) -> Mapping[str, Settings]: ...
