@@ -102,7 +102,7 @@ def test_an_interrupt_reaches_it_once_and_is_waited_for(command, number):
     assert us.returncode == 130
     assert interrupts(command) == 1
     assert not psutil.pid_exists(pid)
-    assert "it ends what it has begun" in said
+    assert "stopping pulumi" in said
     assert "pulumi cancel" not in said
 
 
