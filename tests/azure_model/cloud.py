@@ -132,7 +132,7 @@ class Cloud:
         self._save({i: r for i, r in resources.items() if i not in gone})
 
     def change(self, identifier: str, path: str, value: Any) -> None:
-        """What somebody else did to a resource."""
+        """Changes a resource behind the engine's back."""
         resources = self.resources()
         *steps, last = path.split(".")
         place = resources[identifier]["inputs"]
@@ -152,7 +152,7 @@ class Cloud:
         new.replace(self._folder / HELD_FILE)
 
     def holds(self, name: str) -> bool:
-        """Whether the creation of a resource is to go on."""
+        """Whether the creation of a resource is to take longer."""
         file = self._folder / HELD_FILE
         return file.exists() and name in json.loads(file.read_text())
 

@@ -164,7 +164,7 @@ class AzureProvider(provider_pb2_grpc.ResourceProviderServicer):
                 context.abort(grpc.StatusCode.CANCELLED, f"{name}: context canceled")
 
     def _asked(self, operation: str, name: str, context: Any) -> Callable[[Callable[[], Any]], Any]:
-        """Runs one operation alone, written down, its refusal told as Azure's provider does."""
+        """Runs one operation at a time, noted; tells a refusal as Azure's provider does."""
 
         def run(action: Callable[[], Any]) -> Any:
             with self.lock:

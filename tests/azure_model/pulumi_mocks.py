@@ -15,7 +15,7 @@ from pulumi.runtime import rpc
 
 from azure_model import answers
 from azure_model.pulumi_wire import has_secret, opened
-from azure_model.resource_ids import TEMPLATES, id_inputs, kind_of, resource_id
+from azure_model.resource_ids import id_inputs, kind_of, resource_id
 
 # What Azure's provider puts behind the program's name of a resource that is given none.
 SUFFIX = "1a2b3c4d"
@@ -88,7 +88,7 @@ class _Azure(pulumi_mocks.Mocks):
         if not args.custom:
             return "", {}
         kind, inputs = kind_of(args.typ), opened(args.inputs)
-        if kind not in TEMPLATES:
+        if not args.typ.startswith("azure-native:"):
             return _of_docker(args.name, inputs)
         *_, name_input = id_inputs(kind)
         # A preview may not know the names yet of what a resource lies in.
