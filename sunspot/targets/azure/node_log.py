@@ -1,7 +1,7 @@
-"""What a machine on Azure tells of itself: how its boot went, and the journal of Sunspot's units.
+"""The log of a node on Azure: the phases of its boot, and the journal of Sunspot's units.
 
-Both are read over SSH, so that also a machine that never joined Ray can be asked, and the head
-whose Ray is dead. A worker is asked through the head: its subnet lets SSH in from there alone.
+Both are read over SSH, which also works for a machine that never joined Ray, and for a head whose
+Ray is dead. A worker is reached through the head, the only source of SSH that its subnet allows.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ BOOT_REPORT = "/var/log/sunspot/boot.json"
 UNITS = "sunspot-*"
 JOURNAL = ("sudo", "-n", "journalctl", "--boot", "--no-pager", "--unit", UNITS)
 
-# A short command on a machine, with the way there.
+# For a short command on a machine, including the connection.
 READ_TIMEOUT_S = 90.0
 
 Addresses = Callable[[], Mapping[str, str]]
-"""Asks somebody for machines: the private address of each, by its name."""
+"""Returns the private address of each machine, by its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machines:
-    """The machines of a cluster, and who knows where they are.
+    """The machines of a cluster, and how to find them.
 
     Attributes:
-        head: the way to the head.
-        head_name: its VM's name, "" if that is not known.
-        head_addresses: the addresses that are its own.
+        head: the SSH connection to the head.
+        head_name: the name of the head's VM; "" if that is not known.
+        head_addresses: the head's addresses.
         group: the name of the resource group.
-        members: Ray's own list; empty where Ray does not answer.
-        addresses: Azure's list, with those that never joined; raises SunspotError if it cannot
-            be had.
+        members: the machines that Ray lists; none if Ray does not answer.
+        addresses: the machines that Azure lists, including those that never joined; raises
+            SunspotError if Azure could not be asked.
     """
 
     head: Ssh
@@ -63,18 +63,25 @@ class Machines:
 def show(
     machines: Machines, node: str, out: TextIO, tell: Progress, *, follow: bool = False
 ) -> int:
-    """Prints the boot phases and the journal of the node; returns journalctl's exit code.
+    """Prints a node's boot phases and journal.
 
-    `node` is "head", the name of a VM, or its private address. With `follow` it goes on until the
-    connection ends.
+    Args:
+        machines: the cluster's machines.
+        node: "head", the name of a VM, or its private address.
+        out: where the log is printed.
+        tell: called with notes for people.
+        follow: whether to go on until the connection ends.
+
+    Returns:
+        journalctl's exit code.
 
     Raises:
-        UsageError: there is no such node; the message lists those that there are.
-        SunspotError: the node cannot be asked; the message says how to see its console.
+        UsageError: there is no such node; the message lists the VMs.
+        SunspotError: the node cannot be reached; the message says how to see its console.
     """
     try:
         way = _way(machines, node, tell)
-    except UnreachableError as error:  # Ray's list is asked for through the head
+    except UnreachableError as error:  # Ray's list is read through the head
         raise _explained(machines, machines.head, error) from error
     try:
         _show_phases(way, out, tell)
@@ -104,18 +111,19 @@ def _is_address(node: str) -> bool:
 
 
 def _found(machines: Machines, node: str, tell: Progress) -> tuple[str, str]:
-    """The name and the private address of a VM. Azure does not mind upper and lower case."""
+    """The name and the private address of a VM. Azure's names are case-insensitive."""
     members = machines.members()
     if node in members:
         return node, members[node]
-    tell(f"{node} is no member of the Ray cluster; asking Azure for its address")
+    tell(f"{node} is not a member of the Ray cluster; asking Azure for its address")
     try:
         addresses = machines.addresses()
     except SunspotError as error:
         known = ", ".join(sorted(members)) or "none"
         raise SunspotError(
-            f"{node!r} is no member of the Ray cluster (members: {known}), and Azure could not be "
-            f"asked where it is: {error}. Give its private address instead: --node 10.60.128.4"
+            f"{node!r} is not a member of the Ray cluster (members: {known}), and Azure could not "
+            f"be asked for its address: {error}. Give its private address instead: "
+            "--node 10.60.128.4"
         ) from error
     for name, address in addresses.items():
         if name.casefold() == node.casefold():
@@ -125,7 +133,7 @@ def _found(machines: Machines, node: str, tell: Progress) -> tuple[str, str]:
 
 
 def _explained(machines: Machines, way: Ssh, error: SunspotError) -> SunspotError:
-    """The error for a machine that cannot be asked: is it its own, or the head's on the way?"""
+    """The error for a machine that cannot be reached, or for the head on the way to it."""
     name = way.alias or machines.head_name or HEAD
     if way is not machines.head:
         try:
@@ -138,9 +146,8 @@ def _explained(machines: Machines, way: Ssh, error: SunspotError) -> SunspotErro
     if _is_address(name):
         name, remark = "NAME", f" (NAME: az vm list-ip-addresses --resource-group {group} -o table)"
     return SunspotError(
-        f"{error}. It may be booting still, or have failed before SSH started. What it printed on "
-        f"its console: az vm boot-diagnostics get-boot-log --name {name} --resource-group {group}"
-        f"{remark}"
+        f"{error}. It may still be booting, or have failed before SSH started. To see its console: "
+        f"az vm boot-diagnostics get-boot-log --name {name} --resource-group {group}{remark}"
     )
 
 
@@ -153,7 +160,7 @@ def _show_phases(way: Ssh, out: TextIO, tell: Progress) -> None:
     except RemoteCommandError:
         tell(
             f"no phase of the boot has ended yet: there is no {BOOT_REPORT}. "
-            "cloud-init's own log is /var/log/cloud-init-output.log"
+            "See cloud-init's own log: /var/log/cloud-init-output.log"
         )
         return
     try:
@@ -163,9 +170,10 @@ def _show_phases(way: Ssh, out: TextIO, tell: Progress) -> None:
 
 
 def phase_table(phases: Sequence[Mapping[str, object]]) -> Table:
-    """The phases of boot.json as a table; `start` counts from the start of the kernel.
+    """The phases of boot.json as a table; `start` is in seconds since the kernel started.
 
-    Raises ValueError, KeyError or TypeError for what is no such report.
+    Raises:
+        ValueError: or KeyError or TypeError: the phases are not those of a boot report.
     """
     table = Table(box=None, header_style="dim")
     table.add_column("phase")
@@ -188,22 +196,22 @@ def phase_table(phases: Sequence[Mapping[str, object]]) -> Table:
 def _show_journal(way: Ssh, out: TextIO, tell: Progress, *, follow: bool) -> int:
     command = list(JOURNAL)
     if follow:
-        # By name as well: journalctl compares the pattern with the units that have written
-        # something when it starts, and never again (journalctl(1), --unit).
+        # By name as well: journalctl matches the pattern only at its start, and only with units
+        # that have written something by then (journalctl(1), --unit).
         command += [part for unit in _units(way) for part in ("--unit", unit)]
         command += ["--follow", "--no-tail"]
     return _stream(way, command, out, tell)
 
 
 def _units(way: Ssh) -> list[str]:
-    """The units of ours that the machine's systemd knows."""
+    """The names of Sunspot's units on the machine."""
     command = ("systemctl", "list-units", "--all", "--plain", "--no-legend", UNITS)
     listed = way.read(*command, timeout_s=READ_TIMEOUT_S)
     return [line.split()[0] for line in listed.splitlines() if line.strip()]
 
 
 def _stream(way: Ssh, remote: Sequence[str], out: TextIO, tell: Progress) -> int:
-    """Prints what a command on the machine prints, as it comes; returns its exit code."""
+    """Prints the output of a command on the machine as it comes; returns its exit code."""
     with tempfile.TemporaryFile("w+", errors="replace") as complaints:
         process = subprocess.Popen(
             way.arguments(remote=[shlex.join(remote)]),
@@ -230,6 +238,6 @@ def _stream(way: Ssh, remote: Sequence[str], out: TextIO, tell: Progress) -> int
         said = complaints.read()
     if code == 255:
         raise way.failure(said)
-    if code and said.strip():  # `az` always has something to say
+    if code and said.strip():  # `az` always prints something to stderr
         tell(said.strip())
     return code

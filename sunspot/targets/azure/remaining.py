@@ -1,4 +1,4 @@
-"""What still exists of a stack that was destroyed, and what was kept on purpose."""
+"""What is left of a destroyed stack, and what was kept on purpose."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ LOOKED_FOR = "resource on Azure"
 
 
 def remaining(group_id: str, endpoints: Endpoints | None = None) -> list[str]:
-    """The ARM ids of all that is in a resource group; the group's own if it is empty.
+    """The ARM ids of a resource group's resources; the group's own id if it is empty.
 
-    An empty list says that the group is gone. Raises SunspotError where Azure could not be asked.
+    An empty list means that the group does not exist.
+
+    Raises:
+        SunspotError: Azure could not be asked.
     """
     found = inventory.items(group_id, inventory.RESOURCES, endpoints)
     if found is None:
@@ -33,11 +36,18 @@ def removal(
     kept: Sequence[Resource],
     ask: Callable[[str], list[str]] = remaining,
 ) -> Removal:
-    """What became of a destroyed stack, whose state still has the resources in `kept`.
+    """The result of destroying a stack.
 
-    Raises SunspotError if Azure cannot be asked what is left.
+    Args:
+        name: the stack's name.
+        group_id: the ARM id of its resource group; None if it had none.
+        kept: the resources that the stack's state still has.
+        ask: lists what is left in the resource group.
+
+    Raises:
+        SunspotError: Azure could not be asked what is left.
     """
-    protected = told(name, [one.id for one in kept if one.protected])
+    protected = kept_sentences(name, [one.id for one in kept if one.protected])
     if group_id is None:
         return Removal(looked_for=LOOKED_FOR, kept=protected)
     group = group_id.rpartition("/")[2]
@@ -46,7 +56,7 @@ def removal(
     except SunspotError as error:
         raise SunspotError(
             f"Pulumi destroyed {name!r}, but whether anything is left could not be checked: "
-            f"{error}. Look yourself: az resource list --resource-group {group} -o table"
+            f"{error}. Check it yourself: az resource list --resource-group {group} -o table"
         ) from error
     left = [one for one in found if not _belongs(one, [resource.id for resource in kept])]
     return Removal(
@@ -58,17 +68,17 @@ def removal(
 
 
 def _belongs(found: str, kept: list[str]) -> bool:
-    """Whether a resource is one of those that were kept, or holds or lies in one."""
+    """Whether a resource is one of those that were kept, or inside one of them."""
     this = found.lower().rstrip("/")
     others = [one.lower().rstrip("/") for one in kept]
     return any(this == one or this.startswith(f"{one}/") for one in others if "/providers/" in one)
 
 
-def told(name: str, protected: list[str]) -> list[str]:
-    """What is said of the resources (ARM ids) that outlive a stack; nothing if there are none."""
+def kept_sentences(name: str, protected: list[str]) -> list[str]:
+    """The sentences about the protected resources (ARM ids) of a destroyed stack, if any."""
     if not protected:
         return []
-    # The account; what lies in it goes without saying.
+    # The storage account, without the resources inside it.
     outermost = [
         i for i in protected if not _belongs(i, [other for other in protected if other != i])
     ]

@@ -150,7 +150,7 @@ def test_a_worker_that_never_joined_is_found_by_azure(site, name):
     result = run("--node", name)
     assert result.exit_code == 0, result.output
     assert "the journal of worker" in result.stdout
-    assert f"{name} is no member of the Ray cluster" in told(result)
+    assert f"{name} is not a member of the Ray cluster" in told(result)
     assert site.asked == [GROUP]
 
 
