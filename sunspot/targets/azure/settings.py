@@ -1,4 +1,4 @@
-"""What a stack file says about Azure beside the cluster: region, access, network, storage, tags."""
+"""A stack file's settings for Azure: region, access, network, storage, owner and tags."""
 
 import base64
 import binascii
@@ -18,15 +18,15 @@ DEFAULT_KEY_FILE = "~/.ssh/id_ed25519.pub"
 DEFAULT_RETENTION_DAYS = 30
 UNASSIGNED = "unassigned"
 
-# A /16 is the largest block that one organisation commonly holds; anything wider is "the internet".
+# A /16 is the largest block that one organisation commonly holds; a wider one is "the internet".
 MIN_SSH_PREFIX = 16
-# Inside these nobody from the internet can be, so a whole one may be listed (a VPN's addresses).
+# The internet does not route these, so a whole one may be listed (a VPN's addresses).
 PRIVATE_NETWORKS = tuple(
     ipaddress.IPv4Network(block) for block in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
 )
 _EVERYWHERE = frozenset({"*", "internet", "any", "0.0.0.0/0", "::/0"})
 
-# The kinds of keys that Azure takes for Linux machines.
+# The kinds of keys that Azure accepts for Linux machines.
 SSH_KEY_KINDS = ("ssh-ed25519", "ssh-rsa")
 
 _LOCATION = re.compile(r"[a-z]{2,}[a-z0-9]*")
@@ -36,7 +36,7 @@ _SUBNET_ID = re.compile(
     re.IGNORECASE,
 )
 
-# Azure's limits of tags, less those that Sunspot sets itself.
+# Azure's limits for tags, minus the tags that Sunspot sets itself.
 MAX_TAGS = 40
 MAX_TAG_NAME = 128  # storage accounts allow no more; elsewhere it is 512
 MAX_TAG_VALUE = 256
@@ -49,7 +49,7 @@ def _location(name: str) -> str:
         short = re.sub(r"[^a-z0-9]", "", name.lower())
         hint = f", such as {short}" if _LOCATION.fullmatch(short) and short != name else ""
         raise UsageError(
-            f"{name!r} is no Azure region: write its short name, lower case without spaces{hint} "
+            f"{name!r} is not an Azure region: write its short name, lower case, no spaces{hint} "
             "(`az account list-locations -o table` lists them)"
         )
     return name
@@ -61,15 +61,17 @@ def _ssh_cidr(text: str) -> str:
     try:
         block = ipaddress.ip_network(text)
     except ValueError as error:
-        raise UsageError(f"{text!r} is no address block such as 203.0.113.7/32: {error}") from None
+        raise UsageError(
+            f"{text!r} is not an address block such as 203.0.113.7/32: {error}"
+        ) from None
     if isinstance(block, ipaddress.IPv6Network):
         raise UsageError(
-            f"{text!r} is IPv6, the head has an IPv4 address alone: give an IPv4 block"
+            f"{text!r} is IPv6, but the head has only an IPv4 address: give an IPv4 block"
         )
     private = any(block.subnet_of(network) for network in PRIVATE_NETWORKS)
     if block.prefixlen < MIN_SSH_PREFIX and not private:
         raise UsageError(
-            f"{text!r} holds {block.num_addresses} addresses, at most a /{MIN_SSH_PREFIX} is "
+            f"{text!r} has {block.num_addresses} addresses, at most a /{MIN_SSH_PREFIX} is "
             "allowed: list the addresses you connect from"
         )
     return str(block)
@@ -79,7 +81,7 @@ def _address_space(text: str) -> str:
     try:
         block = ipaddress.IPv4Network(text)
     except ValueError as error:
-        raise UsageError(f"{text!r} is no IPv4 block such as 10.60.0.0/16: {error}") from None
+        raise UsageError(f"{text!r} is not an IPv4 block such as 10.60.0.0/16: {error}") from None
     if not any(block.subnet_of(network) for network in PRIVATE_NETWORKS):
         shown = ", ".join(str(network) for network in PRIVATE_NETWORKS)
         raise UsageError(f"{text!r} is not private: choose a block within {shown}")
@@ -89,30 +91,33 @@ def _address_space(text: str) -> str:
 def _subnet_id(text: str) -> str:
     if not _SUBNET_ID.fullmatch(text):
         raise UsageError(
-            f"{text!r} is no subnet id: it looks like /subscriptions/ID/resourceGroups/GROUP/"
+            f"{text!r} is not a subnet id: write /subscriptions/ID/resourceGroups/GROUP/"
             "providers/Microsoft.Network/virtualNetworks/NETWORK/subnets/SUBNET"
         )
     return text
 
 
 def checked_ssh_public_key(text: str) -> str:
-    """The key itself, checked: one line `kind base64 comment` of a kind that Azure takes.
+    """Returns a public key, stripped: one line `kind base64 comment` of a kind that Azure accepts.
 
-    Raises UsageError without repeating the text: someone may have given the private half.
+    Raises:
+        UsageError: it is not such a key; the message does not repeat it, as it may be private.
     """
     key = text.strip()
     if "PRIVATE KEY" in key:
         raise UsageError("this is a private key: give the public one, the file that ends in .pub")
     kind, _, rest = key.partition(" ")
     if kind not in SSH_KEY_KINDS or "\n" in key:
-        raise UsageError(f"is no public SSH key: one line that starts with {_or(SSH_KEY_KINDS)}")
+        raise UsageError(
+            f"is not a public SSH key: write one line that starts with {_or(SSH_KEY_KINDS)}"
+        )
     try:
         body = base64.b64decode(rest.split(" ")[0], validate=True)
     except binascii.Error:
         body = b""
-    # The body names its kind again, after four bytes of length.
+    # The body repeats its kind, after four bytes of length.
     if body[4 : 4 + len(kind)] != kind.encode():
-        raise UsageError("is no public SSH key: its second word is damaged, copy the file anew")
+        raise UsageError("is not a public SSH key: its second word is damaged, copy the file again")
     return key
 
 
@@ -124,10 +129,14 @@ def _tags(tags: dict[str, str]) -> dict[str, str]:
             raise UsageError(f"{name!r} is set by Sunspot: choose another name")
         if not 0 < len(name) <= MAX_TAG_NAME or _TAG_NAME_FORBIDDEN & set(name):
             raise UsageError(
-                f"{name!r} is no tag name: 1 to {MAX_TAG_NAME} characters, none of < > % & \\ ? /"
+                f"{name!r} is not a tag name: use 1 to {MAX_TAG_NAME} characters, none of "
+                "< > % & \\ ? /"
             )
         if len(value) > MAX_TAG_VALUE:
-            raise UsageError(f"{name!r} has {len(value)} characters, at most {MAX_TAG_VALUE} fit")
+            raise UsageError(
+                f"the value of {name!r} has {len(value)} characters, at most {MAX_TAG_VALUE} are "
+                "allowed: shorten it"
+            )
     return tags
 
 
@@ -147,7 +156,7 @@ Owner = Annotated[Text, AfterValidator(_owner)]
 
 
 class Access(Config, frozen=True):
-    """Who may reach the head, and how. By default nobody from outside its network."""
+    """Who may reach the head, and how. By default only hosts inside its network."""
 
     public_ip: bool = Field(
         default=False, strict=True, description="whether the head gets a public address"
@@ -160,28 +169,28 @@ class Access(Config, frozen=True):
     bastion: bool = Field(
         default=False,
         strict=True,
-        description="whether to make an Azure Bastion (about 0.29 USD an hour) to come in by",
+        description="whether to create an Azure Bastion (about 0.29 USD an hour) for SSH",
     )
     ssh_public_key: Annotated[Text, AfterValidator(checked_ssh_public_key)] | None = Field(
-        default=None, description="public SSH key of whoever may log in, as text"
+        default=None, description="public SSH key that may log in, as text"
     )
     ssh_public_key_file: Text = Field(
         default=DEFAULT_KEY_FILE,
-        description="file of that key, where ssh_public_key is not given; ~ and paths from the "
-        "project's folder work",
+        description="file of that key, if ssh_public_key is not given; ~ and paths relative to "
+        "the project's folder work",
     )
 
     @model_validator(mode="after")
     def _check_reachable(self) -> Self:
         if self.public_ip and not self.ssh_cidrs:
             raise UsageError(
-                "public_ip without ssh_cidrs lets nobody in: list the addresses you connect from"
+                "public_ip without ssh_cidrs admits no address: list those you connect from"
             )
         return self
 
 
 class SubnetIds(Config, frozen=True):
-    """Subnets that exist, for the head and for the workers. They may be one and the same."""
+    """Existing subnets, for the head and for the workers. Both may be the same one."""
 
     head: Annotated[Text, AfterValidator(_subnet_id)] = Field(
         description="ARM id of the head's subnet"
@@ -194,18 +203,18 @@ class SubnetIds(Config, frozen=True):
     def _check_one_network(self) -> Self:
         networks = {i.lower().partition("/subnets/")[0] for i in (self.head, self.workers)}
         if len(networks) > 1:
-            raise UsageError("head and workers are in different networks: take subnets of one")
+            raise UsageError("head and workers are in different networks: use subnets of one")
         return self
 
 
 class Network(Config, frozen=True):
-    """The cluster's own network, or subnets of yours (which bring their own way out)."""
+    """The cluster's own network, or existing subnets (which have their own outbound access)."""
 
     address_space: Annotated[Text, AfterValidator(_address_space)] = Field(
-        default=DEFAULT_ADDRESS_SPACE, description="address block of the network that is made"
+        default=DEFAULT_ADDRESS_SPACE, description="address block of the network that is created"
     )
     subnet_ids: SubnetIds | None = Field(
-        default=None, description="subnets of a network of yours, in place of an own one"
+        default=None, description="existing subnets, instead of a network of the cluster's own"
     )
 
 
@@ -221,13 +230,13 @@ class Storage(Config, frozen=True):
     protect: bool = Field(
         default=True,
         strict=True,
-        description="whether Pulumi refuses to delete the storage; say false and update before "
-        "`pulumi destroy` to have it deleted too",
+        description="whether Pulumi refuses to delete the storage; to delete it too, set false and "
+        "update before `pulumi destroy`",
     )
 
 
 class AzureSettings(Settings, frozen=True):
-    """Everything that only Azure is told. `location` is None where the file names no region."""
+    """The settings that only Azure has. `location` is None if the file does not name a region."""
 
     KEYS: ClassVar[Mapping[str, str]] = {
         "azure-native:location": "location",
@@ -243,11 +252,11 @@ class AzureSettings(Settings, frozen=True):
     check_region: bool = Field(
         default=True,
         strict=True,
-        description="whether a size is refused that the region is not known to have; say false "
-        "where Azure has it by now",
+        description="whether a size is refused that the region is not known to have; set false if "
+        "Azure has it by now",
     )
     access: Access = Field(default=Access(), description="who may reach the head on Azure")
     network: Network = Field(default=Network(), description="the cluster's network on Azure")
     storage: Storage = Field(default=Storage(), description="checkpoints and results on Azure")
-    owner: Owner = Field(default=UNASSIGNED, description="whom the tag `owner` names")
-    tags: Tags = Field(default={}, description="further tags of everything on Azure")
+    owner: Owner = Field(default=UNASSIGNED, description="value of the tag `owner`")
+    tags: Tags = Field(default={}, description="further tags of every Azure resource")
