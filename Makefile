@@ -15,19 +15,19 @@ UV     := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 help:
 	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
 
-#   make setup   builds .venv with everything these commands need (they call it themselves)
+#   make setup   builds .venv with everything that these commands need; they call it themselves
 setup: $(STAMP)
 
-# uv is fetched from PyPI, pinned by hash, where the machine has none.
+# If the machine has no uv, it is fetched from PyPI, pinned by hash.
 .tools/bin/uv: requirements-uv.txt
 	@echo "Fetching uv into .tools (this machine has none)"
 	@$(PYTHON) -m venv .tools
 	@.tools/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-uv.txt
 	@touch $@
 
-# Bytecode is compiled here once: Ray starts a dozen Python processes for each node, and each
-# would compile what it imports again. The two Pulumi SDKs hold thousands of files that the
-# local commands never import.
+# Compiles bytecode once: Ray starts a dozen Python processes for each node, and each would compile
+# what it imports again. Leaves out the two Pulumi SDKs: thousands of files that the local commands
+# never import.
 $(STAMP): $(UV) $(LOCKS) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Sunspot needs Python 3.11 or newer; this is %s. Name another: make PYTHON=python3.12 $(MAKECMDGOALS)" % sys.version.split()[0])'
 	@echo "Building $(VENV)"
@@ -44,7 +44,7 @@ setup-train: $(STAMP)
 demo: $(STAMP)
 	@$(BIN)/sunspot demo
 
-# Unit tests wait for clocks and processes half of their time: two at once on each core.
+# Unit tests wait half of their time, so two run at once on each core.
 test: $(STAMP)
 	@$(BIN)/python -m pytest --ignore tests/real -m "not integration" \
 		--numprocesses $$((2 * $$(nproc))) --dist worksteal
@@ -67,15 +67,15 @@ check: $(STAMP)
 	@$(BIN)/pyright
 	@$(BIN)/hadolint docker/*.Dockerfile
 
-#   make format  lets ruff mend what it can
+#   make format  lets ruff fix what it can
 format: $(STAMP)
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-#   make lock    writes the requirements files anew from pyproject.toml (UPGRADE=1 takes new versions)
+#   make lock    rewrites the requirements files from pyproject.toml (UPGRADE=1: new versions)
 COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate \
 	--python-version 3.11 --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
-# The images' own: what they add to Ray's image, in the same versions.
+# For the images: what they add to Ray's image, in the same versions.
 IMAGE := docker/requirements
 COMPILE_IMAGE = $(COMPILE) -c requirements-train.txt
 lock: $(UV)

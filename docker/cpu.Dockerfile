@@ -2,7 +2,7 @@
 ARG BASE_IMAGE=rayproject/ray:2.60.0-py311
 FROM ${BASE_IMAGE}
 
-# PyTorch's own index: the package index has no build without CUDA for Linux on x86_64.
+# PyTorch's own index: PyPI has no build without CUDA for Linux on x86_64.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 
 # The secrets are optional: pip's configuration, and certificates that it may name.

@@ -1,6 +1,6 @@
 # Ray, torch for NVIDIA GPUs and the libraries of the workloads. See README.md beside this file.
 #
-# torch brings CUDA's libraries, the VM its driver: a base image with CUDA would have them twice.
+# torch brings CUDA's libraries and the VM the driver: a base image with CUDA would duplicate them.
 ARG BASE_IMAGE=rayproject/ray:2.60.0-py311
 FROM ${BASE_IMAGE}
 

@@ -1,4 +1,4 @@
-# JupyterLab beside Ray, on any image that has Ray: BASE_IMAGE may be one of the others.
+# JupyterLab on any image that has Ray: BASE_IMAGE may be one of the others.
 ARG BASE_IMAGE=rayproject/ray:2.60.0-py311
 FROM ${BASE_IMAGE}
 

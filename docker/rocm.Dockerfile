@@ -2,7 +2,7 @@
 ARG BASE_IMAGE=rayproject/ray:2.60.0-py311
 FROM ${BASE_IMAGE}
 
-# rocminfo is what a node asks before it joins (gpus.sh). Its version is the distribution's.
+# A node runs rocminfo before it joins (gpus.sh). Its version is the distribution's.
 USER 0
 # hadolint ignore=DL3008
 RUN apt-get update \

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds Pulumi's engine and its Python host from the Go module proxy, for the tests on machines
-# that cannot fetch Pulumi's own installer. Users do not need this: see the README.
+# that cannot download Pulumi's own installer. Users do not need this: see the README.
 #
-# The result lies in .cache/engine/bin, or in the folder that SUNSPOT_ENGINE_DIR names, and is
-# built again only when this recipe or Go changes. Needs Go; the first time takes minutes.
+# The result is in .cache/engine/bin, or below the folder that SUNSPOT_ENGINE_DIR names. It is built
+# again only when this recipe or Go changes. Needs Go; the first build takes minutes.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -15,11 +15,11 @@ sdk=github.com/pulumi/pulumi/sdk/v3
 pkg=github.com/pulumi/pulumi/pkg/v3
 
 if ! command -v go > /dev/null; then
-    echo "engine: Go is needed to build it and is not on the PATH" >&2
+    echo "engine: building it needs Go, which is not on the PATH" >&2
     exit 1
 fi
 
-# All that the result follows from.
+# Everything that the result depends on.
 inputs=$({
     go version
     cat "$here/build.sh" "$here"/*/go.mod "$here"/*/go.sum
@@ -33,10 +33,10 @@ rm -f "$stamp"
 mkdir -p "$bin"
 
 version=$(cd "$here/cli" && go list -m -f '{{.Version}}' "$pkg")
-# The linker drops what debuggers read: the compiler does not write it.
+# The linker drops debug information, so the compiler need not write it.
 no_debug=-gcflags=all=-dwarf=false
 
-echo "engine: building pulumi $version (minutes, the first time)"
+echo "engine: building pulumi $version (the first build takes minutes)"
 (cd "$here/cli" && go build -o "$bin/pulumi" "$no_debug" \
     -ldflags "-s -w -X $sdk/go/common/version.Version=$version" "$pkg/cmd/pulumi")
 

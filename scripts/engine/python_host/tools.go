@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package tools names what build.sh builds, so that `go mod tidy` keeps it in go.mod.
+// Package tools imports what build.sh builds, so that `go mod tidy` keeps it in go.mod.
 package tools
 
 import _ "github.com/pulumi/pulumi/sdk/v3/python/cmd/pulumi-language-python"
