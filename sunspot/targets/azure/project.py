@@ -1,4 +1,4 @@
-"""The project's folder that a stack on Azure belongs to, and what its stack file says."""
+"""The project that a stack on Azure belongs to, and its stack file."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ from sunspot.targets.records import BrokenRecordsError
 
 
 def declared_in(stack: Stack) -> Path:
-    """The project's folder. Raises UsageError unless its stack file says what `stack` says."""
+    """The folder of the project whose stack file declares this stack.
+
+    Raises:
+        UsageError: the project has no such stack file, or it declares another cluster.
+    """
     project = stacks.project_directory()
     if not (project / f"Pulumi.{stack.name}.yaml").is_file():
         known = ", ".join(stacks.names(project)) or "none"
         raise UsageError(
-            "on azure a cluster is what a stack file of the project says, and there is no "
-            f"Pulumi.{stack.name}.yaml in {project} (its stacks: {known}): write the cluster into "
+            "on azure a cluster must be declared in a stack file of the project, and there is no "
+            f"Pulumi.{stack.name}.yaml in {project} (its stacks: {known}): declare the cluster in "
             "one and give its name, as in RayCluster.from_stack('hybrid')"
         )
     if stacks.load(stack.name, project).for_target("azure") != stack.for_target("azure"):
         raise UsageError(
-            f"on azure a cluster is what Pulumi.{stack.name}.yaml in {project} says, and that is "
-            "another one; write it there"
+            f"on azure a cluster must be declared in a stack file, and Pulumi.{stack.name}.yaml in "
+            f"{project} declares another one: change it there"
         )
     return project
 
@@ -35,18 +39,28 @@ def runs_elsewhere(name: str, project: Path, target: str) -> bool:
     try:
         return stacks.load(name, project).target != target
     except UsageError:
-        return False  # a file that is wrong says nothing
+        return False  # a wrong file names no target
 
 
 def check(stack: Stack, project: Path) -> None:
-    """Raises UsageError with all that the program would refuse, before the engine starts."""
+    """Checks a stack as the program would, before the engine starts.
+
+    Raises:
+        UsageError: the program would refuse the stack; the message has every problem.
+    """
     from sunspot.targets.azure.plan import plan
 
     plan(stack, project)
 
 
 def find(name: str, record: Record | None) -> Path | None:
-    """The folder of the project that the stack belongs to, if it has one."""
+    """The folder of the project that a stack belongs to: the record's, or the working directory's.
+
+    Returns None if there is no record, and the working directory's project has no such stack.
+
+    Raises:
+        SunspotError: there is a record, but the project is in neither folder.
+    """
     if record is not None and record.folder and (Path(record.folder) / "Pulumi.yaml").exists():
         return Path(record.folder)
     try:
@@ -64,9 +78,11 @@ def find(name: str, record: Record | None) -> Path | None:
 
 
 def to_take_down(name: str, records: Records, progress: Progress) -> Path | None:
-    """The project's folder as `find` has it; where the record is broken, the project we are in.
+    """The project's folder as in `find`; with a broken record, only the working directory's.
 
-    Raises BrokenRecordsError for a broken record of a stack that this project does not have.
+    Raises:
+        BrokenRecordsError: the record is broken, and the working directory's project has no such
+            stack.
     """
     try:
         return find(name, records.read(name))

@@ -1,10 +1,10 @@
-"""What this machine remembers of clusters on Azure: one folder a stack.
+"""The records of clusters on Azure: one folder per stack on this machine.
 
-It is only a memory: Pulumi's state says what there is.
+They are only a cache: what exists is in Pulumi's state.
 
     <folder>/stack.json     Record
     <folder>/token          the cluster's token, mode 0600
-    <folder>/known_hosts    the head's host key, and those of workers that were asked for their log
+    <folder>/known_hosts    the head's host key, and those of workers whose log was read
     <folder>/tunnel.json    the tunnel's process and port
 """
 
@@ -26,10 +26,15 @@ FILE = "stack.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What is remembered of a cluster.
+    """The record of a cluster.
 
-    `machine` tells this head from one that replaced it, `head` is its VM's name, `group_id` the ARM
-    id of the resource group; the two are "" where an older version wrote them down.
+    Attributes:
+        folder: the project's folder.
+        stack: the stack, as plain values.
+        outputs: the outputs of the program.
+        machine: the unique id of the head's VM, which differs once the head is replaced.
+        head: the name of the head's VM; "" in the record of an older version.
+        group_id: the ARM id of the resource group; "" in the record of an older version.
     """
 
     folder: str
@@ -42,21 +47,21 @@ class Record:
 
 @dataclass(frozen=True)
 class Records:
-    """The memory of every cluster, one folder each in `root`."""
+    """The records of all clusters, one folder each in `root`."""
 
     root: Path
 
     @property
     def folders(self) -> Folders:
-        """Their folders, and what is common to the records of every target."""
-        return Folders(self.root, remedy="Remove it: Pulumi's state says what there is")
+        """The folders of the records, with what all targets' records share."""
+        return Folders(self.root, remedy="Remove it: what exists is in Pulumi's state")
 
     def names(self) -> list[str]:
-        """The stacks that are remembered."""
+        """The stacks that have a record."""
         return self.folders.names()
 
     def folder(self, name: str) -> Path:
-        """Where a cluster's files lie; it need not exist."""
+        """The folder of a cluster, which need not exist."""
         return self.folders.path(name)
 
     def tunnel(self, name: str) -> Tunnel:
@@ -64,7 +69,11 @@ class Records:
         return Tunnel(self.folder(name))
 
     def read(self, name: str) -> Record | None:
-        """What is remembered; None for nothing. Raises BrokenRecordsError for a damaged file."""
+        """The record of a cluster; None if there is none.
+
+        Raises:
+            BrokenRecordsError: the record cannot be read.
+        """
         fields = self.folders.read(name, FILE)
         try:
             return None if fields is None else Record(**fields)
@@ -72,21 +81,26 @@ class Records:
             raise self.folders.broken(name, self.folder(name) / FILE, error) from error
 
     def known(self, name: str) -> Record:
-        """What is remembered. Raises SunspotError where that is nothing."""
+        """The record of a cluster.
+
+        Raises:
+            NotUpError: there is none.
+            BrokenRecordsError: it cannot be read.
+        """
         record = self.read(name)
         if record is None:
             raise not_up(name)
         return record
 
     def write(self, name: str, record: Record) -> None:
-        """Remembers this, in place of what was."""
+        """Writes the record of a cluster."""
         self.folders.write(name, FILE, asdict(record))
 
     def forget(self, name: str) -> None:
-        """Ends the tunnel and removes the files."""
+        """Closes a cluster's tunnel and removes its record."""
         self.tunnel(name).close()
         shutil.rmtree(self.folder(name), ignore_errors=True)
 
     def locked(self, name: str, progress: Progress = silent) -> AbstractContextManager[None]:
-        """Keeps other commands from working on the cluster; waits, and says so, while one does."""
+        """Locks a cluster against other commands, as `Folders.locked` does."""
         return self.folders.locked(name, progress)

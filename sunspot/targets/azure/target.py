@@ -1,4 +1,4 @@
-"""The azure target: a stack on virtual machines, brought up by Pulumi and reached through SSH."""
+"""The azure target: a stack on virtual machines, created by Pulumi and reached through SSH."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from sunspot.targets.ssh import RemoteCommandError, Ssh, UnreachableError
 if TYPE_CHECKING:
     from sunspot.targets.azure.automation import AzureStack, StackState
 
-# Where cloud_init/files puts it; only root and the container's user may read it.
-TOKEN_ON_HEAD = "/run/sunspot/token"  # noqa: S105 - its place, not the token
+# cloud_init/files writes it there; only root and the container's user may read it.
+TOKEN_ON_HEAD = "/run/sunspot/token"  # noqa: S105 - its path, not the token
 
-# What the head serves on its loopback address beside Ray's dashboard; names of sunspot.ray.ports.
+# Servers on the head's loopback address besides Ray's dashboard; names in sunspot.ray.ports.
 MONITORING = ("grafana", "prometheus")
 
-# And Ray's server for drivers that are not on a node (Ray Client).
+# Ray's server for drivers that are not on a node (Ray Client), also on the loopback address.
 CLIENT = "client"
 
 
 class Engine(Protocol):
-    """Gives the stack of a name in a project's folder."""
+    """Returns the Pulumi stack `name` of the project in `folder`."""
 
     def __call__(
         self, name: str, folder: Path, progress: Progress, *, install: bool = False
     ) -> AzureStack:
-        """With `install`, a missing `pulumi` command is installed; else EngineMissingError."""
+        """With `install` it installs a missing `pulumi`; otherwise EngineMissingError is raised."""
         ...
 
 
@@ -64,10 +64,17 @@ def _pulumi(name: str, folder: Path, progress: Progress, *, install: bool = Fals
 
 @dataclass(frozen=True)
 class AzureTarget:
-    """Clusters on Azure that `records` remembers.
+    """The clusters on Azure that have a record in `records`.
 
-    Unlike on this machine, an `up` that fails takes nothing away: to make it all again would cost
-    minutes and money, and the next `up` goes on where this one stopped. The error says so.
+    Unlike on this machine, an `up` that fails removes nothing: to create it all again would cost
+    minutes and money, and the next `up` continues where this one stopped. The error says so.
+
+    Attributes:
+        records: the records of the clusters.
+        engine: returns a Pulumi stack.
+        still_there: lists what is left in a resource group.
+        addresses: lists the private addresses in a resource group.
+        name: the target's name in the registry.
     """
 
     records: Records
@@ -88,14 +95,14 @@ class AzureTarget:
         port: int | None = None,
         dashboard_port: int | None = None,
     ) -> Up:
-        """Runs the stack's program, then waits `timeout_s` at most until every worker joined."""
+        """Runs the stack's program, then waits up to `timeout_s` until every worker has joined."""
         if port is not None:
             raise UsageError("--port is only for clusters on this machine; leave it out on azure")
         self.check(stack)
         folder = project.declared_in(stack)
         with self.records.locked(stack.name, progress):
             engine = self.engine(stack.name, folder, progress, install=True)
-            # Before anything is made, so that `down` finds what an interrupted `up` made.
+            # Before anything is created, so that `down` finds what an interrupted `up` created.
             record = self.records.read(stack.name) or Record(folder="", stack={}, outputs={})
             dumped = stack.model_dump(mode="json")
             self.records.write(stack.name, replace(record, folder=str(folder), stack=dumped))
@@ -105,10 +112,10 @@ class AzureTarget:
                 connect = functools.partial(self._connect, stack.name, progress, dashboard_port)
                 handle = wait.until_joined(stack, connect, progress, timeout_s)
             except KeyboardInterrupt as interrupt:
-                interrupt.add_note(_stays(stack.name))
+                interrupt.add_note(_what_remains(stack.name))
                 raise
             except SunspotError as error:
-                raise SunspotError(f"{error}\n{_stays(stack.name)}") from error
+                raise SunspotError(f"{error}\n{_what_remains(stack.name)}") from error
         return Up(handle, was_up=False)
 
     def down(
@@ -167,7 +174,7 @@ class AzureTarget:
         counts: Mapping[str, int],
         progress: Progress,  # noqa: ARG002 - the protocol's
     ) -> None:
-        """Always refuses: on Azure only the autoscaler and Pulumi change a group."""
+        """Always raises UsageError: on Azure only the autoscaler and Pulumi change a group."""
         groups = {one.name: one for one in self.stack(name).cluster.scaling_groups}
         if unknown := counts.keys() - groups.keys():
             known = ", ".join(groups) or "none"
@@ -185,7 +192,7 @@ class AzureTarget:
     def node_log(
         self, name: str, node: str, out: TextIO, tell: Progress, *, follow: bool = False
     ) -> int:
-        """Boot phases and journal; `node` may be a private address as well, or any VM's name."""
+        """Prints boot phases and journal; `node` may also be a private address or any VM's name."""
         record = self._current(name, tell)
         addresses = (record.outputs.get(key) for key in ("head_address", "head_private_ip"))
         machines = node_log.Machines(
@@ -198,13 +205,13 @@ class AzureTarget:
         )
         return node_log.show(machines, node, out, tell, follow=follow)
 
-    # Which nodes there are
+    # Nodes
 
     def _members(self, name: str) -> dict[str, str]:
-        """The private addresses of Ray's nodes, by their names; none where Ray does not answer."""
+        """The private addresses of Ray's nodes, by their names; none if Ray does not answer."""
         from sunspot.ray.jobs import JobClient
 
-        # An `up` that waits for a node, maybe the very one that is asked for, holds the lock.
+        # An `up` that waits for a node, maybe for this very one, holds the lock.
         connect: Callable[[], ClusterHandle] = functools.partial(self.handle, name)
         if self.records.tunnel(name).port() is not None:
             if not (self.records.folder(name) / "token").exists():
@@ -218,17 +225,17 @@ class AzureTarget:
             return {}
 
     def _addresses(self, name: str) -> dict[str, str]:
-        """The private addresses of all VMs, by their names, as Azure has them."""
+        """The private addresses of all VMs, by their names, from Azure."""
         record = self.records.known(name)
         if not record.group_id:
             with self.records.locked(name):
                 record = self._refresh(name, silent)
         return self.addresses(record.group_id)
 
-    # What is remembered
+    # Records
 
     def _current(self, name: str, progress: Progress = silent) -> Record:
-        """The record, which a live tunnel says is right; else as Pulumi's state has it now."""
+        """The record as it is if the tunnel is alive; otherwise updated from Pulumi's state."""
         record = self.records.known(name)
         if self.records.tunnel(name).port() is None:
             with self.records.locked(name, progress):
@@ -236,7 +243,7 @@ class AzureTarget:
         return record
 
     def _remember(self, name: str, folder: Path, stack: Stack, state: StackState) -> Record:
-        """Writes down what Pulumi's state says; a head that is not the last one loses its key."""
+        """Writes the record from Pulumi's state; forgets the host key of a replaced head."""
         before = self.records.read(name)
         head = state.head
         machine = "" if head is None else str(head.outputs.get("vmId") or head.id)
@@ -257,7 +264,7 @@ class AzureTarget:
     # Pulumi
 
     def _engine(self, name: str, folder: Path, progress: Progress) -> AzureStack | None:
-        """The stack; None if it was never used here and there is no `pulumi` to ask either."""
+        """The Pulumi stack; None if there is no `pulumi` command and no record of the stack."""
         from sunspot.targets.azure.engine import EngineMissingError
 
         try:
@@ -270,10 +277,9 @@ class AzureTarget:
     def _ask(
         self, name: str, folder: Path, progress: Progress
     ) -> tuple[AzureStack | None, StackState | None]:
-        """The stack and what Pulumi has of it; None for what it has not.
+        """The Pulumi stack and its state; None for what does not exist.
 
-        Where Pulumi does not work, that is an error only to those who need it: not to a stack of
-        another target that was never on Azure.
+        If Pulumi fails, that is not an error for a stack of another target without a record here.
         """
         try:
             engine = self._engine(name, folder, progress)
@@ -284,9 +290,10 @@ class AzureTarget:
             raise
 
     def _refresh(self, name: str, progress: Progress) -> Record:
-        """The record as Pulumi's state has it now, also after a plain `pulumi up`.
+        """Updates the record from Pulumi's state, also after a plain `pulumi up`.
 
-        Raises SunspotError, and forgets the cluster, where it was destroyed.
+        Raises:
+            SunspotError: the cluster was destroyed; its record is removed.
         """
         folder = project.find(name, self.records.read(name))
         engine = None if folder is None else self._engine(name, folder, progress)
@@ -298,7 +305,7 @@ class AzureTarget:
         return self._remember(name, folder, self._declared(name, folder), state)
 
     def _declared(self, name: str, folder: Path) -> Stack:
-        """The stack as its file has it, after a plain `pulumi up` too; else as it was last seen."""
+        """The stack from its file, which a plain `pulumi up` reads too, or else from the record."""
         try:
             return stacks.load(name, folder).for_target(self.name)
         except UsageError:
@@ -320,7 +327,7 @@ class AzureTarget:
         )
 
     def _connect(self, name: str, progress: Progress, port: int | None = None) -> ClusterHandle:
-        """The handle, through the tunnel that is alive or a new one."""
+        """The handle, through the live tunnel or a new one."""
         tunnel, token = self.records.tunnel(name), self.records.folder(name) / "token"
         record = self.records.known(name)
         alive = tunnel.port()
@@ -344,7 +351,7 @@ class AzureTarget:
 
 
 def _monitoring(forwarded: Mapping[int, int]) -> dict[str, str]:
-    """Name -> URL of what the tunnel leads to besides the job API."""
+    """Name -> URL of the monitoring servers that the tunnel leads to."""
     found = {name: forwarded.get(ports.get(name).number) for name in MONITORING}
     return {name.capitalize(): f"http://127.0.0.1:{port}" for name, port in found.items() if port}
 
@@ -365,18 +372,18 @@ def _refusal_to_scale(name: str, group: ScalingGroup, count: int) -> str:
     file = f"Pulumi.{name}.yaml"
     if group.is_autoscaled():
         return (
-            f"group {group.name!r} is Ray's autoscaler's: on azure only it changes the group, "
-            f"between {group.min_workers} and {group.max_workers}, as the work needs. To keep "
-            f"{count} at least, set its min_workers in {file}, then: sunspot up {name}"
+            f"on azure only Ray's autoscaler scales group {group.name!r}, between "
+            f"{group.min_workers} and {group.max_workers} workers, by the load. To keep at least "
+            f"{count}, set its min_workers in {file}, then run: sunspot up {name}"
         )
     return (
-        f"group {group.name!r} is fixed: set its min_workers and max_workers to {count} in {file} "
-        f"and run: sunspot up {name}"
+        f"group {group.name!r} is fixed: set its min_workers and max_workers to {count} in {file}, "
+        f"then run: sunspot up {name}"
     )
 
 
-def _stays(name: str) -> str:
+def _what_remains(name: str) -> str:
     return (
-        f"What was made stays, and is billed. Go on: sunspot up {name} · "
-        f"take it away: sunspot down {name}"
+        f"What was created still exists and is billed. Continue: sunspot up {name} · "
+        f"remove it: sunspot down {name}"
     )

@@ -1,4 +1,4 @@
-"""Waiting for a cluster on Azure that Pulumi has made: its head's SSH, its token, its workers."""
+"""Waiting for a cluster that Pulumi has created: its head's SSH, its token, its workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sunspot.targets.azure.settings import AzureSettings
 from sunspot.targets.protocol import Progress
 from sunspot.targets.ssh import RemoteCommandError, UnreachableError
 
-# A machine of Azure's takes SSH within a minute or two of its creation.
+# An Azure VM accepts SSH a minute or two after its creation.
 SSH_TIMEOUT_S = 300.0
 POLL_S = 3.0
 
@@ -22,12 +22,19 @@ POLL_S = 3.0
 def until_joined(
     stack: Stack, connect: Callable[[], ClusterHandle], progress: Progress, timeout_s: float
 ) -> ClusterHandle:
-    """Waits until the head takes SSH, has its token, and counts every minimum worker.
+    """Waits until the head accepts SSH, has its token, and every minimum worker has joined.
 
-    Raises SunspotError after `timeout_s`, or where no way leads to the head; it says what to do.
+    Args:
+        stack: the stack that was brought up.
+        connect: returns the cluster's handle, or raises as `Ssh.read` does.
+        progress: called each time that something else is missing.
+        timeout_s: how many seconds it may take.
+
+    Raises:
+        SunspotError: it took longer, or the head cannot be reached; the message says what to do.
     """
     started = time.monotonic()
-    reached, told = False, ""
+    reached, reported = False, ""
     while True:
         try:
             handle = connect()
@@ -44,13 +51,13 @@ def until_joined(
             reached, missing = True, "the head is still booting: it has no token yet"
         if time.monotonic() - started > timeout_s:
             raise SunspotError(
-                f"the machines exist, but after {timeout_s:g} s: {missing}. See how one boots: "
-                f"sunspot logs --stack {stack.name} --node head, or the name of a worker's VM (a "
-                "wrong one lists them)"
+                f"the machines exist, but after {timeout_s:g} s: {missing}. To see how one boots: "
+                f"sunspot logs --stack {stack.name} --node head, or --node with the name of a "
+                "worker's VM (a wrong name lists them)"
             )
-        if missing != told:
+        if missing != reported:
             progress(f"waiting: {missing}")
-            told = missing
+            reported = missing
         time.sleep(POLL_S)
 
 
@@ -60,14 +67,14 @@ def _way_in(stack: Stack) -> str:
     if (unreachable := no_way_in(access, azure.network.subnet_ids)) is not None:
         return unreachable
     if access.bastion:
-        return "It is reached by Azure Bastion, through `az`; are you logged in (az login)?"
+        return "It is reached through Azure Bastion with `az`; are you logged in (az login)?"
     if access.public_ip:
         return (
-            "Only sunspot:access > ssh_cidrs may come in: "
+            "It accepts SSH only from sunspot:access > ssh_cidrs: "
             f"{', '.join(access.ssh_cidrs)}; is your address among them "
             "(curl -4 https://ifconfig.me)?"
         )
     return (
-        "It has only a private address, which a VPN reaches; or give sunspot:access "
+        "It has only a private address: connect through a VPN, or set in sunspot:access "
         "public_ip: true and ssh_cidrs with your address, or bastion: true"
     )
