@@ -59,7 +59,7 @@ class Folders:
     """
 
     root: Path
-    remedy: str = "Take the cluster away and start again: sunspot down {name} && sunspot up {name}"
+    remedy: str = "Take the cluster down and start again: sunspot down {name} && sunspot up {name}"
 
     def names(self) -> list[str]:
         """The clusters that have a folder, sorted."""

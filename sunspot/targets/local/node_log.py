@@ -1,4 +1,4 @@
-"""What a node of a local cluster has printed: a file that stays until the cluster is taken away."""
+"""The log of a local cluster's node: a file that is kept until the cluster is taken down."""
 
 from __future__ import annotations
 
@@ -16,10 +16,17 @@ POLL_S = 0.2
 def show(
     folder: ClusterFolder, node: str, out: TextIO, tell: Progress, *, follow: bool = False
 ) -> int:
-    """Prints a node's log, and tells where it and Ray's own logs lie; returns 0.
+    """Prints a node's log, and where it and Ray's own logs are; returns 0.
 
-    With `follow` it goes on until the node's process has ended, or the cluster is gone. Raises
-    UsageError for a node that this cluster never had.
+    Args:
+        folder: the cluster's folder.
+        node: the node's name.
+        out: where the log is printed.
+        tell: called with notes for people.
+        follow: whether to go on until the node's process has ended, or the cluster is gone.
+
+    Raises:
+        UsageError: the cluster never had such a node.
     """
     known = sorted((file.stem for file in _records(folder)), key=lambda name: (name != HEAD, name))
     if node not in known:
@@ -33,7 +40,7 @@ def show(
         tell(f"Ray's own logs, of all nodes of this cluster: {ray_logs}")
     printed = _print(log, 0, out, whole_lines=follow)
     while follow:
-        # Asked for before the last look: what it printed at its end must not be missed.
+        # Checked before the log is read, so that the node's last lines are not missed.
         ended = _has_ended(folder, node)
         printed = _print(log, printed, out, whole_lines=not ended)
         if ended:
@@ -47,13 +54,13 @@ def _records(folder: ClusterFolder) -> list[Path]:
 
 
 def _has_ended(folder: ClusterFolder, node: str) -> bool:
-    if folder.process(node) is None:  # it has not started yet, or `down` took everything away
+    if folder.process(node) is None:  # it has not started yet, or `down` removed everything
         return not (folder.path / "nodes" / f"{node}.json").exists()
     return not folder.is_running(node)
 
 
 def _print(log: Path, start: int, out: TextIO, *, whole_lines: bool = False) -> int:
-    """Prints the log from this byte on, without colour codes; returns where it ended."""
+    """Prints the log from the byte `start` on, without colour codes; returns where it ended."""
     try:
         with log.open("rb") as file:
             file.seek(start)

@@ -1,4 +1,4 @@
-"""Another number of workers, by hand: more are started, fewer are drained and stopped."""
+"""Scaling by hand: workers are started, or drained and stopped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ DRAIN_TIMEOUT_S = 30.0
 
 
 def check(stack: Stack, group: str, count: int) -> None:
-    """Refuses, with UsageError, a group that is not there or a count outside 0 to max_workers."""
+    """Checks that a group can have this number of workers.
+
+    Raises:
+        UsageError: there is no such group, or the count is outside 0 to its max_workers.
+    """
     groups = {one.name: one for one in stack.cluster.scaling_groups}
     if group not in groups:
         known = ", ".join(groups) or "none"
@@ -27,21 +31,22 @@ def check(stack: Stack, group: str, count: int) -> None:
     if not 0 <= count <= groups[group].max_workers:
         raise UsageError(
             f"{group}={count} is outside 0 to {groups[group].max_workers}, its max_workers; "
-            f"raise max_workers in Pulumi.{stack.name}.yaml and bring the stack up anew"
+            f"raise max_workers in Pulumi.{stack.name}.yaml, then take the stack down and bring it "
+            "up again"
         )
 
 
 def scale(
     folder: ClusterFolder, handle: ClusterHandle, group: str, count: int, progress: Progress
 ) -> None:
-    """Gives a group `count` workers. Call it with the cluster's lock."""
+    """Gives a group `count` workers. The caller holds the cluster's lock."""
     running = [n for n in _wanted(folder) if n.shape.group == group and _is_up(folder, n)]
     nodes: list[NodeRecord] = []
     if count > len(running):
         with ports_locked(folder.path.parent):
             shape = folder.cluster().shapes[group]
             nodes = [folder.add_node(shape) for _ in range(count - len(running))]
-    # After the records, or the autoscaler would start the missing ones as well.
+    # After the nodes' records, or the autoscaler would start the missing ones as well.
     before = plan.set_minimum(folder, group, count)
     if nodes:
         try:
@@ -50,13 +55,13 @@ def scale(
             plan.set_minimum(folder, group, before)
             raise
     elif count < len(running):
-        _let_go(folder, handle, running[count:], progress)
+        _stop(folder, handle, running[count:], progress)
 
 
-def _let_go(
+def _stop(
     folder: ClusterFolder, handle: ClusterHandle, nodes: list[NodeRecord], progress: Progress
 ) -> None:
-    """Drains nodes, so that running tasks end, and stops them."""
+    """Drains nodes, so that running tasks can end, and stops them."""
     names = [node.name for node in nodes]
     for node in nodes:
         folder.write_node(replace(node, goal="down"))

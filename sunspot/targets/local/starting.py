@@ -23,13 +23,23 @@ def start(
     progress: Progress,
     timeout_s: float = UP_TIMEOUT_S,
 ) -> None:
-    """Starts these nodes and waits until they are members; takes them away if one cannot start."""
+    """Starts nodes and waits until they are members; stops all of them if one cannot start.
+
+    Args:
+        folder: the cluster's folder.
+        nodes: the records of the nodes.
+        progress: called with each step.
+        timeout_s: seconds that it may take.
+
+    Raises:
+        SunspotError: a node could not start, or it took too long.
+    """
     process = launch(folder, nodes, stdout=subprocess.PIPE)
     try:
         for event in _events(process, timeout_s):
-            _tell(event, progress)
+            _report(event, progress)
         if process.wait() != 0:
-            raise SunspotError(f"the launcher of {folder.path.name}'s nodes ended with an error")
+            raise SunspotError(f"the launcher of {folder.path.name}'s nodes failed")
     except BaseException:
         with uninterrupted():
             process.kill()
@@ -42,7 +52,7 @@ def start(
 
 
 def _events(process: subprocess.Popen[bytes], timeout_s: float) -> Iterator[dict[str, str]]:
-    """What the launcher tells, one JSON object a line, until it ends.
+    """The launcher's events, one JSON object per line, until it ends.
 
     Raises:
         SunspotError: it did not end within `timeout_s`.
@@ -65,7 +75,7 @@ def _events(process: subprocess.Popen[bytes], timeout_s: float) -> Iterator[dict
                 yield event
 
 
-def _tell(event: dict[str, str], progress: Progress) -> None:
+def _report(event: dict[str, str], progress: Progress) -> None:
     match event["event"]:
         case "gcs":
             progress(f"GCS answers at {event['address']}")

@@ -1,7 +1,7 @@
 """The local target: a real multi-node Ray cluster as processes on this machine.
 
 Every node is a `ray start --block` process tree with the CPUs, GPUs (logical), memory and labels
-of its spec. Records lie in the user's state directory, one folder a cluster.
+of its spec. The records are in the user's state directory, one folder per cluster.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from sunspot.targets.protocol import (
 )
 from sunspot.targets.records import Folders, broken, not_up, state_directory
 
-# `ray start` ends its children in order within about 3 s; while it starts it ignores SIGTERM.
+# `ray start` stops its children within about 3 s; while it starts it ignores SIGTERM.
 STOP_GRACE_S, INTERRUPTED_GRACE_S = 5.0, 0.5
 
 
@@ -56,13 +56,13 @@ def create() -> LocalTarget:
 
 @dataclass(frozen=True)
 class LocalTarget:
-    """Clusters whose folders lie in `clusters`."""
+    """The clusters on this machine, whose folders are in `clusters`."""
 
     clusters: Path
     name: str = "local"
 
     def check(self, stack: Stack) -> None:
-        """Returns: this machine runs whatever a stack can be."""
+        """Raises nothing: this machine can run every valid stack."""
 
     def up(
         self,
@@ -97,7 +97,7 @@ class LocalTarget:
         if not folder.path.exists():
             return None
         with self._folders.locked(name, progress):
-            progress(f"ending {len(folder.processes())} processes")
+            progress(f"stopping {len(folder.processes())} processes")
             ports = _ports(folder)
             _remove(folder)
             return Removal(looked_for="process, port or file", left=_left(folder, ports))
@@ -125,13 +125,13 @@ class LocalTarget:
             head_is_dead = folder.process(HEAD) is not None and not folder.is_running(HEAD)
         if head_is_dead:
             raise HeadLostError(
-                f"the head of {name!r} is dead, and its cluster with it. Take it away and start "
+                f"the head of {name!r} is dead, and its cluster with it. Take it down and start "
                 f"again: sunspot down {name} && sunspot up {name}\n"
                 f"The end of its log:\n{folder.log_tail(HEAD)}"
             )
         if cluster.ready_at is None or cluster.address is None:
             raise SunspotError(
-                f"stack {name!r} is still starting, or was interrupted while it did. "
+                f"stack {name!r} is still starting, or its start was interrupted. "
                 f"Wait, or run: sunspot up {name}"
             )
         return ClusterHandle(
@@ -176,19 +176,19 @@ class LocalTarget:
         return ClusterFolder(self._folders.path(name))
 
     def _running(self, folder: ClusterFolder, progress: Progress) -> ClusterHandle | None:
-        """The handle of a cluster that is up. What an interrupted `up` left is taken away."""
+        """The handle of a cluster that is up. Removes what an interrupted `up` left."""
         with _readable_records(folder.path.name):
             ready = folder.cluster().ready_at is not None
         if ready:
             return self.handle(folder.path.name)
-        progress("taking away what an interrupted start left")
+        progress("removing what an interrupted start left")
         _remove(folder)
         return None
 
     def _write_plan(
         self, folder: ClusterFolder, stack: Stack, port: int | None, dashboard_port: int | None
     ) -> list[NodeRecord]:
-        """Writes down all that will be, before any of it is."""
+        """Writes the records of the cluster and its nodes, before any of them exists."""
         _make_temp_dir(folder.temp_dir)
         write_private(folder.token, secrets.token_hex(32))
         with ports_locked(self.clusters):
@@ -220,17 +220,17 @@ def _readable_records(name: str) -> Iterator[None]:
     try:
         yield
     except (BrokenRecordError, ValidationError) as error:
-        remedy = f"Take the cluster away and start again: sunspot down {name} && sunspot up {name}"
+        remedy = f"Take the cluster down and start again: sunspot down {name} && sunspot up {name}"
         raise broken(name, str(error), remedy) from error
 
 
 def _remove(folder: ClusterFolder) -> None:
-    """Ends every process of the cluster and deletes all that it wrote."""
+    """Stops every process of the cluster and deletes its files."""
     with uninterrupted():
         try:
             folder.stop(grace_s=STOP_GRACE_S if _is_ready(folder) else INTERRUPTED_GRACE_S)
         except TimeoutError as error:
-            raise SunspotError(f"{error}; end them yourself and run down again") from error
+            raise SunspotError(f"{error}; stop them yourself and run down again") from error
         shutil.rmtree(folder.temp_dir, ignore_errors=True)
         with contextlib.suppress(OSError):
             folder.temp_dir.parent.rmdir()  # only the last cluster finds it empty
@@ -238,7 +238,7 @@ def _remove(folder: ClusterFolder) -> None:
 
 
 def _ports(folder: ClusterFolder) -> list[int]:
-    """The ports on which the cluster's servers listen, as far as its record can be read."""
+    """The ports that the cluster's servers listen on; none if its record cannot be read."""
     with contextlib.suppress(OSError, BrokenRecordError):
         cluster = folder.cluster()
         agents = [node.agent_port for node in folder.nodes()]
@@ -247,7 +247,7 @@ def _ports(folder: ClusterFolder) -> list[int]:
 
 
 def _left(folder: ClusterFolder, ports: list[int]) -> list[str]:
-    """What of a cluster still exists, one line each."""
+    """What is left of a cluster, one line each."""
     return [
         *(f"process {process.pid}" for process in folder.processes()),
         *(f"port {port}" for port in ports if not port_is_free(port)),
@@ -284,9 +284,9 @@ def _status(folder: ClusterFolder, node: NodeRecord) -> NodeStatus | None:
 
 
 def _make_temp_dir(path: Path) -> None:
-    """Makes an empty folder that is ours alone, in a place where anybody may write."""
+    """Makes an empty folder that only we can use, in a folder where every user may write."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
     if path.parent.is_symlink() or path.parent.stat().st_uid != os.getuid():
-        raise SunspotError(f"{path.parent} belongs to somebody else; remove it")
+        raise SunspotError(f"{path.parent} belongs to another user; remove it")
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(mode=0o700)
