@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from azure_model.pulumi_stack import FakeStack
-from ssh_server import prepared, running
+from ssh_server import listens, prepared, running
 from waiting import wait_for
 
 from sunspot.node.free_ports import free_port
@@ -74,7 +74,8 @@ def head(folder: Path, *, cpus: int = 2) -> Iterator[Head]:
             command, env=os.environ | token, stdout=out, stderr=out, start_new_session=True
         )
     try:
-        wait_for("the head", lambda: "Ray runtime started" in log.read_text(), 60)
+        # Its server for Ray Client comes last; until then the tunnel would take its port here.
+        wait_for("Ray's server for drivers", lambda: listens(client), 90, seen=log.read_text)
         yield Head((folder / "token").read_text(), dashboard, client)
     finally:
         process.terminate()
