@@ -24,7 +24,7 @@ class Settings(Config, frozen=True):
 
 
 class _HasSettings(Protocol):
-    """A stack."""
+    """The part of a `Stack` that `Settings.of` reads."""
 
     @property
     def settings(self) -> Mapping[str, Settings]: ...

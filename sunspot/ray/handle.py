@@ -1,4 +1,4 @@
-"""How to reach a cluster of Ray's: its addresses and its token."""
+"""How to reach a Ray cluster: its addresses and its token."""
 
 from __future__ import annotations
 

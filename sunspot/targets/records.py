@@ -53,9 +53,11 @@ def state_directory() -> Path:
 
 @dataclass(frozen=True)
 class Folders:
-    """The folders of one target's clusters, in `root`.
+    """The folders of one target's clusters.
 
-    `remedy` is what the error for a broken record advises; `{name}` is the stack's name.
+    Attributes:
+        root: the folder that they are in.
+        remedy: what the error for a broken record advises, with `{name}` for the stack's name.
     """
 
     root: Path
@@ -74,14 +76,14 @@ class Folders:
         return self.root / check_name(name)
 
     def write(self, name: str, file: str, record: Mapping[str, Any]) -> None:
-        """Writes a JSON file into a cluster's folder, in place of the one that was there."""
+        """Writes or replaces a JSON file in a cluster's folder."""
         write_private(self.path(name) / file, json.dumps(record))
 
     def read(self, name: str, file: str) -> dict[str, Any] | None:
         """The JSON object in a file of a cluster's folder; None if there is no such file.
 
         Raises:
-            BrokenRecordsError: the file cannot be read, or holds something else.
+            BrokenRecordsError: the file cannot be read, or is not a JSON object.
         """
         path = self.path(name) / file
         try:
@@ -114,7 +116,7 @@ class Folders:
         lock = path.with_name(f".{name}.lock")
         with readable_disk_errors(self.root), contextlib.ExitStack() as held:
             _wait_for(lock, name, held, progress)
-            with contextlib.suppress(OSError):  # only for those who wait; `down` needs no room
+            with contextlib.suppress(OSError):  # only a note: a full disk must not stop `down`
                 lock.write_text(json.dumps({"pid": os.getpid(), "since": time.time()}))
             try:
                 yield

@@ -1,9 +1,10 @@
 """The `Machines` of Azure: the VMs of a cluster's Flexible scale sets.
 
-A scale set, one for each Ray node type, grows by its `sku.capacity` and gives back single VMs by
-name (Microsoft's "Orchestration modes API comparison": the batch delete works for Flexible sets,
-and their instance id is the VM's name). Capacity is never lowered below the VMs that exist, since
-Azure would choose which ones go. Names are not used twice: Azure puts eight random characters on.
+Each Ray node type has a scale set, which grows by its `sku.capacity` and from which single VMs are
+deleted by name (Microsoft's "Orchestration modes API comparison": the batch delete works for
+Flexible sets, and their instance id is the VM's name). Capacity is never lowered below the number
+of VMs, since Azure would choose which ones to delete. VM names are not reused: Azure appends eight
+random characters.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from sunspot.node.machines import LaunchRefusedError, Machine
 
 COMPUTE_VERSION = "2024-11-01"
 
-# Ray gives a launch 600 s and asks again then (RAY_AUTOSCALER_RECONCILE_REQUEST_TIMEOUT, 2.60):
-# whoever still waits for Azure after that would make machines that nobody counts.
+# Ray gives a launch 600 s and then repeats it (RAY_AUTOSCALER_RECONCILE_REQUEST_TIMEOUT, 2.60):
+# a launch that took longer would create machines that Ray does not count.
 LAUNCH_TIMEOUT_S = 540.0
-# A termination holds up Ray's next launches, which share its thread.
+# A termination delays Ray's next launches, which run in the same thread.
 CHANGE_TIMEOUT_S = 60.0
 CHANGE_PAUSE_S = 2.0
 
-# What Azure answers where it has no such machine, or none for this subscription. Sources: its
-# pages "Allocation failures", "SKU not available errors" and "Resource quota errors".
+# Azure's error codes if it has no such machine, or none for this subscription. Sources: its pages
+# "Allocation failures", "SKU not available errors" and "Resource quota errors".
 REFUSALS = frozenset(
     code.lower()
     for code in (
@@ -47,10 +48,10 @@ REFUSALS = frozenset(
         "MaxPriceLowerThanCurrentPrice",
     )
 )
-# Azure's code for more than the quota is this one, which has other meanings as well.
+# Azure's code for a request above the quota, which has other meanings as well.
 NOT_ALLOWED = "operationnotallowed"
 
-# Another change of the set came in between, or is still going on.
+# Another change of the set came first, or is still in progress.
 CONFLICTS = frozenset({409, 412})
 
 log = logging.getLogger(__name__)
@@ -58,9 +59,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Where a cluster's machines are. `scale_sets` are the sets' names by Ray node type.
+    """Where a cluster's machines are in Azure.
 
-    `head` is the name of the head's VM.
+    Attributes:
+        subscription_id: the subscription.
+        resource_group: the resource group's name.
+        head: the name of the head's VM.
+        head_type: the head's Ray node type.
+        scale_sets: the names of the scale sets by Ray node type.
     """
 
     subscription_id: str
@@ -81,7 +87,7 @@ class Vm:
 
 @dataclass(frozen=True)
 class _Locks:
-    """One launch of a set at a time, from its request to its end; one change at a time."""
+    """For each scale set, one launch at a time (from request to end) and one change at a time."""
 
     launch: threading.Lock = field(default_factory=threading.Lock)
     change: threading.Lock = field(default_factory=threading.Lock)
@@ -90,8 +96,9 @@ class _Locks:
 def create(config: Mapping[str, Any]) -> ScaleSetMachines:
     """The machines that the autoscaler's config describes.
 
-    It names Cluster's fields, and the client id of the identity that may change the scale sets.
-    `imds_url` and `arm_url` are other addresses than Azure's own.
+    Args:
+        config: Cluster's fields, and `identity_client_id`, the client id of the identity that may
+            change the scale sets; optionally `imds_url` and `arm_url`, instead of Azure's own.
     """
     tokens = imds.Imds(config.get("imds_url", imds.BASE_URL), config["identity_client_id"])
     cluster = Cluster(
@@ -105,9 +112,15 @@ def create(config: Mapping[str, Any]) -> ScaleSetMachines:
 
 
 class ScaleSetMachines:
-    """Grows and shrinks the scale sets of one cluster.
+    """Grows and shrinks the scale sets of one cluster. Thread-safe.
 
-    A lost answer does no harm: a capacity is an absolute number, and a VM is deleted by its name.
+    Its requests are idempotent, so a lost answer does no harm: a capacity is an absolute number,
+    and a VM is deleted by its name.
+
+    Args:
+        cluster: where the machines are.
+        arm: the client of ARM.
+        launch_timeout_s: how long a launch may take.
     """
 
     def __init__(
@@ -134,16 +147,20 @@ class ScaleSetMachines:
         return machines
 
     def find(self, machine_id: str) -> Machine | None:
-        """A machine as it was at the last `list`, which is asked for a new one alone."""
+        """A machine as of the last `list`, which is called only for an unknown one."""
         if machine_id not in self._seen:
             self.list()
         return self._seen.get(machine_id)
 
     def create(self, node_type: str, count: int) -> None:
-        """Raises the set's capacity and waits until Azure has made the VMs, or refused.
+        """Raises the set's capacity and waits until Azure has created the VMs, or has refused.
 
-        The VMs are in `list` before that. Raises LaunchRefusedError where Azure has none to give,
-        ArmError for anything else, KeyError for an unknown type.
+        `list` has the VMs before that.
+
+        Raises:
+            LaunchRefusedError: Azure has no such VMs now, or the quota is used up.
+            ArmError: anything else failed.
+            KeyError: the node type is unknown.
         """
         scale_set = self._cluster.scale_sets[node_type]
         lock = self._locks[scale_set].launch
@@ -155,7 +172,7 @@ class ScaleSetMachines:
             lock.release()
 
     def terminate(self, machine_id: str) -> None:
-        """Deletes one VM of a set; one that is gone, the head or a foreign one are left alone."""
+        """Deletes one VM of a set; ignores one that is gone, the head, and any other VM."""
         scale_set = machine_id.rpartition("_")[0]  # names of sets have no underscore
         if scale_set in self._types:
             self._delete(scale_set, [machine_id])
@@ -169,7 +186,7 @@ class ScaleSetMachines:
         )
 
     def _vms(self) -> Iterator[Vm]:
-        # One request for all sets, not one for each: Ray asks every five seconds.
+        # One request for all sets, not one for each: Ray calls this every five seconds.
         for item in self._arm.pages(f"{self._group}/virtualMachines", COMPUTE_VERSION):
             vm = _vm(item)
             if vm.scale_set in self._types and vm.state != "deleting":
@@ -190,16 +207,16 @@ class ScaleSetMachines:
             if not self._arm.wait(answer, self._launch_timeout_s):
                 log.warning("%s: still growing by %d, no longer waited for", scale_set, count)
         except OperationFailedError as error:
-            # Whatever it was, machines of this kind could not be made now.
+            # Whatever the cause, machines of this type could not be created now.
             with contextlib.suppress(ArmError):
                 self._tidy(scale_set, before)
             raise LaunchRefusedError(f"{scale_set}: {error}") from error
         except ArmError as error:
-            # Azure took it, and the machines will be listed: that nobody could watch is no failure.
+            # Azure accepted the launch and will list the machines: losing sight is not a failure.
             log.warning("%s: growing by %d, but %s", scale_set, count, error)
 
     def _resize(self, scale_set: str, change: Callable[[int], int]) -> Answer:
-        """Sets the capacity to what `change` makes of the one that Azure says."""
+        """Sets the capacity to the result of `change` for the current one."""
         path = f"{self._group}/virtualMachineScaleSets/{scale_set}"
 
         def attempt() -> Answer:
@@ -221,13 +238,13 @@ class ScaleSetMachines:
                 scale_set, lambda: self._arm.send("POST", path, COMPUTE_VERSION, body)
             )
         except ArmError:
-            # Azure's answer about a VM that is not there differs: 400, 404, 409. So look.
+            # Azure's answer for a VM that does not exist varies: 400, 404, 409. So list the VMs.
             if self._vms_of(scale_set).keys().isdisjoint(names):
                 return None
             raise
 
     def _change(self, scale_set: str, attempt: Callable[[], Answer]) -> Answer:
-        """Runs one change of a set after the other, again where somebody else's came between."""
+        """Runs the changes of a set one at a time; repeats one that conflicts with another's."""
         deadline = time.monotonic() + CHANGE_TIMEOUT_S
         while True:
             with self._locks[scale_set].change:
@@ -241,7 +258,7 @@ class ScaleSetMachines:
             time.sleep(CHANGE_PAUSE_S)
 
     def _tidy(self, scale_set: str, before: Mapping[str, Vm]) -> None:
-        """Removes what a failed launch left: VMs that never came up, capacity without VMs."""
+        """Removes what a failed launch left: VMs that never started, capacity without VMs."""
         failed = [
             vm.name
             for vm in self._vms_of(scale_set).values()
