@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -52,6 +54,7 @@ def head(folder: Path, *, cpus: int = 2) -> Iterator[Head]:
     taken: set[int] = set()
     for _ in range(5):
         taken.add(free_port(taken))
+    temporary = tempfile.mkdtemp(prefix="far-")  # a short path, for a socket's may have 107 bytes
     gcs, dashboard, client, agent, metrics = taken
     command = [
         str(Path(sys.executable).with_name("ray")),
@@ -66,6 +69,7 @@ def head(folder: Path, *, cpus: int = 2) -> Iterator[Head]:
         f"--dashboard-agent-listen-port={agent}",
         f"--metrics-export-port={metrics}",
         "--disable-usage-stats",
+        f"--temp-dir={temporary}",
     ]
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "token")}
     log = folder / "log"
@@ -84,6 +88,7 @@ def head(folder: Path, *, cpus: int = 2) -> Iterator[Head]:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 @contextmanager
