@@ -193,7 +193,7 @@ class NodeLogs(Protocol):
     """The log of each node can be read."""
 
     def node_log(
-        self, name: str, node: str, out: TextIO, tell: Progress, *, follow: bool = False
+        self, name: str, node: str, out: TextIO, note: Progress, *, follow: bool = False
     ) -> int:
         """Prints the log of one node.
 
@@ -203,7 +203,7 @@ class NodeLogs(Protocol):
             name: the stack's name.
             node: the node's name.
             out: where the log is printed.
-            tell: called with notes for people.
+            note: called with notes for people.
             follow: whether to go on until the node ends, or until an interrupt.
 
         Returns:

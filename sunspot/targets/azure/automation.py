@@ -156,7 +156,7 @@ class Watcher:
             self._step(event.res_outputs_event.metadata, 1)
         elif event.res_op_failed_event:
             metadata = event.res_op_failed_event.metadata
-            self._tell(f"failed: {_called(metadata)}")
+            self._report(f"failed: {_called(metadata)}")
         elif event.diagnostic_event:
             self._diagnostic(event.diagnostic_event)
 
@@ -164,9 +164,9 @@ class Watcher:
         words = _DOING.get(getattr(metadata.op, "value", metadata.op))
         # Components and providers are not Azure resources.
         if words and metadata.type.startswith("azure-native:"):
-            self._tell(f"{words[done]} {_called(metadata)}")
+            self._report(f"{words[done]} {_called(metadata)}")
 
-    def _tell(self, step: str) -> None:
+    def _report(self, step: str) -> None:
         try:
             self._progress(step)
         except (BrokenPipeError, SystemExit):
@@ -180,7 +180,7 @@ class Watcher:
             if text and text not in self.errors and text != "update failed":
                 self.errors.append(text)
         elif diagnostic.severity == "warning" and not any(noise in text for noise in _NOISE):
-            self._tell(f"warning: {text}")
+            self._report(f"warning: {text}")
 
 
 def _called(metadata: Any) -> str:

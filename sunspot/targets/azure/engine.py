@@ -37,12 +37,12 @@ class Pulumi(auto.PulumiCommand):
 
     Args:
         root: the folder that the command is installed in; by default it is on the PATH.
-        tell: called with a line on the effect of each interrupt.
+        progress: called with a line on the effect of each interrupt.
     """
 
-    def __init__(self, root: str | None = None, *, tell: Progress = silent) -> None:
+    def __init__(self, root: str | None = None, *, progress: Progress = silent) -> None:
         super().__init__(root=root)
-        self._tell = tell
+        self._progress = progress
 
     def run(
         self,
@@ -60,7 +60,7 @@ class Pulumi(auto.PulumiCommand):
         """
         # The Automation API and our own calls both pass the stack like this.
         stack = args[args.index("--stack") + 1] if "--stack" in args else "NAME"
-        interrupts = _Interrupts(stack, self._tell)
+        interrupts = _Interrupts(stack, self._progress)
         with handed_over(interrupts):
             process = subprocess.Popen(
                 [self.command, "--non-interactive", *args],
@@ -94,9 +94,9 @@ class _Interrupts:
     After the second it may leave a lock on the stack; the message says how to release it.
     """
 
-    def __init__(self, stack: str, tell: Progress) -> None:
+    def __init__(self, stack: str, progress: Progress) -> None:
         self.count = 0
-        self._tell = tell
+        self._progress = progress
         self._stack = stack
         self._process: subprocess.Popen[str] | None = None
         self._kill_at: float | None = None
@@ -122,13 +122,13 @@ class _Interrupts:
         if process is None or process.poll() is not None:
             return
         if self.count == 1:
-            self._tell(
+            self._progress(
                 "stopping pulumi: it finishes what it has begun, which may take minutes. Interrupt "
                 "again to abort at once"
             )
         elif self.count == 2:
             self._kill_at = time.monotonic() + KILL_AFTER_S
-            self._tell(
+            self._progress(
                 "aborting pulumi: resources that it was creating may exist without being in its "
                 "state; check the resource group. If the stack is locked afterwards: "
                 f"pulumi cancel -s {self._stack}"
@@ -155,7 +155,7 @@ def _environment(command: str, additional: Mapping[str, str]) -> dict[str, str]:
     return environment
 
 
-def find_engine(tell: Progress = silent) -> Pulumi:
+def find_engine(progress: Progress = silent) -> Pulumi:
     """The `pulumi` command on the PATH, or the one that `install_engine` has installed.
 
     Raises:
@@ -165,7 +165,7 @@ def find_engine(tell: Progress = silent) -> Pulumi:
     ours = Path.home() / ".pulumi" / "versions" / _version()
     for root in (None, str(ours)):
         try:
-            return Pulumi(root=root, tell=tell)
+            return Pulumi(root=root, progress=progress)
         except (OSError, subprocess.CalledProcessError):
             continue
         except auto.InvalidVersionError as error:

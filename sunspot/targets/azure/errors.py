@@ -101,9 +101,9 @@ _EXPLAINED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] =
 
 def explain(text: str) -> str | None:
     """What an error message means and what to do about it; None if we do not know."""
-    for pattern, tell in _EXPLAINED:
+    for pattern, explanation in _EXPLAINED:
         if found := pattern.search(text):
-            return tell(found)
+            return explanation(found)
     return None
 
 

@@ -61,7 +61,7 @@ class Machines:
 
 
 def show(
-    machines: Machines, node: str, out: TextIO, tell: Progress, *, follow: bool = False
+    machines: Machines, node: str, out: TextIO, note: Progress, *, follow: bool = False
 ) -> int:
     """Prints a node's boot phases and journal.
 
@@ -69,7 +69,7 @@ def show(
         machines: the cluster's machines.
         node: "head", the name of a VM, or its private address.
         out: where the log is printed.
-        tell: called with notes for people.
+        note: called with notes for people.
         follow: whether to go on until the connection ends.
 
     Returns:
@@ -80,25 +80,25 @@ def show(
         SunspotError: the node cannot be reached; the message says how to see its console.
     """
     try:
-        way = _way(machines, node, tell)
+        way = _way(machines, node, note)
     except UnreachableError as error:  # Ray's list is read through the head
         raise _explained(machines, machines.head, error) from error
     try:
-        _show_phases(way, out, tell)
+        _show_phases(way, out, note)
     except SunspotError as error:
         raise _explained(machines, way, error) from error
-    return _show_journal(way, out, tell, follow=follow)
+    return _show_journal(way, out, note, follow=follow)
 
 
 # Which machine
 
 
-def _way(machines: Machines, node: str, tell: Progress) -> Ssh:
+def _way(machines: Machines, node: str, note: Progress) -> Ssh:
     if node in {HEAD, machines.head_name, *machines.head_addresses}:
         return machines.head
     if _is_address(node):
         return through(machines.head, node, node)
-    name, address = _found(machines, node, tell)
+    name, address = _found(machines, node, note)
     if address in machines.head_addresses:
         return machines.head
     return through(machines.head, address, name)
@@ -110,12 +110,12 @@ def _is_address(node: str) -> bool:
     return False
 
 
-def _found(machines: Machines, node: str, tell: Progress) -> tuple[str, str]:
+def _found(machines: Machines, node: str, note: Progress) -> tuple[str, str]:
     """The name and the private address of a VM. Azure's names are case-insensitive."""
     members = machines.members()
     if node in members:
         return node, members[node]
-    tell(f"{node} is not a member of the Ray cluster; asking Azure for its address")
+    note(f"{node} is not a member of the Ray cluster; asking Azure for its address")
     try:
         addresses = machines.addresses()
     except SunspotError as error:
@@ -154,11 +154,11 @@ def _explained(machines: Machines, way: Ssh, error: SunspotError) -> SunspotErro
 # Boot phases
 
 
-def _show_phases(way: Ssh, out: TextIO, tell: Progress) -> None:
+def _show_phases(way: Ssh, out: TextIO, note: Progress) -> None:
     try:
         report = way.read("cat", BOOT_REPORT, timeout_s=READ_TIMEOUT_S)
     except RemoteCommandError:
-        tell(
+        note(
             f"no phase of the boot has ended yet: there is no {BOOT_REPORT}. "
             "See cloud-init's own log: /var/log/cloud-init-output.log"
         )
@@ -166,7 +166,7 @@ def _show_phases(way: Ssh, out: TextIO, tell: Progress) -> None:
     try:
         Console(file=out, highlight=False).print(phase_table(json.loads(report)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        tell(f"{BOOT_REPORT} cannot be read ({error})")
+        note(f"{BOOT_REPORT} cannot be read ({error})")
 
 
 def phase_table(phases: Sequence[Mapping[str, object]]) -> Table:
@@ -193,14 +193,14 @@ def phase_table(phases: Sequence[Mapping[str, object]]) -> Table:
 # The journal
 
 
-def _show_journal(way: Ssh, out: TextIO, tell: Progress, *, follow: bool) -> int:
+def _show_journal(way: Ssh, out: TextIO, note: Progress, *, follow: bool) -> int:
     command = list(JOURNAL)
     if follow:
         # By name as well: journalctl matches the pattern only at its start, and only with units
         # that have written something by then (journalctl(1), --unit).
         command += [part for unit in _units(way) for part in ("--unit", unit)]
         command += ["--follow", "--no-tail"]
-    return _stream(way, command, out, tell)
+    return _stream(way, command, out, note)
 
 
 def _units(way: Ssh) -> list[str]:
@@ -210,7 +210,7 @@ def _units(way: Ssh) -> list[str]:
     return [line.split()[0] for line in listed.splitlines() if line.strip()]
 
 
-def _stream(way: Ssh, remote: Sequence[str], out: TextIO, tell: Progress) -> int:
+def _stream(way: Ssh, remote: Sequence[str], out: TextIO, note: Progress) -> int:
     """Prints the output of a command on the machine as it comes; returns its exit code."""
     with tempfile.TemporaryFile("w+", errors="replace") as complaints:
         process = subprocess.Popen(
@@ -239,5 +239,5 @@ def _stream(way: Ssh, remote: Sequence[str], out: TextIO, tell: Progress) -> int
     if code == 255:
         raise way.failure(said)
     if code and said.strip():  # `az` always prints something to stderr
-        tell(said.strip())
+        note(said.strip())
     return code

@@ -190,10 +190,10 @@ class AzureTarget:
         return self._ssh(name, self._current(name))
 
     def node_log(
-        self, name: str, node: str, out: TextIO, tell: Progress, *, follow: bool = False
+        self, name: str, node: str, out: TextIO, note: Progress, *, follow: bool = False
     ) -> int:
         """Prints boot phases and journal; `node` may also be a private address or any VM's name."""
-        record = self._current(name, tell)
+        record = self._current(name, note)
         addresses = (record.outputs.get(key) for key in ("head_address", "head_private_ip"))
         machines = node_log.Machines(
             head=self._ssh(name, record),
@@ -203,7 +203,7 @@ class AzureTarget:
             members=functools.partial(self._members, name),
             addresses=functools.partial(self._addresses, name),
         )
-        return node_log.show(machines, node, out, tell, follow=follow)
+        return node_log.show(machines, node, out, note, follow=follow)
 
     # Nodes
 

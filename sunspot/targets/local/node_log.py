@@ -14,7 +14,7 @@ POLL_S = 0.2
 
 
 def show(
-    folder: ClusterFolder, node: str, out: TextIO, tell: Progress, *, follow: bool = False
+    folder: ClusterFolder, node: str, out: TextIO, note: Progress, *, follow: bool = False
 ) -> int:
     """Prints a node's log, and where it and Ray's own logs are; returns 0.
 
@@ -22,7 +22,7 @@ def show(
         folder: the cluster's folder.
         node: the node's name.
         out: where the log is printed.
-        tell: called with notes for people.
+        note: called with notes for people.
         follow: whether to go on until the node's process has ended, or the cluster is gone.
 
     Raises:
@@ -34,10 +34,10 @@ def show(
             f"stack {folder.path.name!r} has no node {node!r}; it has: {', '.join(known) or 'none'}"
         )
     log = folder.log(node)
-    tell(f"the file: {log}" if log.exists() else f"node {node} has printed nothing yet")
+    note(f"the file: {log}" if log.exists() else f"node {node} has printed nothing yet")
     ray_logs = folder.temp_dir / HEAD_TEMP_DIR / "session_latest" / "logs"
     if ray_logs.is_dir():
-        tell(f"Ray's own logs, of all nodes of this cluster: {ray_logs}")
+        note(f"Ray's own logs, of all nodes of this cluster: {ray_logs}")
     printed = _print(log, 0, out, whole_lines=follow)
     while follow:
         # Checked before the log is read, so that the node's last lines are not missed.

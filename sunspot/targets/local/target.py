@@ -155,10 +155,10 @@ class LocalTarget:
         return sorted(wanted, key=lambda node: node.state == "lost")
 
     def node_log(
-        self, name: str, node: str, out: TextIO, tell: Progress, *, follow: bool = False
+        self, name: str, node: str, out: TextIO, note: Progress, *, follow: bool = False
     ) -> int:
         with _readable_records(name):
-            return node_log.show(self._folder(name), node, out, tell, follow=follow)
+            return node_log.show(self._folder(name), node, out, note, follow=follow)
 
     def scale(self, name: str, counts: Mapping[str, int], progress: Progress) -> None:
         handle, folder, stack = self.handle(name), self._folder(name), self.stack(name)

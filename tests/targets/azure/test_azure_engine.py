@@ -54,7 +54,7 @@ signal.signal(signal.SIGTERM, terminate)
 azure_engine.KILL_AFTER_S = 0.5
 try:
     tell = lambda text: print(text, file=sys.stderr, flush=True)
-    Pulumi(tell=tell).run(sys.argv[1:], ".", {})
+    Pulumi(progress=tell).run(sys.argv[1:], ".", {})
 except KeyboardInterrupt:
     sys.exit(130)
 """
