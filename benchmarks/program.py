@@ -31,7 +31,7 @@ SUNSPOT = Path(sys.executable).with_name("sunspot")
 def evaluate(groups: int) -> dict[str, float]:
     """Evaluate the program in this process, and return what it took."""
     started = time.process_time()
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "infra")]
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "infra")]
     builds = importlib.import_module("builds")  # the tests' own stacks and mocks
     importlib.import_module("infra.program")
     stack = builds.make_stack(
