@@ -129,9 +129,10 @@ class RayCluster:
     ) -> Self:
         """The cluster of a stack: "hybrid" for Pulumi.hybrid.yaml, with everything in that file.
 
+        The arguments that are not listed here are those of the class.
+
         Args:
             stack: the stack's name, or the stack itself.
-            forward_logs: see the class, also for the arguments not listed here.
             target: where the cluster runs, instead of on the stack's own target.
 
         Raises:
@@ -200,7 +201,7 @@ class RayCluster:
         """How to reach the cluster.
 
         Raises:
-            SunspotError: the cluster is not up, outside the `with` block.
+            SunspotError: the cluster is not up; it is only inside the `with` block.
         """
         if self._handle is None:
             raise SunspotError(f"cluster {self.name} is {self._state.value}; it has no address now")

@@ -173,7 +173,7 @@ def phase_table(phases: Sequence[Mapping[str, object]]) -> Table:
     """The phases of boot.json as a table; `start` is in seconds since the kernel started.
 
     Raises:
-        ValueError: or KeyError or TypeError: the phases are not those of a boot report.
+        ValueError, KeyError, TypeError: the phases are not those of a boot report.
     """
     table = Table(box=None, header_style="dim")
     table.add_column("phase")

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def create() -> LocalTarget:
-    """The target, on the user's state directory."""
+    """The local target, with its records in the user's state directory."""
     from sunspot.targets.local import target
 
     return target.create()
