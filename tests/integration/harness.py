@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import yaml
+from leftovers import pids_with_files_in
 from sunspot_command import SunspotCommand
 
 from sunspot.node.free_ports import port_is_free
@@ -83,19 +84,6 @@ def what_is_left(folder: ClusterFolder, ports: Iterable[int] = ()) -> list[str]:
         *(f"port {port}" for port in ports if not port_is_free(port)),
         *(str(path) for path in (folder.path, folder.temp_dir) if path.exists()),
     ]
-
-
-def pids_with_files_in(directory: Path) -> set[int]:
-    """Other processes that hold a file of a folder open, also a deleted one (Linux alone).
-
-    Finds what has lost its mark: Ray's agents overwrite their environment.
-    """
-    found = set()
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):
-            if str(link.readlink()).startswith(f"{directory}/"):
-                found.add(int(link.parts[2]))
-    return found - {os.getpid()}  # Ray keeps a driver's log open after ray.shutdown
 
 
 def marked_processes(state: Path) -> list[str]:
