@@ -32,7 +32,7 @@ def test_a_target_that_is_not_built_says_so(name):
 
 
 def test_an_unknown_target_is_refused_with_those_that_exist():
-    with pytest.raises(UsageError, match="no target 'moon'.*local"):
+    with pytest.raises(UsageError, match=r"no target 'moon'.*local"):
         get("moon")
 
 
