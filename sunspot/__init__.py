@@ -1,4 +1,4 @@
-"""Ray clusters on Azure spot capacity, declared once and run on five targets.
+"""Ray clusters on Azure spot capacity, declared once and run on several targets.
 
 Importing this package loads nothing else: each name below is imported from its module on first use.
 """

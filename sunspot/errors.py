@@ -14,3 +14,7 @@ class UsageError(SunspotError, ValueError):
     """The input is wrong: a key, a value or a name. Nothing was created. Exit code 2."""
 
     exit_code = 2
+
+
+class HeadLostError(SunspotError):
+    """The cluster's head died, and with it the cluster."""

@@ -3,7 +3,8 @@
 A target is a package with a `create()`, which returns its `Target` (targets/protocol.py). It may
 have two more names. `Settings` is its own part of a stack file (settings.py). `fit(cluster,
 problems)` returns the cluster with each node as this target needs it, and adds to `problems` the
-nodes that it cannot provide. A package imports what is slow to load (Pulumi) only in `create()`.
+nodes that it cannot provide. What is slow to load (Pulumi) is imported only by the methods
+that need it, since commands create every target.
 """
 
 from __future__ import annotations

@@ -26,11 +26,14 @@ def up(
         typer.Option("--target", help="Target to use instead of the stack's own, such as local."),
     ] = None,
     port: Annotated[
-        int | None, typer.Option(help="Port of the GCS; a free one by default.")
+        int | None,
+        typer.Option(help="Port of the GCS, for clusters on this machine; a free one by default."),
     ] = None,
     dashboard_port: Annotated[
         int | None,
-        typer.Option(help="Port of the dashboard and the job API; 8265 by default, if it is free."),
+        typer.Option(
+            help="Port of the dashboard and the job API on this machine; a free one by default."
+        ),
     ] = None,
 ) -> None:
     """Bring a cluster up and print how to reach it."""

@@ -1,4 +1,4 @@
-"""Following a job: its log by Ray's web socket, its state by asking, through lost connections."""
+"""Following a job through lost connections: its log by Ray's web socket, its state by polling."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
-from sunspot.errors import SunspotError
+from sunspot.errors import HeadLostError, SunspotError
 from sunspot.ray import api_errors, job_log
 from sunspot.ray.api_errors import NotFoundError, RefusedError, SilentError
 from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.jobs import REQUEST_TIMEOUT_S, Job, JobClient, job_path
-from sunspot.targets.protocol import HeadLostError
 
 if TYPE_CHECKING:
     import aiohttp
 
-# A job's state is asked for this often: at first often, so that a short job ends at once.
+# How often a job's state is polled: at first often, so that the end of a short job is seen at once.
 FIRST_POLL_S, LAST_POLL_S = 0.1, 0.5
 
 # How long a job API may be away. As long as workers wait for their head, which is also what keeps
@@ -34,8 +33,8 @@ FIRST_RETRY_S, LAST_RETRY_S = 0.2, 5.0
 REREAD_CHARACTERS = 1_000_000
 STREAM_END_TIMEOUT_S = 30.0
 
-# How often a log is asked for that no stream brings, and how long its end is waited for. After a
-# restart of the head, its agent, which reads the logs there, comes later than the job API.
+# How often a log without a stream is read, and how long to wait for its end. After a restart of the
+# head, its agent, which reads the logs there, comes up later than the job API.
 LOG_POLL_S = 1.0
 LOG_TIMEOUT_S = 60.0
 
@@ -48,8 +47,8 @@ REASON_WIDTH = 120
 def follow(client: JobClient, job_id: str, out: TextIO, tell: Callable[[str], None]) -> Job:
     """Prints a job's log to `out` as it grows and returns the job when it has ended.
 
-    While the job API does not answer, it tries again, and goes on where the log was. `tell` gets
-    what a person should know besides.
+    While the job API does not answer, it retries, and continues the log where it stopped. `tell`
+    gets messages for the user.
 
     Raises:
         SunspotError: the API was away for longer than RECONNECT_TIMEOUT_S, refused the token, or
@@ -84,7 +83,7 @@ class _Follower:
                 self._wait_to_reconnect(error)
 
     def _wait_to_reconnect(self, error: SunspotError) -> None:
-        """Waits for the next try, and looks for another way to the cluster if there is one."""
+        """Waits for the next try, and switches to another connection if the target has one."""
         now, minutes = time.monotonic(), RECONNECT_TIMEOUT_S / 60
         reason = textwrap.shorten(api_errors.passing(error) or "", REASON_WIDTH)
         if self._lost_since is None:
@@ -151,7 +150,7 @@ class _Follower:
         return job
 
     async def _state(self, api: _Api) -> Job:
-        """The job as it is now, which also shows that the connection is there."""
+        """The job as it is now; an answer also shows that the connection works."""
         try:
             job = Job.from_api(await api.json(self._path))
         except NotFoundError:
@@ -181,9 +180,9 @@ class _Follower:
         return False
 
     async def _stream(self, api: _Api) -> bool:
-        """Prints what Ray's stream of the log brings; True if Ray closed it, False if it broke.
+        """Prints what Ray's log stream sends; True if Ray closed it, False if it broke.
 
-        It brings the log from its beginning, every time it is opened (file_tail_iterator, 2.60).
+        It sends the log from its beginning, every time it is opened (file_tail_iterator, 2.60).
         """
         import aiohttp
 
@@ -212,10 +211,10 @@ class _Follower:
         take(job_log.decode(await api.read(file), final=final))
 
     async def _print_rest(self, api: _Api) -> None:
-        """Prints what is missing of the log of a job that has ended.
+        """Prints the rest of the log of a job that has ended.
 
-        The log may be gone, with the node that the job's driver ran on: then the job's result
-        counts all the same.
+        The log may be lost with the node that the job's driver ran on: the job's result counts
+        nevertheless.
         """
         deadline = time.monotonic() + LOG_TIMEOUT_S
         while True:
@@ -229,7 +228,7 @@ class _Follower:
                 reason = textwrap.shorten(reason, REASON_WIDTH)
                 return self._tell(f"the end of the job's log cannot be read ({reason})")
             await asyncio.sleep(LOG_POLL_S)
-            await self._state(api)  # raises if it is the connection that is lost
+            await self._state(api)  # raises if the connection is lost
 
     def _say_pending(self, job: Job) -> None:
         if not self._told_pending:

@@ -89,10 +89,6 @@ class NotUpError(SunspotError):
     """The target has no cluster of that name."""
 
 
-class HeadLostError(SunspotError):
-    """The cluster's head died, and with it the cluster."""
-
-
 class Target(Protocol):
     """Where clusters run. Every method may raise SunspotError."""
 
@@ -128,8 +124,9 @@ class Target(Protocol):
             stack: the stack, fitted to this target.
             progress: called with each step.
             timeout_s: seconds that it may take.
-            port: the GCS's port on this machine; by default a free one.
-            dashboard_port: the job API's port on this machine; 8265 by default, if it is free.
+            port: the GCS's port on this machine; by default a free one. A target whose GCS is
+                elsewhere refuses it.
+            dashboard_port: the job API's port on this machine; by default a free one.
         """
         ...
 

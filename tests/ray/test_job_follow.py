@@ -9,11 +9,10 @@ import pytest
 from job_api import CLOSE_FRAME, DEADLINE_S, Api, Fault, frame, handle_at, served
 from waiting import wait_for
 
-from sunspot.errors import SunspotError, UsageError
+from sunspot.errors import HeadLostError, SunspotError, UsageError
 from sunspot.ray import following
 from sunspot.ray.following import follow
 from sunspot.ray.jobs import JobClient
-from sunspot.targets.protocol import HeadLostError
 
 POLL = ("GET", "/api/jobs/j")
 LOGS = ("GET", "/api/jobs/j/logs")

@@ -19,6 +19,7 @@ from sunspot.stack import Stack
 from sunspot.targets.azure import addresses
 from sunspot.targets.azure.addresses import Addresses
 from sunspot.targets.azure.settings import (
+    TARGET,
     Access,
     AzureSettings,
     Storage,
@@ -139,7 +140,7 @@ def plan(stack: Stack, folder: Path) -> AzurePlan:
 
     Raises UsageError with everything that is wrong, before anything was made.
     """
-    stack = stack.for_target("azure")
+    stack = stack.for_target(TARGET)
     azure = AzureSettings.of(stack)
     _check(stack, folder)
     cluster_name = _cluster_name(stack)

@@ -8,6 +8,7 @@ from sunspot import stack as stacks
 from sunspot.errors import SunspotError, UsageError
 from sunspot.stack import Stack
 from sunspot.targets.azure.records import Record, Records
+from sunspot.targets.azure.settings import TARGET
 from sunspot.targets.protocol import Progress
 from sunspot.targets.records import BrokenRecordsError
 
@@ -26,7 +27,7 @@ def declared_in(stack: Stack) -> Path:
             f"Pulumi.{stack.name}.yaml in {project} (its stacks: {known}): declare the cluster in "
             "one and give its name, as in RayCluster.from_stack('hybrid')"
         )
-    if stacks.load(stack.name, project).for_target("azure") != stack.for_target("azure"):
+    if stacks.load(stack.name, project).for_target(TARGET) != stack.for_target(TARGET):
         raise UsageError(
             f"on azure a cluster must be declared in a stack file, and Pulumi.{stack.name}.yaml in "
             f"{project} declares another one: change it there"

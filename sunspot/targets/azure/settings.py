@@ -13,6 +13,9 @@ from sunspot.errors import UsageError
 from sunspot.settings import Settings
 from sunspot.spec import Config, Count, Text
 
+# This target's name in sunspot/registry.py.
+TARGET = "azure"
+
 DEFAULT_ADDRESS_SPACE = "10.60.0.0/16"
 DEFAULT_KEY_FILE = "~/.ssh/id_ed25519.pub"
 DEFAULT_RETENTION_DAYS = 30

@@ -21,7 +21,7 @@ from sunspot.stack import Stack
 from sunspot.targets import members
 from sunspot.targets.azure import inventory, node_log, project, remaining, wait
 from sunspot.targets.azure.records import Record, Records
-from sunspot.targets.azure.settings import AzureSettings
+from sunspot.targets.azure.settings import TARGET, AzureSettings
 from sunspot.targets.protocol import UP_TIMEOUT_S, NodeStatus, Progress, Removal, Up, silent
 from sunspot.targets.records import not_up, state_directory
 from sunspot.targets.ssh import RemoteCommandError, Ssh, UnreachableError
@@ -81,7 +81,7 @@ class AzureTarget:
     engine: Engine = _pulumi
     still_there: Callable[[str], list[str]] = remaining.remaining
     addresses: Callable[[str], dict[str, str]] = inventory.addresses
-    name: str = "azure"
+    name: str = TARGET
 
     def check(self, stack: Stack) -> None:
         project.check(stack, project.declared_in(stack))

@@ -17,7 +17,7 @@ from typing import TextIO
 
 from pydantic import ValidationError
 
-from sunspot.errors import SunspotError
+from sunspot.errors import HeadLostError, SunspotError
 from sunspot.node.files import write_private
 from sunspot.node.free_ports import port_is_free
 from sunspot.node.local.folder import (
@@ -36,7 +36,6 @@ from sunspot.stack import Stack
 from sunspot.targets.local import node_log, plan, scaling, starting
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
-    HeadLostError,
     NodeStatus,
     Progress,
     Removal,

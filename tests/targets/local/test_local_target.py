@@ -10,12 +10,12 @@ from local_stacks import WORKERS, stack, write
 from waiting import wait_for
 
 from sunspot import registry
-from sunspot.errors import SunspotError, UsageError
+from sunspot.errors import HeadLostError, SunspotError, UsageError
 from sunspot.node.processes import Process
 from sunspot.targets import records
 from sunspot.targets.clusters import find, get
 from sunspot.targets.local.target import LocalTarget
-from sunspot.targets.protocol import HeadLostError, silent
+from sunspot.targets.protocol import silent
 from sunspot.targets.records import Folders
 
 

@@ -18,6 +18,7 @@ from sunspot.targets.azure import access
 from sunspot.targets.azure.access import Opening
 from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.preview.advice import Quota
+from sunspot.targets.azure.settings import TARGET
 from sunspot.targets.azure.tree import Resource, short, span
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def show(preview: Preview, console: Console) -> None:
         f"[bold]{escape(plan.stack)}[/] on Azure, {plan.location}: at most {nodes} "
         f"machine{'' if nodes == 1 else 's'}"
     )
-    if preview.target != "azure":
+    if preview.target != TARGET:
         console.print(
             f"`sunspot up {escape(plan.stack)}` runs it on target {preview.target}; this is what "
             f"`pulumi up -s {escape(plan.stack)}` would make.",
