@@ -1,4 +1,4 @@
-"""A way in without a public address of the head: Azure Bastion."""
+"""Azure Bastion: SSH to a head that has no public address."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from sunspot.targets.azure.tree import Resource
 
 @dataclass(frozen=True, kw_only=True)
 class BastionArgs:
-    """Where the Bastion is made; its subnet must have the name that Azure requires."""
+    """Where the Bastion goes; its subnet must have the name that Azure requires."""
 
     place: Place
     subnet_id: pulumi.Input[str]

@@ -10,7 +10,7 @@ from infra.identities import Identities, IdentitiesArgs
 from infra.network import Network, NetworkArgs
 from infra.place import Place
 from infra.registry import Registry, RegistryArgs
-from infra.roles import READER, SCALER, assign_own, define, group_of, subscription_of
+from infra.roles import READER, SCALER, assign_custom, define, group_of, subscription_of
 from infra.storage import Results, ResultsArgs
 from infra.token import TokenVault, TokenVaultArgs
 from infra.user_data import user_data
@@ -24,8 +24,7 @@ from sunspot.targets.azure.tree import Resource, pool_key, scales_key, tree
 class AzureRayCluster(pulumi.ComponentResource):
     """A resource group with everything that a cluster needs, and nothing else.
 
-    The parts may be read once it is made; `bastion` and `registry` are None where the plan has
-    none.
+    `bastion` and `registry` are None where the plan has none.
     """
 
     resource_group: resources.ResourceGroup
@@ -128,7 +127,7 @@ class AzureRayCluster(pulumi.ComponentResource):
         )
 
     def _facts(self, identity_client_id: pulumi.Input[str]) -> AzureFacts[pulumi.Input[str]]:
-        """What a node with this identity is told."""
+        """What a node with this identity needs to know about Azure."""
         return AzureFacts(
             built_image=None if self.registry is None else self.registry.image,
             registry=None if self.registry is None else self.registry.login_server,
@@ -144,8 +143,8 @@ class AzureRayCluster(pulumi.ComponentResource):
     def _let_head_scale(self, declared: Resource, plan: AzurePlan) -> None:
         """Lets the head change the elastic scale sets, and only these.
 
-        A scale set that grows makes machines with a NIC and an identity, and Azure asks whether its
-        caller may use those too.
+        A scale set that grows creates machines with a NIC and an identity, and Azure checks that
+        the caller may use those too.
         """
         if declared.get("role-scaler") is None:
             return
@@ -175,7 +174,7 @@ class AzureRayCluster(pulumi.ComponentResource):
         if "worker" in self.network.nic_rules:
             grants["head-uses-rules"] = (scaler, self.network.nic_rules["worker"])
         for key, (role, scope) in grants.items():
-            assign_own(
+            assign_custom(
                 declared[key],
                 principal_id=self.identities.head.principal_id,
                 role=role,

@@ -13,7 +13,7 @@ from infra.place import Place, answered
 from sunspot.targets.azure.plan import STATE_DISK_GIB, Machine
 from sunspot.targets.azure.tree import Resource
 
-# Azure refuses to change these on a machine that exists, and the provider does not know it.
+# Azure refuses to change these on an existing machine, and the provider does not know that.
 REPLACE_ON_CHANGES = [
     "osProfile.adminUsername",
     "osProfile.computerName",
@@ -25,7 +25,7 @@ REPLACE_ON_CHANGES = [
 
 @dataclass(frozen=True, kw_only=True)
 class HeadNicArgs:
-    """The head's place in the network; without an `address` it takes what the subnet gives."""
+    """Where the head's NIC goes; without an `address`, Azure assigns one of the subnet."""
 
     place: Place
     subnet_id: pulumi.Input[str]
@@ -34,9 +34,10 @@ class HeadNicArgs:
 
 
 class HeadNic(pulumi.ComponentResource):
-    """The head's NIC, which outlives the machine behind it.
+    """The head's NIC, which outlives its machine.
 
-    So the workers know the head's address before there is a head, and keep it when it is replaced.
+    So the workers know the head's address before the head exists, and it stays the same when the
+    head is replaced.
     """
 
     nic_id: pulumi.Output[str]
@@ -66,7 +67,7 @@ class HeadNic(pulumi.ComponentResource):
 
 @dataclass(frozen=True, kw_only=True)
 class HeadArgs:
-    """The head's machine. `grants` are the roles that it needs to boot."""
+    """The head's machine. `grants` are the role assignments that it needs to boot."""
 
     place: Place
     vm_name: str
@@ -168,7 +169,7 @@ def _create_machine(
             parent=parent,
             depends_on=args.grants,
             replace_on_changes=REPLACE_ON_CHANGES,
-            # Two machines cannot share the NIC, nor the name.
+            # Two machines cannot share the NIC or the name.
             delete_before_replace=True,
         ),
     )
@@ -187,7 +188,7 @@ def _disk(args: HeadArgs) -> compute.OSDiskArgs:
 
 
 def _state_disk() -> compute.DataDiskArgs:
-    """Where the cluster's state outlives a restart of the machine, though not its replacement."""
+    """The disk of the cluster's state: it survives the machine's restarts, not its replacement."""
     return compute.DataDiskArgs(
         lun=STATE_LUN,
         create_option=compute.DiskCreateOptionTypes.EMPTY,

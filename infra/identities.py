@@ -17,7 +17,7 @@ class IdentitiesArgs:
 
 
 class Identities(pulumi.ComponentResource):
-    """The identities of the machines. Neither has any right at first."""
+    """The identities of the machines. Neither has any permissions at first."""
 
     head: managedidentity.UserAssignedIdentity
     workers: managedidentity.UserAssignedIdentity

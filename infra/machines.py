@@ -6,7 +6,7 @@ from sunspot.targets.azure.plan import Machine
 
 ADMIN_USER = "sunspot"
 
-# Ubuntu 24.04, generation 2: H100 and A100 sizes take no other.
+# Ubuntu 24.04, generation 2: H100 and A100 sizes support nothing else.
 _CANONICAL = ("Canonical", "ubuntu-24_04-lts", "server")
 # The same with AMD's driver, which Canonical's lacks (github.com/Azure/azhpc-images).
 _WITH_ROCM = ("microsoft-dsvm", "ubuntu-hpc", "2404-rocm")
@@ -29,7 +29,7 @@ def security_profile(machine: Machine) -> compute.SecurityProfileArgs:
 
 
 def linux(ssh_public_key: str) -> compute.LinuxConfigurationArgs:
-    """A login by SSH key, and no other way."""
+    """Login by SSH key only."""
     return compute.LinuxConfigurationArgs(
         disable_password_authentication=True,
         ssh=compute.SshConfigurationArgs(

@@ -1,4 +1,4 @@
-"""The cluster's network: subnets without a way in, and one way out."""
+"""The cluster's network: subnets closed to the outside, with one way out."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -43,9 +43,9 @@ class NetworkArgs:
 class Network(pulumi.ComponentResource):
     """Two subnets and the rules that guard them.
 
-    In a network of its own, the subnets have the security groups. In subnets that the user brings,
-    the machines' NICs must have them: `nic_rules` holds their ids by role, and is empty otherwise.
-    `head_address` is None where the head takes the address that the subnet gives.
+    In the cluster's own network, the subnets have the security groups. In the user's subnets, the
+    machines' NICs must have them: `nic_rules` holds their ids by role, and is empty otherwise.
+    `head_address` is None where Azure assigns the head's address.
     """
 
     head_subnet_id: pulumi.Output[str]
@@ -140,9 +140,9 @@ def _create_rules(
 def _security_rules(
     openings: Sequence[Opening], prefixes: Resolve
 ) -> list[network.SecurityRuleArgs]:
-    """The inbound rules of a role: what may come in, then nothing else.
+    """The inbound rules of a role: one for each opening, then one that denies everything else.
 
-    An opening without sources has no rule: Azure takes none without a source.
+    An opening without sources has no rule: Azure requires a source.
     """
     rules: list[network.SecurityRuleArgs] = []
     priorities = {"ssh": FIRST_SSH_PRIORITY, "ray": FIRST_RAY_PRIORITY}
@@ -203,7 +203,7 @@ def _create_gateway(
 def create_public_address(
     declared: Resource, place: Place, *, parent: pulumi.Resource
 ) -> network.PublicIPAddress:
-    """A static public address, of the only kind that Azure still offers."""
+    """A static public address of the Standard SKU, the only one that Azure still offers."""
     return network.PublicIPAddress(
         declared.name,
         resource_group_name=place.resource_group,

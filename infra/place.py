@@ -1,4 +1,4 @@
-"""Where the resources of a stack go, and what all of them carry."""
+"""Where a stack's resources go, and the tags that all of them carry."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,9 +23,9 @@ class Place:
 
 
 def answered(text: str | None, what: str) -> str:
-    """What Azure answered. A preview, where it may not have answered yet, gets a stand-in."""
+    """The value that Azure returned. A preview, which may have none yet, gets a stand-in."""
     if text is not None:
         return text
     if pulumi.runtime.is_dry_run():
         return NOT_YET
-    raise ValueError(f"Azure did not tell {what}")
+    raise ValueError(f"Azure did not return {what}")

@@ -25,19 +25,24 @@ Outputs = Mapping[str, pulumi.Input[Any]]
 def configured_stack() -> Stack:
     """The stack that Pulumi's engine was started with.
 
-    Raises UsageError with everything that is wrong with its settings.
+    Raises:
+        UsageError: its settings are wrong; the message names every problem.
     """
-    # The environment holds the settings of a program that `pulumi` starts, the other one those of
-    # a program that runs inside the Automation API.
+    # A program that `pulumi` starts gets its settings from the environment; one that runs inside
+    # the Automation API gets them from Pulumi's runtime.
     settings = {**engine_config.get_config_env(), **engine_config.CONFIG.get()}
     return Stack.parse(settings, name=pulumi.get_stack())
 
 
 def build(stack: Stack, folder: Path | None = None) -> Outputs:
-    """Makes everything that the stack describes, and returns what a user needs of it.
+    """Creates everything that the stack describes, and returns the stack's outputs.
 
-    Relative paths of the stack start in `folder`, by default the project's. Raises UsageError,
-    with every problem, before the first resource.
+    Args:
+        stack: the stack to create.
+        folder: where the stack's relative paths start; by default the project's folder.
+
+    Raises:
+        UsageError: before the first resource; the message names every problem.
     """
     checked = plan(stack, project_directory() if folder is None else folder)
     if (unreachable := no_way_in(checked.access, checked.subnet_ids)) is not None:
@@ -54,7 +59,7 @@ def _outputs(cluster: AzureRayCluster, checked: AzurePlan) -> Outputs:
     return {
         "head_address": address,
         "head_private_ip": nic.private_address,
-        # Through the tunnel, as nothing but SSH gets in.
+        # Through the tunnel, since only SSH gets in.
         "job_address": url,
         "dashboard_url": url,
         "ssh_command": _ssh(cluster, checked, address, ""),

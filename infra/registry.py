@@ -24,7 +24,7 @@ class RegistryArgs:
 
 
 class Registry(pulumi.ComponentResource):
-    """A registry with one image, that the nodes may pull. `image` names it by its digest."""
+    """A registry with one image, which the nodes may pull. `image` names it by its digest."""
 
     login_server: pulumi.Output[str]
     image: pulumi.Output[str]

@@ -1,4 +1,4 @@
-"""Role assignments: who may do what, and where."""
+"""Roles and their assignments: who may do what, and where."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from pulumi_azure_native import authorization
 
 from sunspot.targets.azure.tree import Resource
 
-# Azure's own roles, by their ids, which are the same in every subscription.
+# Azure's built-in roles, by their ids, which are the same in every subscription.
 ACR_PULL = "7f951dda-4ed3-4680-a7ca-43fe172d538d"
 BLOB_DATA_CONTRIBUTOR = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"
 KEY_VAULT_SECRETS_USER = "4633458b-17de-408a-b874-0445c86b69e6"
@@ -18,32 +18,32 @@ _NAMES = uuid.UUID("6f2b7d0e-6c0b-5d8e-9a43-0f1d5b8c2e77")
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnRole:
-    """A role that Azure does not have: the actions that are used, each with its reason."""
+class CustomRole:
+    """A role that is not built in: the actions that it allows, each with its reason."""
 
     key: str
     description: str
     actions: Mapping[str, str]
 
 
-SCALER = OwnRole(
+SCALER = CustomRole(
     key="scaler",
     description="Grows scale sets and deletes single machines of them",
     actions={
-        "Microsoft.Compute/virtualMachineScaleSets/read": "the capacity that is to be raised",
+        "Microsoft.Compute/virtualMachineScaleSets/read": "reads the capacity",
         "Microsoft.Compute/virtualMachineScaleSets/write": "raises the capacity",
         "Microsoft.Compute/virtualMachineScaleSets/delete/action": "deletes idle machines by name",
-        # Azure asks for these three on what the set's machines are made with.
+        # Azure requires these three on what new machines of the set use.
         "Microsoft.Network/virtualNetworks/subnets/join/action": "new machines join the subnet",
-        "Microsoft.Network/networkSecurityGroups/join/action": "and stand behind its rules",
+        "Microsoft.Network/networkSecurityGroups/join/action": "and use its security group",
         "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action": "and get an identity",
     },
 )
-READER = OwnRole(
+READER = CustomRole(
     key="reader",
     description="Lists the machines of a resource group",
     actions={
-        # By the group: a Flexible set's machines are not below it, and have no list of their own.
+        # On the resource group: a Flexible set's machines are not children of the set.
         "Microsoft.Compute/virtualMachines/read": "which machines there are, and their states",
     },
 )
@@ -51,16 +51,16 @@ READER = OwnRole(
 
 def define(
     declared: Resource,
-    role: OwnRole,
+    role: CustomRole,
     *,
     scopes: Sequence[pulumi.Input[str]],
     owner: pulumi.Input[str],
     parent: pulumi.Resource,
 ) -> authorization.RoleDefinition:
-    """Makes a role of ours, assignable in these resource groups, the cluster's own first.
+    """Defines a custom role that can be assigned in these resource groups, the cluster's first.
 
-    A role's name must be unique in the whole directory, so it says whose it is: `owner`, the
-    resource group's name.
+    A role's name must be unique in the whole directory, so it contains `owner`, the name of the
+    resource group.
     """
     return authorization.RoleDefinition(
         declared.name,
@@ -85,7 +85,7 @@ def assign(
     scope: pulumi.Input[str],
     parent: pulumi.Resource,
 ) -> authorization.RoleAssignment:
-    """Gives a managed identity one of Azure's own roles, by its id, at a scope."""
+    """Assigns a built-in role, by its id, to a managed identity at a scope."""
     scope = pulumi.Output.from_input(scope)
     definition = pulumi.Output.concat(
         "/subscriptions/",
@@ -96,7 +96,7 @@ def assign(
     return _assign(declared, principal_id, definition, scope, key=role, parent=parent)
 
 
-def assign_own(
+def assign_custom(
     declared: Resource,
     *,
     principal_id: pulumi.Input[str],
@@ -104,7 +104,7 @@ def assign_own(
     scope: pulumi.Input[str],
     parent: pulumi.Resource,
 ) -> authorization.RoleAssignment:
-    """Gives a managed identity a role of ours at a scope."""
+    """Assigns a custom role to a managed identity at a scope."""
     scope = pulumi.Output.from_input(scope)
     return _assign(declared, principal_id, role.id, scope, key=role.id, parent=parent)
 
@@ -118,10 +118,10 @@ def _assign(
     key: pulumi.Input[str],
     parent: pulumi.Resource,
 ) -> authorization.RoleAssignment:
-    """The assignment's name follows from principal, role and scope.
+    """The assignment's name is derived from principal, role and scope.
 
-    So a repeated creation finds it again, and another principal (the same identity made anew) gets
-    another name, as Azure demands.
+    So a repeated creation finds it again, and another principal (the same identity, recreated)
+    gets another name, as Azure requires.
     """
     return authorization.RoleAssignment(
         declared.name,
@@ -129,7 +129,7 @@ def _assign(
             lambda parts: str(uuid.uuid5(_NAMES, "|".join(parts).lower()))
         ),
         principal_id=principal_id,
-        # Without the type, Azure refuses an identity that has not reached all of its directory.
+        # Without the type, Azure refuses an identity that its directory has not replicated yet.
         principal_type=authorization.PrincipalType.SERVICE_PRINCIPAL,
         role_definition_id=definition,
         scope=scope,

@@ -11,13 +11,13 @@ from infra.roles import BLOB_DATA_CONTRIBUTOR, assign
 from sunspot.targets.azure.tree import Resource
 
 CONTAINER_NAME = "results"
-# A deleted blob or container can be brought back this long.
+# How long a deleted blob or container can be restored.
 UNDELETE_DAYS = 7
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResultsArgs:
-    """Where the account is made, who may write, how long a blob stays."""
+    """Where the account goes, who may write to it, how long a blob is kept."""
 
     place: Place
     identities: Identities
@@ -93,7 +93,7 @@ def _create_undelete(
         declared.name,
         resource_group_name=place.resource_group,
         account_name=account.name,
-        blob_services_name="default",  # Azure knows no other
+        blob_services_name="default",  # the only name that Azure allows
         delete_retention_policy=policy,
         container_delete_retention_policy=policy,
         opts=pulumi.ResourceOptions(parent=parent),
@@ -146,7 +146,7 @@ def _create_lifecycle(
         declared.name,
         resource_group_name=place.resource_group,
         account_name=account.name,
-        management_policy_name="default",  # Azure knows no other
+        management_policy_name="default",  # the only name that Azure allows
         policy=storage.ManagementPolicySchemaArgs(rules=[rule]),
         opts=pulumi.ResourceOptions(parent=parent, protect=declared.protected),
     )

@@ -1,4 +1,4 @@
-"""Ray's token, in a vault of the stack's own."""
+"""Ray's token, in the stack's own vault."""
 
 import secrets
 from dataclasses import dataclass
@@ -13,20 +13,20 @@ from infra.roles import KEY_VAULT_SECRETS_USER, assign
 from sunspot.targets.azure.tree import Resource
 
 TOKEN_BYTES = 32
-# Azure's least. Purge protection stays off: it cannot be undone, and would keep the name for ever.
+# Azure's minimum. Purge protection stays off: it cannot be undone, and would block the name.
 SOFT_DELETE_DAYS = 7
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenVaultArgs:
-    """Where the vault is made, and who may read the token."""
+    """Where the vault goes, and who may read the token."""
 
     place: Place
     identities: Identities
 
 
 class TokenVault(pulumi.ComponentResource):
-    """A vault with one secret, which only the nodes are given the right to read.
+    """A vault with one secret, which only the nodes may read.
 
     `secret_uri` names the secret without a version. The token is in no output.
     """
@@ -84,11 +84,11 @@ def _create_vault(
 def _create_token(
     declared: Resource, vault: keyvault.Vault, place: Place, *, parent: pulumi.Resource
 ) -> keyvault.Secret:
-    # Each run of the program draws a token, and Pulumi keeps the first: the value is ignored after
-    # the creation, so it never changes, and lies in the state as a secret, encrypted. The other
-    # ways were weighed: pulumi-random is one more provider for one number; a dynamic provider
-    # puts its pickled code beside the token; a head that makes the token at its first boot needs
-    # the right to write secrets, and the workers wait for it.
+    # Each run of the program generates a token, and Pulumi keeps the first: the value is ignored
+    # after the creation, so it never changes, and is in the state as an encrypted secret. The
+    # alternatives: pulumi-random is one more provider for one number; a dynamic provider stores
+    # its pickled code beside the token; a head that generates the token at its first boot needs
+    # permission to write secrets, and the workers wait for it.
     return keyvault.Secret(
         declared.name,
         resource_group_name=place.resource_group,
@@ -102,12 +102,12 @@ def _create_token(
             parent=parent,
             ignore_changes=["properties.value"],
             # Azure deletes secrets only through the vault's data plane, where an owner of the
-            # subscription has no rights by default. This one goes with its vault.
+            # subscription has no permissions by default. This one is deleted with its vault.
             deleted_with=vault,
         ),
     )
 
 
 def _uri(properties: keyvault.outputs.VaultPropertiesResponse) -> str:
-    uri = answered(properties.vault_uri, "the vault's address")
+    uri = answered(properties.vault_uri, "the vault's URL")
     return uri if uri.endswith("/") else f"{uri}/"

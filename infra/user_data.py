@@ -1,4 +1,4 @@
-"""The user data of a node: what cloud_init renders, once Azure has told addresses and names."""
+"""The user data of a node: what cloud_init renders, once Azure has returned addresses and names."""
 
 import base64
 
@@ -13,7 +13,7 @@ from sunspot.targets.azure.plan import AzurePlan, Pool
 def user_data(
     plan: AzurePlan, pool: Pool | None, facts: AzureFacts[pulumi.Input[str]]
 ) -> pulumi.Output[str]:
-    """The user data of a pool's workers, or of the head, as Azure takes it: base64 text."""
+    """The user data of a pool's workers, or of the head, as Azure expects it: base64 text."""
     return pulumi.Output.all(**vars(facts)).apply(
         lambda known: _encoded(plan, pool, AzureFacts(**known))
     )

@@ -11,15 +11,15 @@ from infra.place import Place
 from sunspot.targets.azure.plan import Machine, Pool
 from sunspot.targets.azure.tree import Resource
 
-# Pay up to the on-demand price, and never be evicted because of the price.
+# Pays up to the on-demand price, so that no machine is evicted because of its price.
 NO_PRICE_LIMIT = -1
-# How long Azure tries to bring an evicted machine of a fixed group back.
+# How long Azure tries to restore an evicted machine of a fixed group.
 RESTORE_TIMEOUT = "PT1H"
 # The shortest notice that Azure gives before it deletes an on-demand machine of a scale set.
 TERMINATE_NOTICE = "PT5M"
 
-# Azure refuses to change the first five. The others it applies only to new machines, which would
-# leave workers of two kinds in one group.
+# Azure refuses to change the first five. It applies the others only to new machines, which would
+# leave two kinds of workers in one group.
 REPLACE_ON_CHANGES = [
     "orchestrationMode",
     "platformFaultDomainCount",
@@ -38,7 +38,7 @@ REPLACE_ON_CHANGES = [
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerPoolArgs:
-    """The pool, and where its machines live. `grants` are the roles that they need to boot."""
+    """A pool and its surroundings. `grants` are the role assignments its machines need to boot."""
 
     place: Place
     pool: Pool
@@ -51,9 +51,10 @@ class WorkerPoolArgs:
 
 
 class WorkerPool(pulumi.ComponentResource):
-    """A scale set without any way in from outside.
+    """A scale set whose machines have no public address.
 
-    Pulumi sets the capacity of a fixed pool, Ray's autoscaler that of an elastic one that exists.
+    Pulumi sets the capacity of a fixed pool; Ray's autoscaler sets that of an elastic pool, once
+    Pulumi has created it.
     """
 
     scale_set: compute.VirtualMachineScaleSet
@@ -76,7 +77,7 @@ def _create_scale_set(
         location=args.place.location,
         vm_scale_set_name=pool.scale_set,
         orchestration_mode=compute.OrchestrationMode.FLEXIBLE,
-        # The widest spreading, and the only one that GPU sizes have in numbers.
+        # Spreads most widely, and is the only setting with many GPU machines available.
         platform_fault_domain_count=1,
         single_placement_group=False,
         sku=compute.SkuArgs(
@@ -94,7 +95,7 @@ def _create_scale_set(
             depends_on=args.grants,
             ignore_changes=["sku.capacity"] if pool.elastic else [],
             replace_on_changes=REPLACE_ON_CHANGES,
-            # The name is fixed, as the head is told it.
+            # The name is fixed, because the head refers to it.
             delete_before_replace=True,
         ),
     )
@@ -108,7 +109,7 @@ def _profile(args: WorkerPoolArgs) -> compute.VirtualMachineScaleSetVMProfileArg
         priority=priorities.SPOT if is_spot else priorities.REGULAR,
         eviction_policy=compute.VirtualMachineEvictionPolicyTypes.DELETE if is_spot else None,
         billing_profile=compute.BillingProfileArgs(max_price=NO_PRICE_LIMIT) if is_spot else None,
-        # Azure takes no such notice for spot machines; those get their eviction notice.
+        # Azure does not offer this for spot machines, which get an eviction notice instead.
         scheduled_events_profile=None if is_spot else _terminate_notice(),
         os_profile=compute.VirtualMachineScaleSetOSProfileArgs(
             computer_name_prefix=f"{pool.node_type}-",
@@ -126,7 +127,7 @@ def _profile(args: WorkerPoolArgs) -> compute.VirtualMachineScaleSetVMProfileArg
 
 
 def _restore_policy(pool: Pool) -> compute.SpotRestorePolicyArgs | None:
-    # The size of a set has one owner: with an autoscaler, that brings back what it needs.
+    # The size of a set has one owner: an autoscaler replaces the machines that it needs.
     if pool.elastic or pool.market != "spot":
         return None
     return compute.SpotRestorePolicyArgs(enabled=True, restore_timeout=RESTORE_TIMEOUT)
@@ -144,7 +145,7 @@ def _disk(machine: Machine) -> compute.VirtualMachineScaleSetOSDiskArgs:
     if machine.ephemeral_disk:
         return compute.VirtualMachineScaleSetOSDiskArgs(
             create_option=compute.DiskCreateOptionTypes.FROM_IMAGE,
-            # Azure asks for this caching with ephemeral disks.
+            # Azure requires this caching for ephemeral disks.
             caching=compute.CachingTypes.READ_ONLY,
             diff_disk_settings=compute.DiffDiskSettingsArgs(
                 option=compute.DiffDiskOptions.LOCAL,
