@@ -1,4 +1,4 @@
-"""Azure's VM sizes: what each holds, costs and where it is sold."""
+"""Azure's VM sizes: what each has, what it costs and where it is sold."""
 
 from sunspot.catalog.sizes import Price, VmSize, cheapest, get, load, source
 

@@ -50,7 +50,7 @@ class Costs:
         return None if each is None else round(each * count, 4)
 
     def as_dict(self) -> dict[str, Any]:
-        """The sums as plain values, and what they stand on."""
+        """The sums as plain values, with the assumptions behind them."""
         return {
             "minimum": self.minimum,
             "maximum": self.maximum,

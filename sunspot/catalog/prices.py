@@ -1,6 +1,6 @@
-"""Today's prices of Azure's VM sizes, asked of the Azure Retail Prices API.
+"""Today's prices of Azure's VM sizes, from the Azure Retail Prices API.
 
-The API needs no account. Nothing of its answer is kept.
+The API needs no account. Its answers are not stored.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ HOUR = "1 Hour"
 
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 30
-# One region's rows of a handful of sizes fit in one page of 1000; this ends a loop of links.
+# One region's rows for a few sizes fit in one page of 1000; this limit ends a loop of links.
 MAX_PAGES = 50
-# A filter travels in the address, which servers cut at some thousand characters.
+# A filter is part of the URL, which servers limit to some thousand characters.
 SIZES_PER_QUESTION = 15
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prices:
-    """Prices by size, and where they are from: `region` (Azure's name) and `source` in words."""
+    """Prices by size, and where they come from: `region` is Azure's name, `source` is a phrase."""
 
     region: str
     date: str
@@ -39,12 +39,12 @@ class Prices:
     sizes: Mapping[str, Price]
 
     def of(self, size: str) -> Price:
-        """The price of a size; without numbers where it is not among them."""
+        """The price of a size; a `Price` without numbers if the size is not in `sizes`."""
         return self.sizes.get(size, Price())
 
 
 def from_catalog() -> Prices:
-    """The prices that came with Sunspot. They are of another day, and maybe of another region."""
+    """The prices that ship with Sunspot: from an earlier day, and maybe from another region."""
     source = catalog.source()
     return Prices(
         region=source["region"],
@@ -55,11 +55,13 @@ def from_catalog() -> Prices:
 
 
 def ask(sizes: Iterable[str], location: str) -> Prices:
-    """What Azure asks for Linux machines of these sizes in a region, today.
+    """Azure's prices today for Linux machines of these sizes in a region.
 
-    The API's address is Azure's own, or that of the variable SUNSPOT_PRICES_URL. A size that the
-    answer does not name has no price. Raises SunspotError where no answer comes, or one that is not
-    a price list.
+    The API's URL is Azure's own, or the value of the variable SUNSPOT_PRICES_URL. A size that is
+    not in the answer has no price.
+
+    Raises:
+        SunspotError: there is no answer, or it is not a price list.
     """
     base = os.environ.get(URL_VARIABLE) or DEFAULT_URL
     names = sorted(set(sizes))
@@ -81,7 +83,7 @@ def _rows(base: str, sizes: list[str], location: str) -> Iterator[Mapping[str, A
     import requests  # a third of a second, which only `ask` needs
 
     url: str | None = base
-    # The API compares these values with their case.
+    # The API compares these values case-sensitively.
     anyone = " or ".join(f"armSkuName eq '{name}'" for name in sizes)
     query: dict[str, str] | None = {
         "api-version": API_VERSION,
@@ -93,7 +95,7 @@ def _rows(base: str, sizes: list[str], location: str) -> Iterator[Mapping[str, A
         for _ in range(MAX_PAGES):
             page = _page(session, url, query)
             yield from page["Items"]
-            url, query = page.get("NextPageLink"), None  # the link holds the question
+            url, query = page.get("NextPageLink"), None  # the link contains the query
             if not url:
                 return
     raise SunspotError(f"the price list at {base} does not end after {MAX_PAGES} pages")
@@ -108,7 +110,7 @@ def _page(session: Any, url: str | None, query: dict[str, str] | None) -> Mappin
         page = answer.json()
     except requests.HTTPError as error:
         status = error.response.status_code
-        hint = ": it is asked too often, wait a minute" if status == requests.codes.too_many else ""
+        hint = ": too many requests, wait a minute" if status == requests.codes.too_many else ""
         raise SunspotError(f"the price list at {url} answered HTTP {status}{hint}") from error
     except requests.JSONDecodeError as error:
         raise SunspotError(
@@ -119,7 +121,7 @@ def _page(session: Any, url: str | None, query: dict[str, str] | None) -> Mappin
     except requests.RequestException as error:
         raise SunspotError(f"cannot reach the price list at {url}: {_OFFLINE}") from error
     if not isinstance(page, dict) or not isinstance(page.get("Items"), list):
-        raise SunspotError(f"the price list at {url} answered in an unknown form, without Items")
+        raise SunspotError(f"the price list at {url} answered in an unknown format, without Items")
     return page
 
 
@@ -144,5 +146,5 @@ def _price(size: str, rows: list[Mapping[str, Any]], location: str) -> Price:
         amount = row.get("retailPrice")
         if isinstance(amount, int | float) and amount > 0:
             prices[str(row.get("skuName", "")).endswith(" Spot")].append(float(amount))
-    # More than one row is a size under two product names; the dearer one promises less.
+    # Several rows: a size with two product names. The higher price is the safer estimate.
     return Price(on_demand=max(prices[False], default=None), spot=max(prices[True], default=None))

@@ -1,7 +1,7 @@
-"""In which of Azure's regions a size is sold, as far as is known.
+"""Which of Azure's regions sell a size, as far as is known.
 
-The table is `regions.csv` beside this file; its header says where it comes from. It is
-older than Azure: a size that it lacks somewhere may be sold there by now.
+The table is `regions.csv` beside this file; its header says where it comes from. It may be out of
+date: a region may sell a size by now that the table does not list there.
 """
 
 import csv
@@ -20,12 +20,12 @@ def is_sold(size: str, region: str) -> bool | None:
 
 
 def sold_in(size: str) -> tuple[str, ...]:
-    """The regions that have the size, sorted; none where the list does not know the size."""
+    """The regions that have the size, sorted; empty if the list does not contain the size."""
     return _table().get(size, ())
 
 
 def date() -> str:
-    """The day (ISO) that the list is of."""
+    """The list's date (ISO)."""
     notes = (line[1:].partition(": ") for line in _lines() if line.startswith("#"))
     return next(text for key, _, text in notes if key.strip() == "date")
 

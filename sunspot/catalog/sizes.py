@@ -1,4 +1,4 @@
-"""Azure's VM sizes: what each one holds and costs, and the cheapest that fits a need.
+"""Azure's VM sizes: what each has and costs, and the cheapest that meets a need.
 
 The table is `sizes.csv` beside this file; its header says where the numbers come from.
 """
@@ -14,13 +14,13 @@ from sunspot.errors import UsageError
 PREFIX = "Standard_"
 
 
-# Ray names NVIDIA's GPUs as the catalogue does, and this one otherwise (Ray 2.60).
+# Ray's names of NVIDIA's GPUs are the catalogue's; that of this GPU differs (Ray 2.60).
 _ACCELERATOR_TYPES = {"MI300X": "AMD-Instinct-MI300X-OAM"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    """USD an hour of one machine; None where it is not known."""
+    """USD an hour for one machine; None where it is not known."""
 
     on_demand: float | None = None
     spot: float | None = None
@@ -36,7 +36,7 @@ class VmSize:
 
     `memory_gib`, `gpu_memory_gib` and `temp_gib` are GiB (2**30 bytes); `temp_gib` is 0 where the
     size has no temporary disk. `retired` is the day (ISO) on which Azure withdrew the size, and
-    `successor` what to take instead; both are None for a size that can be had.
+    `successor` the size to use instead; both are None for a size that is still offered.
     """
 
     name: str
@@ -81,8 +81,9 @@ def source() -> dict[str, str]:
 def get(name: str) -> VmSize:
     """The size of this name, in any case, with or without `Standard_`.
 
-    Raises UsageError for an unknown name (with the closest known ones) and for a retired size
-    (with its successor).
+    Raises:
+        UsageError: the name is unknown (the message has the closest known ones), or the size is
+            retired (the message has its successor).
     """
     sizes = _by_key()
     size = sizes.get(_key(name))
@@ -98,9 +99,11 @@ def get(name: str) -> VmSize:
 def cheapest(cpu: float, memory_gib: float, gpu_count: int = 0) -> VmSize:
     """The cheapest size, by its on-demand price, with at least these vCPUs, GiB and GPUs.
 
-    A size with GPUs is taken for a need without only where no other fits, and one without a known
-    price only where no priced one fits. Raises UsageError when nothing fits, naming the nearest
-    size and what it lacks.
+    Without `gpu_count`, a size with GPUs is chosen only if no other fits; one without a known price
+    is chosen only if no priced one fits.
+
+    Raises:
+        UsageError: no size fits; the message names the nearest size and what it lacks.
     """
     fitting = [size for size in load() if not _shortage(size, cpu, memory_gib, gpu_count)]
     if not fitting:

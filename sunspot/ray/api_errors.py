@@ -1,4 +1,4 @@
-"""What Ray's job API answers instead of a result, and its silence, as errors."""
+"""The errors of Ray's job API, and what they mean."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sunspot.ray.handle import ClusterHandle
 
 
 class SilentError(SunspotError):
-    """The API did not answer: refused, cut off, out of time, or something else answered."""
+    """The API did not answer: refused, cut off or timed out; or another server answered."""
 
     def __init__(self, handle: ClusterHandle, cause: Exception) -> None:
         self.reason = type(cause).__name__
@@ -32,7 +32,7 @@ class RefusedError(SunspotError):
 
 
 class NotFoundError(RefusedError):
-    """The API knows no such thing."""
+    """The API does not know what was asked for (HTTP 404)."""
 
 
 def check(status: int, text: str, handle: ClusterHandle) -> None:
@@ -46,7 +46,7 @@ def check(status: int, text: str, handle: ClusterHandle) -> None:
         )
     if status == 404:
         raise NotFoundError(status, text)
-    # Ray answers with a traceback: what it raised stands at the end, from its class on.
+    # Ray answers with a traceback, which ends with the exception's class and message.
     raised = re.split(r"^(?=[\w.]*(?:Error|Exception)\b)", text.strip(), flags=re.MULTILINE)[-1]
     raise RefusedError(status, " ".join(raised.split()) or f"HTTP {status}")
 
@@ -54,8 +54,8 @@ def check(status: int, text: str, handle: ClusterHandle) -> None:
 def passing(error: SunspotError) -> str | None:
     """Why a later try may succeed although this one failed; None if it will not.
 
-    A head that restarts is silent at first. Then its dashboard answers with 500 until it finds the
-    GCS and an agent ("No available agent", Ray 2.60).
+    A head that restarts does not answer at first. Then its dashboard answers with 500 until it
+    finds the GCS and an agent ("No available agent", Ray 2.60).
     """
     if isinstance(error, SilentError) or (isinstance(error, RefusedError) and error.status >= 500):
         return error.reason

@@ -1,4 +1,4 @@
-"""This process as a driver: its environment, and what Ray reads of it only once."""
+"""This process as a driver: its environment, and the settings that Ray reads only once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Sets variables for the length of the block, and removes RAY_AUTH_TOKEN, which would win."""
+    """Sets variables within the block, and removes RAY_AUTH_TOKEN, which would override them."""
     names = {*variables, "RAY_AUTH_TOKEN"}
     before = {name: os.environ.pop(name) for name in names if name in os.environ}
     os.environ.update(variables)
@@ -41,7 +41,7 @@ def without_scheduler_events() -> Iterator[None]:
 def reload_authentication() -> None:
     """Makes Ray read RAY_AUTH_MODE and the token again.
 
-    Ray keeps the first ones: the mode since its library was loaded, the token since its first use
+    Ray caches both: the mode when its library is loaded, the token when it is first used
     (ray/_private/authentication/authentication_token_setup.py, 2.60).
     """
     from ray import _raylet

@@ -1,4 +1,4 @@
-"""Whether a job can ever run: what it asks for, beside what the cluster has or may add."""
+"""Whether a job can ever run: what it requests, against what the cluster has or may add."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ NODE_POLL_S = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a job's driver itself needs on its node. `memory_gb` is GiB; None asks for nothing.
+    """What a job's driver itself needs on its node. `memory_gb` is GiB; None requests nothing.
 
-    A driver that asks for nothing runs on the head.
+    A driver that requests nothing runs on the head.
     """
 
     num_cpus: float | None = None
@@ -51,7 +51,7 @@ class NodeType:
 
 
 def node_types(stack: Stack) -> list[NodeType]:
-    """What nodes the stack's cluster may have, at its maximum."""
+    """The node types that the stack's cluster may have."""
     cluster = stack.cluster
     head = NodeType(name="head", resources=node_resources.of(cluster.head_node).amounts())
     groups = [
@@ -64,10 +64,10 @@ def node_types(stack: Stack) -> list[NodeType]:
 
 
 def check_feasible(request: Request, types: Iterable[NodeType]) -> None:
-    """Refuses what no node that the cluster has or may add can ever hold.
+    """Refuses a request that no node that the cluster has or may add can ever hold.
 
     Raises:
-        UsageError: naming the resource, what was asked and the node type that comes nearest.
+        UsageError: the message names the resource, the amount and the nearest node type.
     """
     amounts, types = request.amounts(), list(types)
     if can_hold(request, types):
@@ -94,7 +94,7 @@ def wait_for_node(
 ) -> None:
     """Returns once some node type, or a node that is there, can hold the request.
 
-    Submitted before that, Ray would fail the job at once (ray/start.py, early exit).
+    If it were submitted earlier, Ray would fail the job at once (ray/start.py, early exit).
     """
     types = list(types)
     while not can_hold(request, [*types, *live_nodes()]):
@@ -104,11 +104,11 @@ def wait_for_node(
 
 
 def _silent(_text: str) -> None:
-    """Says nothing: what there is to say has been said."""
+    """Prints nothing: the user has been told already."""
 
 
 def can_hold(request: Request, types: Iterable[NodeType]) -> bool:
-    """True if one of the types has all that is asked."""
+    """True if one of the types has all that is requested."""
     amounts = request.amounts()
     return any(not _shortage(amounts, node_type.resources) for node_type in types)
 
@@ -120,7 +120,7 @@ def _shortage(amounts: Mapping[str, float], resources: Mapping[str, float]) -> l
 def _distance(
     amounts: Mapping[str, float], node_type: NodeType, short: Sequence[str]
 ) -> tuple[float, ...]:
-    """How far a node type is from what was asked: lacks, their shares, then its CPUs."""
+    """How far a node type is from the request: number of shortages, their shares, its CPUs."""
     has = node_type.resources
     missing = sum(1 - has.get(name, 0) / amounts[name] for name in short)
     return (len(short), missing, -has.get("CPU", 0))

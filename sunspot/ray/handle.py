@@ -19,7 +19,7 @@ class ClusterHandle:
         head_address: HOST:PORT of the GCS, as the cluster's own nodes reach it.
         driver_address: what `ray.init(address=...)` takes on this machine; None if no driver
             reaches the cluster from here, so that only jobs can run on it.
-        job_address: URL of Ray's job API and dashboard.
+        job_address: the URL of Ray's job API and dashboard.
         token_path: file (mode 0600) that holds the authentication token.
         monitoring: URLs by name, "Grafana" and "Prometheus", where the target runs them.
     """

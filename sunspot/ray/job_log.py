@@ -1,4 +1,4 @@
-"""A job's log: what of it was printed already, and how to read one that is not UTF-8."""
+"""A job's log: which part was printed already, and how to read one that is not UTF-8."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sunspot.ray.api_errors import RefusedError
 
 
 class Printer:
-    """Prints a log that is read from its beginning again and again, each character once.
+    """Prints each character of a log once, though the log is read from its beginning repeatedly.
 
     `printed` counts characters, as Ray's answers do, not the bytes of the file.
     """
@@ -21,7 +21,7 @@ class Printer:
         self.printed = 0
 
     def reading(self) -> Callable[[str], None]:
-        """A new reading from the beginning: to be called with each piece of the log in turn."""
+        """Starts to read from the beginning; call the result with each piece of the log in turn."""
         read = 0
 
         def take(piece: str) -> None:
@@ -39,8 +39,8 @@ class Printer:
 def is_undecodable(error: RefusedError) -> bool:
     """Whether Ray failed to read a log because it is not UTF-8.
 
-    It reads logs strictly (JobLogStorageClient.get_logs, file_tail_iterator, 2.60): it fails at
-    any other byte, and also at the half of a character that a program has just written.
+    It decodes logs strictly (JobLogStorageClient.get_logs, file_tail_iterator, 2.60): it fails at
+    any invalid byte, also when a program has written only part of a character so far.
     """
     return "UnicodeDecodeError" in error.reason
 
@@ -52,9 +52,9 @@ def file_path(job: Mapping[str, Any]) -> str:
 
 
 def decode(data: bytes, *, final: bool) -> str:
-    """The text of a log file, with U+FFFD for what is not UTF-8 and line ends as Ray reads them.
+    """The text of a log file, with U+FFFD for what is not UTF-8 and line endings as Ray reads them.
 
-    Unless it is `final`, half a character at the end is left out: the rest will come.
+    Unless it is `final`, an incomplete character at the end is left out: the rest will come.
     """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     return io.IncrementalNewlineDecoder(decoder, translate=True).decode(data, final=final)

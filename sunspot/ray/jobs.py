@@ -23,7 +23,7 @@ from sunspot.ray.api_errors import NotFoundError, RefusedError, SilentError
 from sunspot.ray.feasibility import NodeType, Request
 from sunspot.ray.handle import ClusterHandle
 
-# How often the state of a job is asked for that was told to stop.
+# How often the state of a job that was told to stop is polled.
 POLL_S = 0.1
 
 REQUEST_TIMEOUT_S = 30.0
@@ -82,8 +82,8 @@ class Job:
 class JobClient:
     """Talks to the job API of one cluster.
 
-    `reconnect`, where it is given, finds the way to the cluster anew: the handle that its target
-    has now, whose tunnel is another one if the first has died.
+    `reconnect`, if given, returns the target's current handle, whose tunnel is a new one if the
+    first has died.
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class JobClient:
 
     @property
     def handle(self) -> ClusterHandle:
-        """The way that is used to the cluster."""
+        """The handle in use."""
         return self._handle
 
     def reconnect(self) -> None:
-        """Takes the way to the cluster that there is now; raises what the target's handle does."""
+        """Switches to the target's current handle; raises what getting it raises."""
         if self._reconnect:
             self._use(self._reconnect())
 
@@ -116,7 +116,11 @@ class JobClient:
         return sorted(jobs, key=lambda job: job.started or 0, reverse=True)
 
     def get(self, job_id: str) -> Job:
-        """One job. Raises UsageError, with the ids that exist, if there is none of that id."""
+        """One job.
+
+        Raises:
+            UsageError: there is no job of that id; the message lists the ids that exist.
+        """
         return Job.from_api(self._fields(job_id))
 
     def logs(self, job_id: str) -> str:
@@ -138,7 +142,7 @@ class JobClient:
         runtime_env: Mapping[str, Any],
         job_id: str | None = None,
     ) -> str:
-        """Hands a job to the cluster and returns its id; it does not wait for it.
+        """Submits a job and returns its id, without waiting for it.
 
         Raises:
             UsageError: a job of that id exists already.
@@ -189,7 +193,7 @@ class JobClient:
     def upload(
         self, directory: Path, files: Sequence[packaging.File], tell: Callable[[str], None]
     ) -> str:
-        """Sends a working directory unless the cluster has that very content; returns its URI."""
+        """Sends a working directory unless the cluster has the same content; returns its URI."""
         with packaging.package(directory, list(files)) as package:
             path = "/api/packages/" + package.uri.replace("://", "/")
             what = f"{directory.resolve()} ({len(files)} files, {_size(package.size)})"
@@ -207,7 +211,7 @@ class JobClient:
         return answer["data"]["result"]["result"]
 
     def live_nodes(self) -> list[NodeType]:
-        """The nodes that are in the cluster now, also such as nobody declared."""
+        """The nodes that are in the cluster now, also nodes that the stack does not declare."""
         return [
             NodeType(name=f"node {node['node_name']}", resources=node["resources_total"])
             for node in self.state("nodes")
@@ -222,8 +226,8 @@ class JobClient:
         """Uploads a local `working_dir` of the environment and puts its URI in its place.
 
         Raises:
-            UsageError: the folder is missing, too large, or holds what cannot be read or what
-                goes away meanwhile.
+            UsageError: the folder is missing or too large, or a file cannot be read or disappears
+                while the folder is packed.
         """
         place = str(env["working_dir"])
         if "://" in place:
@@ -241,8 +245,8 @@ class JobClient:
             ) from error
         except FileNotFoundError as error:
             raise UsageError(
-                f"{error.filename} went away while the folder was packed; try again, or name what "
-                "changes all the time in .rayignore"
+                f"{error.filename} disappeared while the folder was packed; try again, or name "
+                "files that keep changing in .rayignore"
             ) from error
 
     def _fields(self, job_id: str) -> dict[str, Any]:
@@ -271,12 +275,20 @@ class JobClient:
 
 
 def job_path(job_id: str) -> str:
-    """Where the job API has a job. Raises as `check_id` does."""
+    """The job API's path of a job.
+
+    Raises:
+        UsageError: the id is not a job id.
+    """
     return f"/api/jobs/{check_id(job_id)}"
 
 
 def check_id(job_id: str) -> str:
-    """The id, if it is one. Raises UsageError for what could not stand in a path or a file name."""
+    """The id, if it is valid.
+
+    Raises:
+        UsageError: it could not be part of a path or a file name.
+    """
     if not JOB_ID.fullmatch(job_id):
         raise UsageError(
             f"{job_id!r} is not a job id: use letters, digits, periods, hyphens and underscores"
@@ -285,7 +297,7 @@ def check_id(job_id: str) -> str:
 
 
 def new_id(entrypoint: Sequence[str]) -> str:
-    """A job id that tells what runs: `python workloads/primes.py` -> `primes-3f9a1c`."""
+    """A job id that says what runs: `python workloads/primes.py` -> `primes-3f9a1c`."""
     script = next((word for word in entrypoint if word.endswith((".py", ".sh"))), entrypoint[0])
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(script).stem).strip("-") or "job"
     return f"{stem}-{secrets.token_hex(3)}"

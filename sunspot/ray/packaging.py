@@ -1,6 +1,6 @@
 """A working directory as Ray's job API takes it: one zip, named by its content.
 
-`.gitignore` and `.rayignore` files are honoured in every folder, as git honours the former.
+`.gitignore` and `.rayignore` files apply in every folder, as git applies the former.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ IGNORE_FILES = (".gitignore", ".rayignore")
 # Ray leaves these out itself (ray_constants.RAY_RUNTIME_ENV_DEFAULT_EXCLUDES, 2.60).
 ALWAYS_IGNORED = frozenset({".git", ".venv", "venv", "__pycache__"})
 
-# Ray's limit for an upload is 512 MiB since 2.40; past 100 MiB a data set has slipped in.
+# Ray's limit for an upload is 512 MiB since 2.40; over 100 MiB, it probably contains a data set.
 LIMIT_BYTES = 100 * 2**20
 
 MIB = 2**20
@@ -53,11 +53,11 @@ class Package:
 def collect(directory: Path, excludes: Sequence[str] = ()) -> list[File]:
     """The files of a working directory that go to the cluster, in a stable order.
 
-    Links to files are followed, links to folders are left out. `excludes` are further lines of an
-    ignore file, as a runtime environment may have them.
+    Links to files are followed, links to folders are left out. `excludes` are further lines in the
+    form of an ignore file, as a runtime environment may have them.
 
     Raises:
-        UsageError: it is no directory, or its files are over LIMIT_BYTES together; the message
+        UsageError: it is not a directory, or its files exceed LIMIT_BYTES in total; the message
             lists the largest paths.
     """
     if not directory.is_dir():
@@ -89,7 +89,7 @@ def package(directory: Path, files: list[File]) -> Iterator[Package]:
 
 def _add(archive: zipfile.ZipFile, directory: Path, file: File) -> None:
     source = directory / file.path
-    # A fixed date keeps the bytes, and so the URI, the same when nothing but a date changed.
+    # A fixed date keeps the bytes, and so the URI, the same when only dates changed.
     entry = zipfile.ZipInfo(file.path.as_posix(), date_time=(1980, 1, 1, 0, 0, 0))
     entry.external_attr = (source.stat().st_mode & 0xFFFF) << 16
     entry.compress_type = zipfile.ZIP_DEFLATED
@@ -113,7 +113,7 @@ def _walk(root: Path, folder: Path, specs: list[tuple[Path, GitIgnoreSpec]]) -> 
 
 
 def _regular_size(entry: os.DirEntry[str]) -> tuple[int] | None:
-    """The size of a file, also behind a link; None for sockets, pipes and links to nothing."""
+    """The size of a file, also behind a link; None for sockets, pipes and dangling links."""
     try:
         status = entry.stat()
     except OSError:

@@ -3,8 +3,8 @@
 Everything that opens, closes or picks a port reads it: firewall rules, `ray start` lines, the local
 target. Ray chooses some of these at random; the numbers here pin them, below Ray's worker ports,
 so that a rule can name them. Where several nodes share a host, pass other numbers by name. The
-ports of training libraries cannot be pinned: the kernel chooses them, so all of those are named
-too.
+ports of training libraries cannot be pinned: the kernel chooses them, so its whole range is in the
+table too.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,18 +13,25 @@ from typing import Literal
 
 Role = Literal["head", "worker"]
 Where = Literal["head", "every"]
-Reach = Literal["cluster", "operator", "monitoring", "nobody"]
+Reach = Literal["cluster", "operator", "monitoring", "node"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Port:
     """One TCP port (or, with `last`, a range of them) of a node.
 
-    `where` is "head" for only the head, "every" for every node. `reach` is who may connect from
-    outside the node: "cluster" (its other nodes), "operator" (the addresses a user lists),
-    "monitoring" (a scraper, and the cluster), "nobody" (only the node's own processes).
-    `setting` is what gives Ray the number: a flag of `ray start`, or an environment variable; None
-    where the port is not Ray's.
+    Attributes:
+        name: its name in this table.
+        number: the port, or the first of the range.
+        setting: what gives Ray the number, a flag of `ray start` or an environment variable; None
+            if the port is not Ray's.
+        where: "head" for only the head, "every" for every node.
+        reach: who may connect: "cluster" (the other nodes), "operator" (the addresses that a user
+            lists), "monitoring" (a scraper, and the cluster), "node" (only the node's own
+            processes).
+        purpose: what it is for.
+        last: the last port of a range.
+        last_setting: what gives Ray the last port.
     """
 
     name: str
@@ -96,7 +103,7 @@ PORTS: tuple[Port, ...] = (
         number=8081,
         setting=None,
         where="head",
-        reach="nobody",
+        reach="node",
         purpose="Prometheus metrics of evictions; scraped on the head itself",
     ),
     Port(
@@ -104,7 +111,7 @@ PORTS: tuple[Port, ...] = (
         number=9090,
         setting=None,
         where="head",
-        reach="nobody",
+        reach="node",
         purpose="Prometheus; from outside through an SSH tunnel",
     ),
     Port(
@@ -112,7 +119,7 @@ PORTS: tuple[Port, ...] = (
         number=3000,
         setting=None,
         where="head",
-        reach="nobody",
+        reach="node",
         purpose="Grafana; from outside through an SSH tunnel",
     ),
     Port(
@@ -136,7 +143,7 @@ PORTS: tuple[Port, ...] = (
         number=8078,
         setting="--runtime-env-agent-port",
         where="every",
-        reach="nobody",
+        reach="node",
         purpose="the raylet asks its own node's agent for environments",
     ),
     Port(
@@ -187,7 +194,11 @@ PORTS: tuple[Port, ...] = (
 
 
 def get(name: str) -> Port:
-    """The port of this name; KeyError where there is none."""
+    """The port of this name.
+
+    Raises:
+        KeyError: there is none.
+    """
     return _BY_NAME[name]
 
 
@@ -199,16 +210,19 @@ def of(role: Role) -> tuple[Port, ...]:
 def start_parameters(role: Role, numbers: Mapping[str, int] | None = None) -> dict[str, str]:
     """The flags of `ray start` that pin a node's ports, as name (without dashes) -> number.
 
-    Without `numbers`, the table's, of all ports. Nodes that share a host give the numbers by port
-    name: those ports are pinned and no others. 0 lets the kernel choose; of a range, a number is
-    the first. KeyError for a name that a node of this role has no port for.
+    Without `numbers`, all ports are pinned to the table's. Nodes that share a host give numbers by
+    port name: only those ports are pinned. 0 lets the kernel choose; for a range, the number is
+    its first port.
+
+    Raises:
+        KeyError: a node of this role has no port of a given name.
     """
     settings = _settings(role, numbers)
     return {key[2:]: str(value) for key, value in settings if key.startswith("--")}
 
 
 def environment(role: Role, numbers: Mapping[str, int] | None = None) -> dict[str, str]:
-    """The variables that pin the ports `ray start` has no flag for; `numbers` as above."""
+    """The variables that pin the ports without a flag of `ray start`; `numbers` as there."""
     return {key: str(value) for key, value in _settings(role, numbers) if not key.startswith("--")}
 
 

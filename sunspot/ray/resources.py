@@ -1,4 +1,4 @@
-"""What Ray counts on a node: the one derivation, for every target and for what is checked before.
+"""What Ray counts on a node: the one derivation, for every target and for the checks before.
 
 Ray's names of resources and its rules: docs.ray.io, "Resources" and "Accelerator support".
 """
@@ -34,24 +34,24 @@ class NodeResources:
     def accelerator_resource(self) -> dict[str, int]:
         """The resource by which Ray tells kinds of GPUs apart: {"accelerator_type:T4": 1}, or {}.
 
-        Ray puts it beside the GPUs that it finds; where a node's GPUs are not there to be found,
-        `ray start` must be told.
+        Ray adds it for the GPUs that it detects; where a node's GPUs are only logical, `ray start`
+        must be told.
         """
         return {} if self.accelerator is None else {f"accelerator_type:{self.accelerator}": 1}
 
     @property
     def object_store(self) -> int:
-        """The bytes of its memory that Ray would give the object store by itself."""
+        """The bytes of its memory that Ray gives the object store by default."""
         return int(self.memory * OBJECT_STORE_SHARE)
 
     def amounts(self) -> dict[str, int]:
-        """Ray's names -> amounts, as its autoscaler wants them; without what there is none of."""
+        """Ray's names -> amounts, as its autoscaler expects them; without zero amounts."""
         named = {"CPU": self.cpus, "GPU": self.gpus, "memory": self.memory}
         return {name: n for name, n in named.items() if n} | self.accelerator_resource
 
 
 def of(node: RayNodeConfig) -> NodeResources:
-    """What Ray counts on such a node; where it names a VM size, that size's numbers and GPUs."""
+    """What Ray counts on such a node; if it names a VM size, that size's numbers and GPUs."""
     return NodeResources(
         cpus=math.ceil(node.cpu),
         gpus=node.gpu_count,

@@ -14,10 +14,10 @@ from sunspot.errors import UsageError
 def load(file: Path | None, variables: Sequence[str], working_dir: str | None) -> dict[str, Any]:
     """The job's runtime environment from --runtime-env, --env and --working-dir, checked by Ray.
 
-    Later ones win: a flag over the file. `working_dir` is still a local path in it.
+    Flags override the file. `working_dir` may still be a local path.
 
     Raises:
-        UsageError: the file is missing or wrong, or a variable is not of the form K=V.
+        UsageError: the file is missing or wrong, or a variable is not of the form NAME=VALUE.
     """
     env = _read_runtime_env(file) if file else {}
     if modules := [m for m in env.get("py_modules", []) if "://" not in str(m)]:
@@ -41,7 +41,7 @@ def _read_runtime_env(file: Path) -> dict[str, Any]:
         raise UsageError(f"{file} is neither YAML nor JSON: {error}") from error
     if not isinstance(env, dict):
         raise UsageError(f"{file} must hold a mapping such as {{pip: [numpy]}}, not {env!r}")
-    from ray.runtime_env import RuntimeEnv  # imported late: it takes half a second
+    from ray.runtime_env import RuntimeEnv  # late, since importing it takes half a second
 
     try:
         return dict(RuntimeEnv(**env).to_dict())

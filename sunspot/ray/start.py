@@ -1,9 +1,9 @@
-"""The one recipe for a node of Ray: what `ray start` and its environment are told.
+"""The one description of how a node starts Ray: the flags of `ray start`, and its environment.
 
 Each target describes its nodes as `RayNode`s and takes their flags and variables from here. What
-all nodes have in common is stated below once; where targets differ, a field says in what and why.
-What only the node itself can know (its name, for instance) may be left out: what starts it adds
-that flag.
+all nodes have in common is stated below once; where targets differ, a field says how and why.
+What only the node itself can know (its name, for instance) may be left out: the script that starts
+the node adds that flag.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sunspot.ray import ports
 from sunspot.ray.resources import NodeResources
 
 NodeMarket = Literal["spot", "on-demand"]
-"""How one node is bought; a group's `spec.Market` may be a mixture."""
+"""How one node is bought; a group's `spec.Market` may combine both."""
 
 LOOPBACK = "127.0.0.1"
 
@@ -31,10 +31,14 @@ SWITCHES = frozenset({"block", "disable-usage-stats", "head"})
 class Autoscaler:
     """Ray's own autoscaler (v2), which runs beside the head.
 
-    `config` is the path of its file there, None where the place hands it over itself (KubeRay).
-    The others are Ray's own where None: every 5 s it looks what is wanted (`interval_s`), one
-    launch is of at most 5 machines (`launch_batch`), and launches of at most 10 machines run at
-    once (`concurrent_launches`; ray/autoscaler/_private/constants.py, 2.60).
+    None for the limits is Ray's default (ray/autoscaler/_private/constants.py, 2.60).
+
+    Attributes:
+        config: the path of its config file on the head; None where the target passes it itself
+            (KubeRay).
+        interval_s: the seconds between two ticks; Ray's default is 5.
+        launch_batch: the most machines of one launch; Ray's default is 5.
+        concurrent_launches: the most machines that are being launched at once; Ray's default is 10.
     """
 
     config: str | None
@@ -45,12 +49,15 @@ class Autoscaler:
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """What only the head is told.
+    """The settings of only the head; None where the target does not have the thing.
 
-    `dashboard_host` is the address that the dashboard listens on: its own host's alone, since it
-    is reached through a tunnel, but where nodes are containers. `gcs_storage` is a folder where
-    what the GCS knows outlives the head's process. The URLs are those of a Prometheus and a
-    Grafana for the dashboard's pages. None of them where the target has none.
+    Attributes:
+        autoscaler: Ray's autoscaler.
+        dashboard_host: the address that the dashboard listens on: loopback, since it is reached
+            through a tunnel, except where nodes are containers.
+        gcs_storage: a folder for the GCS's state, which then survives the head's process.
+        prometheus_url: the URL of Prometheus, for the dashboard's pages.
+        grafana_url: the URL of Grafana, for the dashboard's pages.
     """
 
     autoscaler: Autoscaler | None = None
@@ -62,29 +69,29 @@ class Head:
 
 @dataclass(frozen=True, kw_only=True)
 class RayNode:
-    """One node as Ray is told of it, or every node of a group.
+    """One node as Ray sees it, or every node of a group.
 
     Attributes:
         group: The name of its group, which is its node type for the autoscaler; "head".
         market: How it is bought.
         resources: What Ray counts on it.
         object_store: The bytes of its object store.
-        head: What only the head is told; None for a worker.
-        token_path: The file of the cluster's token; None where the place sets the variable itself.
-        name: Its name in Ray, None where only the node knows it.
-        head_address: HOST:PORT of the GCS, for a worker; None where it is known only later.
+        head: The settings of only the head; None for a worker.
+        token_path: The file of the cluster's token; None where the target sets the variable itself.
+        name: Its name in Ray; None if only the node knows it.
+        head_address: HOST:PORT of the GCS, for a worker; None if it is known only later.
         node_ip: Its own address, where Ray must not choose among several.
-        temp_dir: Where it keeps sockets and logs, where nodes share a file system.
+        temp_dir: Its folder for sockets and logs, where nodes share a file system.
         port_numbers: None pins every port of `ports`, so that firewall rules can name them. Where
             nodes share a host, the numbers by name of those that are pinned: Ray chooses the rest.
-        logical_gpus: Its GPUs are numbers only. Ray finds none, so it is told their kind.
+        logical_gpus: Its GPUs are only numbers: Ray detects none, so `ray start` names their kind.
         log_monitor: False for a worker whose logs another node's log monitor reads.
         head_away_s: How long it keeps its work while the head is away; Ray's own is 60
             (ray_config_def.h, gcs_rpc_server_reconnect_timeout_s, 2.60).
         sigterm_drain_s: How long `ray start` drains the node after a SIGTERM; Ray's own is 30.
         task_events_interval_ms: How often workers report their tasks; Ray's own is 1000.
         scheduler_events: False keeps drivers from printing what the autoscaler does.
-        start_hook: What `ray start` calls before it starts anything, "package.module.function".
+        start_hook: The function that `ray start` calls first, as "package.module.function".
     """
 
     group: str
@@ -112,12 +119,12 @@ class RayNode:
 
 
 def labels(group: str, market: NodeMarket) -> dict[str, str]:
-    """The labels that tell a node's group and market, as jobs select nodes by them."""
+    """The labels for a node's group and market, by which jobs select nodes."""
     return {GROUP_LABEL: group, MARKET_LABEL: market}
 
 
 def flags(node: RayNode) -> list[str]:
-    """What stands after `ray start`; the same flags in the same order for the same node."""
+    """The flags of `ray start`; the same flags in the same order for the same node."""
     return [
         f"--{name}" if name in SWITCHES else f"--{name}={value}"
         for name, value in parameters(node).items()
@@ -151,9 +158,10 @@ def parameters(node: RayNode) -> dict[str, str]:
 
 
 def environment(node: RayNode) -> dict[str, str]:
-    """The variables that the node's processes start with: Ray reads them when it is loaded."""
+    """The environment variables of the node's processes: Ray reads them when it is loaded."""
     given = {
-        # Set always: left out, `ray start` without a token of the user's own would run open.
+        # Always set: otherwise `ray start` without a token of the user's would run without
+        # authentication.
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": node.token_path,
         "RAY_USAGE_STATS_ENABLED": 0,
@@ -185,7 +193,7 @@ def _of_head(head: Head) -> dict[str, str | None]:
 
 
 def _environment_of_head(head: Head) -> dict[str, str | int | None]:
-    """What the GCS, the dashboard and the autoscaler read, which all run beside the head."""
+    """The variables for the GCS, the dashboard and the autoscaler, which all run on the head."""
     given: dict[str, str | int | None] = {
         "RAY_PROMETHEUS_HOST": head.prometheus_url,
         "RAY_GRAFANA_HOST": head.grafana_url,
@@ -197,7 +205,7 @@ def _environment_of_head(head: Head) -> dict[str, str | int | None]:
     if head.autoscaler is not None:
         given |= {
             "RAY_enable_autoscaler_v2": 1,
-            # What no node type can ever hold fails at once instead of waiting for ever.
+            # Tasks that no node type can ever hold fail at once instead of waiting for ever.
             "RAY_enable_infeasible_task_early_exit": "true",
             "AUTOSCALER_UPDATE_INTERVAL_S": head.autoscaler.interval_s,
             "AUTOSCALER_MAX_LAUNCH_BATCH": head.autoscaler.launch_batch,

@@ -39,7 +39,7 @@ def openings(plan: AzurePlan) -> list[Opening]:
         )
         for role in ("head", "worker")
         for port in ports.of(role)
-        if port.reach != "nobody"
+        if port.reach != "node"
     ]
 
 

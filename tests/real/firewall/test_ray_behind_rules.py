@@ -149,7 +149,7 @@ def test_nobody_else_reaches_what_ray_listens_on(work, hosts):
     # The same from one of the cluster's own: they are there.
     answers = ask(hosts["worker3"], live, SILENCE_S)
     closed = {port for (_, port), answer in answers.items() if answer != "open"}
-    ours = {p.number for p in ports.PORTS if p.reach == "nobody" and p.setting}
+    ours = {p.number for p in ports.PORTS if p.reach == "node" and p.setting}
     assert closed == ours  # without those that are not Ray's
 
 

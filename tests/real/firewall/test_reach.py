@@ -73,7 +73,7 @@ def welcome(source: str, target: str, port: ports.Port, site: Site) -> bool:
     """Whether the table lets this host in, and a worker's SSH the head."""
     if port.reach == "operator":
         return source == "admin" or (source == "head" and role(target) == "worker")
-    return port.reach != "nobody" and source in site.nodes
+    return port.reach != "node" and source in site.nodes
 
 
 def test_every_port_answers_whom_the_table_says_and_nobody_else(site, told):
@@ -125,7 +125,7 @@ def test_without_any_one_rule_its_port_is_closed(site, told):
     still_open = []
     for subnet, target in (("head", "head"), ("workers", "worker1")):
         for port in ports.of(role(target)):
-            if port.reach == "nobody" or lies_in_another(port):
+            if port.reach == "node" or lies_in_another(port):
                 continue
             source = "admin" if port.reach == "operator" else "worker2"
             asked = [(told[target].ip, number) for number in samples(port)]
@@ -147,6 +147,6 @@ def lies_in_another(port: ports.Port) -> bool:
 
 
 def test_every_rule_of_the_program_is_of_the_table(site):
-    names = {f"allow-{p.name}" for p in ports.PORTS if p.reach != "nobody"} | {"deny-all"}
+    names = {f"allow-{p.name}" for p in ports.PORTS if p.reach != "node"} | {"deny-all"}
     found = {rule["name"] for group in itertools.chain(*site.groups.values()) for rule in group}
     assert found == names
