@@ -1,0 +1,127 @@
+"""Following real jobs: through a connection that breaks, and where Ray cannot read the log."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from harness import Sunspot
+from waiting import wait_for
+
+from sunspot.ray.feasibility import Request
+from sunspot.ray.following import follow
+from sunspot.ray.handle import ClusterHandle
+from sunspot.ray.jobs import JobClient
+
+LINES = 60
+
+# Numbered lines for some seconds, flushed also in the middle of a line and of a letter.
+COUNTING = f"""
+import sys, time
+for number in range({LINES}):
+    for piece in (b"line ", b"%d gr\\xc3" % number, b"\\xbc\\xc3\\x9f\\n"):
+        sys.stdout.buffer.write(piece)
+        sys.stdout.flush()
+        time.sleep(0.05)
+sys.exit(5)
+"""
+
+
+class Proxy:
+    """A TCP port that leads to another one, unless it is cut."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._connections: list[socket.socket] = []
+        self._listener: socket.socket | None = None
+        self.port = 0
+
+    def open(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def cut(self) -> None:
+        """Refuses connections, and breaks those that there are."""
+        if self._listener:
+            _break(self._listener)
+        for connection in self._connections:
+            _break(connection)
+        self._connections.clear()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                far = socket.create_connection(("127.0.0.1", self._target))
+                self._connections += [near, far]
+                for ends in ((near, far), (far, near)):
+                    threading.Thread(target=_copy, args=ends, daemon=True).start()
+
+
+def _copy(source: socket.socket, destination: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            destination.sendall(data)
+    _break(destination)
+
+
+def _break(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()
+
+
+@pytest.fixture
+def proxy(cluster: ClusterHandle) -> Iterator[Proxy]:
+    made = Proxy(int(cluster.job_address.rpartition(":")[2]))
+    made.open()
+    yield made
+    made.cut()
+
+
+@pytest.mark.parametrize("until", ["it goes on", "it has ended"])
+def test_a_job_is_followed_through_a_connection_that_breaks(
+    sunspot: Sunspot, cluster: ClusterHandle, proxy: Proxy, until: str
+):
+    direct = JobClient(cluster)
+    far = JobClient(replace(cluster, job_address=f"http://127.0.0.1:{proxy.port}"))
+    out, told = io.StringIO(), []
+    job_id = far.submit(["python", "-c", COUNTING], request=Request(), runtime_env={})
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(follow, far, job_id, out, told.append)
+        wait_for("the first lines", lambda: "line 5 " in out.getvalue())
+        proxy.cut()
+        wait_for("the loss", lambda: told)
+        seen = out.getvalue()
+        if until == "it goes on":
+            wait_for("more lines", lambda: "line 30 " in direct.logs(job_id))
+        else:
+            wait_for("the end", lambda: direct.get(job_id).has_ended)
+        assert out.getvalue() == seen
+        proxy.open()
+        job = following.result(timeout=60)
+    assert (job.status, job.exit_code) == ("FAILED", 5)
+    own = [line for line in out.getvalue().splitlines() if line.startswith("line ")]
+    assert own == [f"line {number} grüß" for number in range(LINES)]
+    assert out.getvalue() == direct.logs(job_id)
+    assert len(told) == 2, told
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_job_that_prints_what_is_not_utf_8(sunspot: Sunspot, cluster: ClusterHandle, code: int):
+    program = (
+        "import sys, time; sys.stdout.buffer.write(b'gr\\xfc\\xdfe\\r\\n'); sys.stdout.flush(); "
+        f"time.sleep(2); print('größe'); sys.exit({code})"
+    )
+    name = f"latin-1-{code}"
+    done = sunspot("submit", "--name", name, "--", "python", "-c", program)
+    assert done.returncode == code, done.stderr
+    assert done.stdout.endswith("gr\ufffd\ufffde\ngröße\n")
+    assert sunspot.ok("logs", name) == done.stdout
