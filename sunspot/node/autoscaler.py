@@ -1,8 +1,8 @@
-"""What Ray's own autoscaler (v2) calls when it wants machines or has no more use for them.
+"""The node provider that Ray's own autoscaler (v2) calls to create and terminate machines.
 
 The head's autoscaler config names this class as `provider.module` of `type: external`. Ray wraps
 it (ray/autoscaler/v2/instance_manager/node_provider.py, NodeProviderAdapter, 2.60) and calls the
-methods below from several threads. Where machines come from, the config says: see
+methods below from several threads. The config says where machines come from: see
 autoscaler_config.py.
 """
 
@@ -27,10 +27,10 @@ from sunspot.node.machines import LaunchRefusedError, Machine, Machines
 
 
 class MachinesProvider(NodeProvider):
-    """Ray's node provider over the `Machines` that its config names.
+    """Ray's node provider for the `Machines` that its config names.
 
-    The head is listed, since Ray looks for it, and never terminated: Ray asks for that when the
-    head itself is stopped.
+    The head is listed, since Ray looks for it, and never terminated, though Ray requests that when
+    the head itself is stopped.
     """
 
     def __init__(self, provider_config: dict[str, Any], cluster_name: str) -> None:
@@ -44,7 +44,7 @@ class MachinesProvider(NodeProvider):
         wanted = tag_filters.items()
         return [machine.id for machine in machines if wanted <= _tags(machine).items()]
 
-    # Ray asks these about each machine that it has just been told of, one by one.
+    # Ray calls these for each machine that it was just told of, one by one.
 
     def node_tags(self, node_id: str) -> dict[str, str]:
         machine = self._machines.find(node_id)
@@ -59,7 +59,7 @@ class MachinesProvider(NodeProvider):
 
     def create_node_with_resources_and_labels(
         self,
-        node_config: dict[str, Any],  # noqa: ARG002 - the shape lies in the cluster's record
+        node_config: dict[str, Any],  # noqa: ARG002 - the shape is in the cluster's record
         tags: dict[str, str],
         count: int,
         resources: dict[str, float],  # noqa: ARG002
@@ -81,7 +81,7 @@ class MachinesProvider(NodeProvider):
 
 
 def _machines(config: dict[str, Any]) -> Machines:
-    """What the function that the config names makes of the config."""
+    """Calls the function that the config names, with the config."""
     module, _, function = config["machines"].rpartition(".")
     return getattr(importlib.import_module(module), function)(config)
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 IDLE_TIMEOUT_MINUTES = 5
-"""How long a worker above its group's minimum stays idle before it is given back."""
+"""How long a worker above its group's minimum stays idle before it is terminated."""
 
-# Where several node types would do, Ray takes the one of the highest `priority` (2.60).
+# If several node types fit, Ray chooses the one with the highest `priority` (2.60).
 SPOT_PRIORITY = 1
 ON_DEMAND_PRIORITY = 0
 COOLED_PRIORITY = -1  # a spot type that was refused lately
@@ -26,11 +26,17 @@ def config(
 ) -> dict[str, Any]:
     """The file for `ray start --autoscaling-config`.
 
-    `machines` names the function ("package.module.function") that makes the `Machines` from the
-    whole `provider` part, with what it needs of `settings`. `config_file` is where the file lies
-    on the head. `twins` are the on-demand node types by the spot types that they stand in for.
+    Ray requires the empty lists (KeyError without them) and re-reads the file at every tick.
 
-    Ray demands the empty lists (KeyError without them) and re-reads the file at every tick.
+    Args:
+        name: the cluster's name.
+        machines: the function, as "package.module.function", that creates the `Machines` from the
+            whole `provider` part.
+        settings: what that function needs.
+        config_file: the file's path on the head.
+        node_types: the node types by name, the head's among them.
+        head_type: the name of the head's node type.
+        twins: the on-demand node types by the spot types that they stand in for.
     """
     return {
         "cluster_name": name,
@@ -66,9 +72,9 @@ def node_type(
     maximum: int = 0,
     priority: int | None = None,
 ) -> dict[str, Any]:
-    """One of the file's node types: what a node of it will have, and how many there may be.
+    """One of the file's node types: what its nodes have, and how many there may be.
 
-    The head's has neither minimum nor maximum: it is there.
+    The head's has neither minimum nor maximum: the head always exists.
     """
     made: dict[str, Any] = {
         "resources": dict(resources),

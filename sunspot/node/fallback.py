@@ -1,4 +1,4 @@
-"""What follows a refused launch: on-demand machines instead of spot, and a pause.
+"""The reaction to a refused launch: on-demand machines instead of spot, and a pause.
 
 Ray requests a refused type again at every tick, and prefers the type with the higher `priority`.
 It re-reads its config file at every tick (both: ray/autoscaler/v2, 2.60), so we control it by
@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 class Fallback:
     """Keeps the autoscaler's config file up to date with the recent refusals. Thread-safe.
 
-    While spot is refused, its on-demand twin has the higher priority, and replaces the workers of
-    the group's minimum that spot does not provide.
+    While spot is refused, its on-demand twin has the higher priority, and provides the workers of
+    the group's minimum that spot does not.
 
     Args:
         config_file: the autoscaler's config file.

@@ -1,8 +1,8 @@
-"""Getting and giving back machines, which is all that Ray's autoscaler needs of a place.
+"""Creating and terminating machines, which is all that Ray's autoscaler needs of a target.
 
 `Machines` is implemented by processes on this host (local/machines.py) and by the scale sets of
 Azure (azure/scale_sets.py). Such a module has a function `create(config)`, which the autoscaler's
-config names (autoscaler_config.py): another place is another module.
+config names (autoscaler_config.py): another target is another module.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class LaunchRefusedError(Exception):
-    """The place has no such machine to give now: no capacity, no quota. Another kind may do."""
+    """No such machine can be had now: no capacity or no quota. Another node type may be granted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,16 +37,18 @@ class Machines(Protocol):
         ...
 
     def find(self, machine_id: str) -> Machine | None:
-        """One of them, None for a stranger; may be as old as the last `list`."""
+        """One of them, None for an unknown id; may be as old as the last `list`."""
         ...
 
     def create(self, node_type: str, count: int) -> None:
-        """Asks for `count` more; returns before Ray runs on them.
+        """Requests `count` more; returns before Ray runs on them.
 
-        Raises LaunchRefusedError where the place has none, something else where it cannot say.
+        Raises:
+            LaunchRefusedError: no such machines can be had now.
+            Exception: it is not known whether they can be had.
         """
         ...
 
     def terminate(self, machine_id: str) -> None:
-        """Gives a machine back; one that is gone already is no error."""
+        """Terminates a machine; one that is gone already is not an error."""
         ...

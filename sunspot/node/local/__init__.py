@@ -1,1 +1,1 @@
-"""What runs on the nodes of a local cluster: processes of this machine."""
+"""The code of a local cluster's nodes, which are processes of this machine."""

@@ -1,8 +1,8 @@
-"""The nodes of a local cluster as they lie on disk and run as processes.
+"""The nodes of a local cluster: their records on disk, and their processes.
 
 A cluster is one folder; each node has a record in it (what to start) and, once it runs, a pid
-file that the node's own process wrote. Every process of a cluster carries the cluster's id in
-its environment, so that all of them can be found, also those that a killed parent left behind.
+file that the node's own process wrote. Every process of a cluster has the cluster's id in its
+environment, so that all of them can be found, also those that a killed parent left behind.
 
     <folder>/cluster.json        ClusterRecord
     <folder>/token               the cluster's authentication token, mode 0600
@@ -37,13 +37,13 @@ NODE_VARIABLE = "SUNSPOT_NODE"
 HEAD = "head"
 HEAD_TEMP_DIR = "0"
 
-# How many lines of a log are told with an error.
+# How many lines of a log an error shows.
 TAIL_LINES = 12
 COLOUR_CODE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class BrokenRecordError(Exception):
-    """A record on disk is not what we wrote; the message names the file."""
+    """A record on disk is not as Sunspot wrote it; the message names the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +65,10 @@ class NodeShape:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeRecord:
-    """One node, written down before it starts.
+    """One node, recorded before it starts.
 
-    `goal` is what its owner wants of it: a node that should be up and whose process is gone is
-    lost; one that was let go is not.
+    `goal` is the wanted state: a node that should be up and whose process is gone is lost; one
+    that should be down is not.
     """
 
     name: str
@@ -111,7 +111,7 @@ class ClusterFolder:
 
     @property
     def temp_dir(self) -> Path:
-        """Where Ray keeps sockets and logs: a short path, for a socket's may have 107 bytes."""
+        """Ray's folder of sockets and logs; short, since a socket's path may have 107 bytes."""
         digest = hashlib.sha256(str(self.path).encode()).hexdigest()[:8]
         return Path("/tmp") / f"sunspot-{os.getuid()}" / digest  # noqa: S108 - mode 0700, see make
 
@@ -146,9 +146,9 @@ class ClusterFolder:
         write_private(self.path / "nodes" / f"{record.name}.json", json.dumps(asdict(record)))
 
     def add_node(self, shape: NodeShape) -> NodeRecord:
-        """Writes down a new node of that shape. Names are never used twice.
+        """Records a new node of that shape. Names are never reused.
 
-        The port of its agent is reserved by the record itself; call it with `ports_locked`.
+        The record itself reserves the port of the node's agent; call this with `ports_locked`.
         """
         nodes = self.nodes()
         number = sum(node.shape.group == shape.group for node in nodes)
@@ -169,11 +169,11 @@ class ClusterFolder:
         return _tail(self.log(node))
 
     def ray_log_tail(self, name: str) -> str:
-        """The last lines of a log of Ray's own, "dashboard.log" for instance."""
+        """The last lines of one of Ray's own logs, "dashboard.log" for instance."""
         return _tail(self.temp_dir / HEAD_TEMP_DIR / "session_latest" / "logs" / name)
 
     def process(self, node: str) -> Process | None:
-        """The node's process as it wrote itself down, or None before it started."""
+        """The node's process as it recorded itself; None before it started."""
         try:
             with _naming_broken(self.path / "nodes" / f"{node}.pid") as file:
                 return Process(**json.loads(file.read_text()))
@@ -188,7 +188,7 @@ class ClusterFolder:
         return process is not None and process.is_running()
 
     def processes(self, node: str | None = None) -> list[psutil.Process]:
-        """The living processes of the cluster, or of one of its nodes; never the caller itself.
+        """The running processes of the cluster, or of one of its nodes; never the caller itself.
 
         They are those whose environment names it, the nodes' own processes (forked, so that the
         kernel shows the launcher's environment for them), and the descendants of both: Ray's
@@ -212,12 +212,12 @@ class ClusterFolder:
     def stop(self, node: str | None = None, grace_s: float = 5.0) -> None:
         """Ends every process of the cluster or of one node, also those that start meanwhile.
 
-        SIGTERM to those that lead a session (`ray start` ends its own children in order, and
-        raylets that are told while their GCS goes away hang), SIGKILL for what is left after
-        `grace_s` seconds. psutil compares start times first: a recycled pid is never hit.
+        SIGTERM goes only to session leaders (`ray start` ends its own children in order, and
+        raylets that get it while their GCS stops hang), SIGKILL to what is left after `grace_s`
+        seconds. psutil compares start times first: a recycled pid is never hit.
 
         Raises:
-            TimeoutError: some would not end.
+            TimeoutError: some did not end.
         """
         deadline = time.monotonic() + grace_s + 20
         while processes := self.processes(node):
@@ -238,7 +238,7 @@ def reserved_ports(clusters: Path) -> set[int]:
 
 
 def ports_locked(clusters: Path) -> contextlib.AbstractContextManager[None]:
-    """Holds the lock under which ports are chosen and written down, for all local clusters."""
+    """Holds the lock under which ports are chosen and recorded, for all local clusters."""
     return locked(clusters / ".ports.lock")
 
 

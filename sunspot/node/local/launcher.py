@@ -1,8 +1,8 @@
 """Starts the nodes of a local cluster: `python -m sunspot.node.local.launcher FOLDER NODE...`
 
 It imports Ray once and forks a process for each node, so that a cluster of nine nodes costs one
-import instead of nine. What happens goes to stdout, one JSON object a line; it exits when every
-node is a member of the cluster, or when one could not start. The nodes live on.
+import instead of nine. It prints events, one JSON object a line, and exits when every node is a
+member of the cluster, or when one could not start. The nodes keep running.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _fork(folder: ClusterFolder, node: NodeRecord) -> int:
 
 
 def _wait_for_gcs(folder: ClusterFolder, children: dict[int, NodeRecord]) -> None:
-    """Waits until the head's GCS takes connections and writes its address down."""
+    """Waits until the head's GCS accepts connections, and records its address."""
     import ray
 
     cluster = folder.cluster()
@@ -66,7 +66,7 @@ def _wait_for_gcs(folder: ClusterFolder, children: dict[int, NodeRecord]) -> Non
 
 
 def _announce_dashboard(address: str, port: int) -> None:
-    """Tells the starting head where its dashboard will be.
+    """Tells the starting head the address of its dashboard in advance.
 
     `ray start` starts the dashboard, waits until the address is in the GCS, and only then starts
     the raylet (ray/_private/services.py, start_api_server, 2.60). We chose the port, so we can
@@ -99,9 +99,9 @@ def _wait_until_up(folder: ClusterFolder, children: dict[int, NodeRecord]) -> in
 
 
 def _wait_for_dashboard(folder: ClusterFolder, children: dict[int, NodeRecord]) -> None:
-    """Waits until the job API takes the token.
+    """Waits until the job API accepts the token.
 
-    `ray start` does not notice a dashboard that could not start, since we told it the address.
+    `ray start` does not notice a dashboard that could not start, since we announced the address.
     """
     deadline = time.monotonic() + DASHBOARD_TIMEOUT_S
     port = folder.cluster().dashboard_port
@@ -131,7 +131,7 @@ def _accepts(host: str, port: int) -> bool:
 
 
 def _exit_if_one_died(folder: ClusterFolder, children: dict[int, NodeRecord]) -> None:
-    """Children are all of the cluster's nodes here: one that ends now could not start."""
+    """Exits if a child ended: all children are nodes, and one that ends now could not start."""
     pid, _ = os.waitpid(-1, os.WNOHANG)
     if pid in children:
         name = children[pid].name
@@ -142,7 +142,7 @@ def _exit_if_one_died(folder: ClusterFolder, children: dict[int, NodeRecord]) ->
 def _tell(**event: Any) -> None:
     try:
         print(json.dumps(event), flush=True)
-    except BrokenPipeError:  # the caller is gone; the nodes are wanted all the same
+    except BrokenPipeError:  # the caller is gone; the nodes are still wanted
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
 
 

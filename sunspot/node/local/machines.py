@@ -1,4 +1,4 @@
-"""The `Machines` of this host: one tree of `ray start --block` processes a machine."""
+"""The `Machines` of this host: each is one tree of `ray start --block` processes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sunspot.node.machines import Machine
 
 
 def create(config: Mapping[str, Any]) -> LocalMachines:
-    """The machines that the autoscaler's config describes: `folder` is their cluster's."""
+    """The machines that the autoscaler's config describes; its `folder` is the cluster's."""
     return LocalMachines(Path(config["folder"]))
 
 
 class LocalMachines:
-    """Processes on this host. Nothing is ever refused here."""
+    """Processes on this host. A launch is never refused."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = ClusterFolder(folder)
@@ -46,7 +46,7 @@ class LocalMachines:
                 self._folder.stop(machine_id)
 
     def _is_wanted(self, node: NodeRecord) -> bool:
-        """Coming up or running; a lost one is gone, so that the autoscaler replaces it."""
+        """Coming up or running; a lost one is left out, so that the autoscaler replaces it."""
         started = self._folder.process(node.name) is not None
         return node.goal == "up" and (not started or self._folder.is_running(node.name))
 
@@ -62,9 +62,9 @@ class LocalMachines:
 def launch(
     folder: ClusterFolder, nodes: list[NodeRecord], *, stdout: int
 ) -> subprocess.Popen[bytes]:
-    """Starts the launcher for these nodes, which tells on `stdout` how far it is.
+    """Starts the launcher for these nodes, which reports its progress on `stdout`.
 
-    It leads a session of its own, so that a Ctrl-C in the terminal does not reach it.
+    It leads its own session, so that a Ctrl-C in the terminal does not reach it.
     """
     return subprocess.Popen(
         [

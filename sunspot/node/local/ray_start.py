@@ -21,8 +21,8 @@ from sunspot.node.local.folder import (
 )
 from sunspot.node.processes import Process
 
-# Ray's own worker start asks the GCS for the head's node every 2 s; we ask more often and start
-# it when the answer is there (ray/_private/utils.py, get_all_node_info_until_retrieved, 2.60).
+# When Ray starts a worker, it asks the GCS for the head's node every 2 s; we ask more often, and
+# start it once the head is there (ray/_private/utils.py, get_all_node_info_until_retrieved, 2.60).
 HEAD_POLL_INTERVAL_S = 0.05
 HEAD_TIMEOUT_S = 120.0
 
@@ -30,8 +30,8 @@ HEAD_TIMEOUT_S = 120.0
 def run(folder: ClusterFolder, node: NodeRecord) -> None:
     """Turns the calling process into the node; never returns.
 
-    The process leads a session of its own (no Ctrl-C of a terminal reaches it), has written
-    itself down before it does anything else, and prints into the node's log.
+    The process leads its own session (no Ctrl-C in a terminal reaches it), records itself before
+    it does anything else, and prints into the node's log.
     """
     os.setsid()
     folder.record_process(node.name, Process.current())
@@ -61,7 +61,7 @@ def arguments(cluster: ClusterRecord, node: NodeRecord) -> list[str]:
     return ["start", *node.shape.flags, *own]
 
 
-# Settings of the caller's that would make these nodes belong to another node, cluster or token.
+# The caller's settings that would make these nodes belong to another node, cluster or token.
 FOREIGN_VARIABLES = {
     NODE_VARIABLE,
     "RAY_ADDRESS",
@@ -74,8 +74,8 @@ FOREIGN_VARIABLES = {
 def launcher_environment(folder: ClusterFolder, nodes: Iterable[NodeRecord]) -> dict[str, str]:
     """The environment of a launcher of these nodes.
 
-    Ray reads its RAY_... settings once, when its library loads, which happens in the launcher: all
-    that a node of these is told must stand before that.
+    Ray reads its RAY_... settings once, when its library loads, which happens in the launcher: the
+    settings of all these nodes must be set before that.
     """
     own = {name: value for name, value in os.environ.items() if name not in FOREIGN_VARIABLES}
     bin_directory = str(Path(sys.executable).parent)
@@ -99,15 +99,15 @@ def node_environment(node: NodeRecord) -> dict[str, str]:
 
 
 def take_environment(cluster: ClusterRecord, node: NodeRecord) -> None:
-    """Replaces what was meant for other nodes: the launcher's environment is that of several."""
+    """Replaces other nodes' variables: the launcher's environment is that of several nodes."""
     for shape in cluster.shapes.values():
         for name in shape.environment:
             os.environ.pop(name, None)
     os.environ.update(node_environment(node))
 
 
-def leave_out_ray_client(params: Any, head: bool) -> None:  # noqa: ARG001 - Ray calls it so
-    """Ray's start hook: no `ray://` server, which a driver on the same host has no use for.
+def leave_out_ray_client(params: Any, head: bool) -> None:  # noqa: ARG001 - Ray passes it
+    """Ray's start hook: no `ray://` server, since drivers on the same host do not need one.
 
     `ray start` has no flag for that (a port of 0 is refused), and the server costs a port and
     about a second of CPU at start.

@@ -1,4 +1,4 @@
-"""What a stack becomes on this machine: shapes of nodes, ports, the autoscaler's file."""
+"""A stack's cluster on this machine: shapes of nodes, ports, the autoscaler's file."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ START_HOOK = "sunspot.node.local.ray_start.leave_out_ray_client"
 # Ray refuses less (ray_constants.OBJECT_STORE_MINIMUM_MEMORY_BYTES, 2.60).
 OBJECT_STORE_MINIMUM = 75 * 2**20
 
-# Nodes share the host, also with those of other clusters: the kernel chooses, so none clash.
+# Nodes share the host, also with those of other clusters: the kernel chooses free ports.
 WORKER_PORTS = {"workers": 0}
 HEAD_PORTS = {**WORKER_PORTS, "autoscaler-metrics": 0, "dashboard-metrics": 0}
 
-# A node is there within seconds, so the autoscaler looks more often than Ray's 5 s.
+# A node starts within seconds, so the autoscaler ticks more often than Ray's 5 s.
 AUTOSCALER_INTERVAL_S = 1
 # Ray's 1000 loses the last tasks of a short job, whose workers end with it.
 TASK_EVENTS_INTERVAL_MS = 200
 
-# Ray refuses ports below, which need privileges (ray/_private/parameter.py, 2.60).
+# Ray refuses lower ports, which need privileges (ray/_private/parameter.py, 2.60).
 USER_PORTS = range(1024, 65_536)
 
 
 def shapes(
     stack: Stack, folder: ClusterFolder, *, gcs_port: int, dashboard_port: int
 ) -> dict[str, NodeShape]:
-    """What a node of each group gets, with object stores that fit this host's memory together."""
+    """The node shape of each group, with object stores that together fit this host's memory."""
     head = replace(
         _ray_node(stack, folder, stack.cluster.head_node, HEAD, "on-demand"),
         head=Head(
@@ -67,7 +67,7 @@ def _market(group: ScalingGroup) -> NodeMarket:
 def _ray_node(
     stack: Stack, folder: ClusterFolder, node: RayNodeConfig, group: str, market: NodeMarket
 ) -> RayNode:
-    """A worker for Ray's recipe, without what ray_start.py adds for one node."""
+    """A worker of the group, without the flags that ray_start.py adds for one node."""
     has = resources.of(node)
     return RayNode(
         group=group,
@@ -77,14 +77,14 @@ def _ray_node(
         token_path=str(folder.token),
         port_numbers=WORKER_PORTS,
         logical_gpus=True,
-        # The head's reads the one folder of logs (ray_start.py, _share_logs).
+        # The head's log monitor reads the shared folder of logs (ray_start.py, _share_logs).
         log_monitor=False,
         # Sunspot drains a node before it stops it; a second drain would only wait.
         sigterm_drain_s=0,
         task_events_interval_ms=TASK_EVENTS_INTERVAL_MS,
-        # Else every job's driver prints each second that "no available node types can fulfill"
-        # what merely waits for its turn on a full cluster (2.60). Where machines take minutes to
-        # come, the same messages tell that they are on their way.
+        # Otherwise every job's driver prints each second that "no available node types can
+        # fulfill" tasks that merely wait on a full cluster (2.60). Where machines take minutes to
+        # start, the same messages say that they are on their way.
         scheduler_events=False,
         start_hook=START_HOOK,
     )
@@ -134,7 +134,7 @@ def write_autoscaler_config(folder: ClusterFolder, stack: Stack) -> None:
 
 
 def set_minimum(folder: ClusterFolder, group: str, count: int) -> int:
-    """Tells the autoscaler to keep at least `count`, and returns what it was told before.
+    """Sets the group's minimum in the autoscaler's file to `count`, and returns the previous one.
 
     It re-reads its file at every tick.
     """
@@ -153,14 +153,14 @@ def choose_port(flag: str, wanted: int | None, taken: set[int]) -> int:
         raise UsageError(f"{flag} {wanted} is not a port from {USER_PORTS[0]} to {USER_PORTS[-1]}")
     if wanted in taken or not port_is_free(wanted):
         raise UsageError(
-            f"port {wanted} is taken{_owner(wanted)}; give {flag} another, or leave it out and a "
-            f"free one is chosen"
+            f"port {wanted} is taken{_owner(wanted)}; give {flag} another, or leave it out to have "
+            "a free one chosen"
         )
     return wanted
 
 
 def _owner(port: int) -> str:
-    """Who listens on a port, as far as this user may know: " (by nginx, pid 12)" or ""."""
+    """The process on a port, as far as this user may see it: " (by nginx, pid 12)" or ""."""
     with contextlib.suppress(psutil.Error):
         for connection in psutil.net_connections("tcp"):
             if connection.laddr and connection.laddr.port == port and connection.pid:
