@@ -16,5 +16,9 @@ class UsageError(SunspotError, ValueError):
     exit_code = 2
 
 
+class NotUpError(SunspotError):
+    """The target has no cluster of that name."""
+
+
 class HeadLostError(SunspotError):
     """The cluster's head died, and with it the cluster."""

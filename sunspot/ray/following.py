@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
-from sunspot.errors import HeadLostError, SunspotError
+from sunspot.errors import HeadLostError, NotUpError, SunspotError
 from sunspot.ray import api_errors, job_log
 from sunspot.ray.api_errors import NotFoundError, RefusedError, SilentError
 from sunspot.ray.handle import ClusterHandle
@@ -54,6 +54,7 @@ def follow(client: JobClient, job_id: str, out: TextIO, tell: Callable[[str], No
         SunspotError: the API was away for longer than RECONNECT_TIMEOUT_S, refused the token, or
             does not know the job.
         HeadLostError: the target says that the head will not come back.
+        NotUpError: the cluster was taken down.
     """
     return _Follower(client, job_id, out, tell).run()
 
@@ -107,7 +108,7 @@ class _Follower:
     def _look_for_another_way(self) -> None:
         try:
             self._client.reconnect()
-        except HeadLostError:
+        except (HeadLostError, NotUpError):
             raise
         except SunspotError:
             pass  # SSH to a head that boots fails in many ways; the deadline ends them all

@@ -85,10 +85,6 @@ class Removal:
             raise SunspotError("\n  ".join(filter(None, lines)))
 
 
-class NotUpError(SunspotError):
-    """The target has no cluster of that name."""
-
-
 class Target(Protocol):
     """Where clusters run. Every method may raise SunspotError."""
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import platformdirs
 
-from sunspot.errors import SunspotError, UsageError
+from sunspot.errors import NotUpError, SunspotError, UsageError
 from sunspot.node.files import locked, write_private
 from sunspot.stack import check_name
 from sunspot.targets.protocol import Progress, silent
@@ -173,9 +173,9 @@ def readable_disk_errors(root: Path) -> Iterator[None]:
         ) from error
 
 
-def not_up(name: str) -> SunspotError:
+def not_up(name: str) -> NotUpError:
     """The error for a cluster that does not exist."""
-    return SunspotError(f"stack {name!r} is not up; start it with: sunspot up {name}")
+    return NotUpError(f"stack {name!r} is not up; start it with: sunspot up {name}")
 
 
 def broken(name: str, what: str, remedy: str) -> BrokenRecordsError:

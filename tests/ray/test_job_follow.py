@@ -9,7 +9,7 @@ import pytest
 from job_api import CLOSE_FRAME, DEADLINE_S, Api, Fault, frame, handle_at, served
 from waiting import wait_for
 
-from sunspot.errors import HeadLostError, SunspotError, UsageError
+from sunspot.errors import HeadLostError, NotUpError, SunspotError, UsageError
 from sunspot.ray import following
 from sunspot.ray.following import follow
 from sunspot.ray.jobs import JobClient
@@ -324,17 +324,18 @@ def test_a_way_is_not_looked_for_while_the_head_answers(running, tmp_path, tell)
     assert follow(client, "j", io.StringIO(), tell).status == "SUCCEEDED"
 
 
-def test_a_head_that_is_dead_for_good_ends_the_following(tmp_path, tell):
+@pytest.mark.parametrize("error", [HeadLostError("it is dead"), NotUpError("it is down")])
+def test_a_cluster_that_is_gone_for_good_ends_the_following(tmp_path, tell, error):
     api = Api()
     api.add("j", "RUNNING")
 
     def reconnect():
-        raise HeadLostError("the head of 'dev' is dead")
+        raise error
 
     with followed(api, tmp_path, io.StringIO(), tell, reconnect=reconnect) as (server, _, end):
         wait_for("a request", lambda: api.seen, poll_s=0.01)
         server.close()
-        assert isinstance(end(), HeadLostError)
+        assert end() is error
 
 
 # A log that Ray cannot read
