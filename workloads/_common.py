@@ -33,16 +33,37 @@ Place = tuple[str, int]
 # Arguments
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Shows the default of each option whose help does not."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text = action.help or ""
+        default = action.default
+        shown = default is None or default is False or "default" in text
+        return text if shown or default == argparse.SUPPRESS else f"{text} (default: %(default)s)"
+
+
 def parser(description: str | None, example: str) -> argparse.ArgumentParser:
     """Return a parser whose ``--help`` ends with an example and that knows ``--out``."""
     made = argparse.ArgumentParser(
         description=(description or "").partition("\n\n")[0],
         epilog=f"example:\n  {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
         allow_abbrev=False,
     )
     made.add_argument("--out", type=writable, metavar="FILE", help="write the result as JSON")
     return made
+
+
+def add_run_options(made: argparse.ArgumentParser) -> None:
+    """Add the options of a run of Ray Train: its storage, and the resources of a worker."""
+    storage = "folder, s3:// or abfs:// (default: the stack's storage)"
+    made.add_argument("--storage", metavar="URL", help=storage)
+    cpus, gpus = "CPUs per worker", "GPUs per worker, such as 0.5"
+    made.add_argument(
+        "--cpus-per-worker", type=share_above_none, default=1.0, metavar="X", help=cpus
+    )
+    made.add_argument("--gpus-per-worker", type=share, default=0.0, metavar="X", help=gpus)
 
 
 def positive(text: str) -> int:

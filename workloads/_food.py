@@ -74,13 +74,27 @@ FROM_WEIGHTS = {"lr": 1e-4, "fine_tune_lr": 1e-6, "freeze_epochs": 5, "dropout":
 FAST_STATISTICS = 0.3
 
 
+def add_options(made: argparse.ArgumentParser) -> None:
+    """Add the options of the model and its data that the training workloads share."""
+    default = Settings()
+    data = f"folder like Food-11, on every node (default: {images.REAL_DATA} or generated)"
+    made.add_argument("--data", metavar="FOLDER", help=data)
+    size = "input size in pixels (default: %(default)s)"
+    made.add_argument("--size", type=images.positive, default=default.size, metavar="N", help=size)
+    width = "MobileNetV2's width multiplier (default: %(default)s)"
+    made.add_argument("--width", type=float, default=default.width, metavar="X", help=width)
+    made.add_argument("--weights", metavar="FILE", help="published weights, on every node")
+    seed = "random seed (default: %(default)s)"
+    made.add_argument("--seed", type=int, default=default.seed, metavar="N", help=seed)
+
+
 def asked_for(args: argparse.Namespace, *names: str) -> Settings:
     """Return the settings that a command line asks for.
 
     Published weights bring their own learning rates and their own width.
 
     Args:
-        args: The parsed command line, with --data, --width and --weights.
+        args: The parsed command line, with the options of add_options.
         names: The other settings to take from it.
     """
     settings = replace(Settings(), width=args.width)

@@ -98,34 +98,39 @@ def _watched(tally: Any, total: int) -> Iterator[None]:
 
 def _arguments(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     made = parser(__doc__, "python workloads/embed.py --split training --workers 1:4 --batch 64")
-    made.add_argument("--core", action="store_true", help="plain tasks and actors, no Ray Data")
-    made.add_argument("--data", metavar="FOLDER", help="like Food-11 (default: generated)")
-    made.add_argument("--split", choices=images.SPLITS, default="evaluation")
-    made.add_argument("--size", type=positive, default=SIZE, metavar="N", help="pixels per side")
     made.add_argument(
-        "--width", type=float, default=1.0, metavar="X", help="multiplier of channels"
+        "--core", action="store_true", help="use plain tasks and actors instead of Ray Data"
     )
-    made.add_argument("--weights", metavar="FILE", help="published weights (default: random ones)")
+    made.add_argument(
+        "--data", metavar="FOLDER", help="folder like Food-11, on every node (default: generated)"
+    )
+    made.add_argument("--split", choices=images.SPLITS, default="evaluation", help="split to embed")
+    made.add_argument(
+        "--size", type=positive, default=SIZE, metavar="N", help="input size in pixels"
+    )
+    made.add_argument(
+        "--width", type=float, default=1.0, metavar="X", help="MobileNetV2's width multiplier"
+    )
+    made.add_argument(
+        "--weights", metavar="FILE", help="published weights, on every node (default: random ones)"
+    )
     made.add_argument(
         "--batch", type=positive, default=BATCH, metavar="N", help="pictures per batch"
     )
     made.add_argument(
-        "--workers",
-        type=span,
-        metavar="N|MIN:MAX",
-        help="actors (default: from 1 to as many as fit)",
+        "--workers", type=span, metavar="N|MIN:MAX", help="actors (default: 1 to as many as fit)"
     )
     made.add_argument(
         "--gpus-per-worker",
         type=share,
         metavar="X",
-        help="GPUs per actor (default: 1 if there are any)",
+        help="GPUs per actor (default: 1 if the cluster has GPUs)",
     )
     made.add_argument(
         "--storage", metavar="URL", help="folder, s3:// or abfs:// (default: the stack's storage)"
     )
     made.add_argument(
-        "--name", type=folder_name, default="embed", help="the folder's name there (default: embed)"
+        "--name", type=folder_name, default="embed", help="name of the folder in the storage"
     )
     made.add_argument("--picture", type=writable, metavar="FILE", help="draw the progress as SVG")
     return made, made.parse_args(argv)

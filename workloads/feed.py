@@ -191,25 +191,42 @@ def _arguments(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argpars
     example = "python workloads/feed.py --cpus 4 --model-images-per-second 1500 --picture feed.svg"
     made = parser(__doc__, example)
     made.add_argument(
-        "--cpus", type=positive, metavar="N", help="measure with 1 to N CPUs (default: a node's)"
+        "--cpus",
+        type=positive,
+        metavar="N",
+        help="most CPUs to measure with (default: all of a node)",
     )
     made.add_argument(
-        "--model-images-per-second", type=rate, metavar="X", help="rate of a GPU that is not here"
+        "--model-images-per-second",
+        type=rate,
+        metavar="X",
+        help="rate of a GPU to simulate (default: measure)",
     )
-    made.add_argument("--train", action="store_true", help="train the model as well")
+    made.add_argument("--train", action="store_true", help="train the model on the images as well")
     made.add_argument("--batch", type=positive, default=BATCH, metavar="N", help="images per batch")
-    made.add_argument("--crop", type=positive, default=CROP, metavar="N", help="pixels per side")
     made.add_argument(
-        "--seconds", type=rate, default=SECONDS, metavar="X", help="how long to measure each rate"
-    )
-    made.add_argument("--data", metavar="FOLDER", help="like Food-11 (default: generated)")
-    made.add_argument(
-        "--sizes", default=T4_SIZES, metavar="A,B", help="VM sizes, or NAME=VCPUS:USD (per hour)"
+        "--crop", type=positive, default=CROP, metavar="N", help="size of the crops in pixels"
     )
     made.add_argument(
-        "--catalog", type=Path, default=CATALOG, metavar="FILE", help="sizes and prices"
+        "--seconds", type=rate, default=SECONDS, metavar="X", help="seconds per measurement"
     )
-    made.add_argument("--market", choices=MARKETS, default="spot", help="whose prices to use")
+    made.add_argument(
+        "--data", metavar="FOLDER", help="folder like Food-11, on the node (default: generated)"
+    )
+    made.add_argument(
+        "--sizes",
+        default=T4_SIZES,
+        metavar="A,B",
+        help="VM sizes to compare, or NAME=VCPUS:USD, USD per hour",
+    )
+    made.add_argument(
+        "--catalog",
+        type=Path,
+        default=CATALOG,
+        metavar="FILE",
+        help="CSV file of sizes and prices (default: Sunspot's)",
+    )
+    made.add_argument("--market", choices=MARKETS, default="spot", help="market whose prices count")
     made.add_argument("--picture", type=writable, metavar="FILE", help="draw the lines as SVG")
     return made, made.parse_args(argv)
 

@@ -199,7 +199,8 @@ def draw(number: int, size: int, random: np.random.Generator) -> np.ndarray:
 # The command
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """Return a whole number of at least 1, for argparse."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
@@ -221,12 +222,26 @@ def main(argv: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("folder", nargs="?", help="default: one in the temporary directory")
-    made.add_argument("--check", action="store_true", help="check the folder, generate nothing")
-    made.add_argument("--size", type=_positive, default=SIZE, help="side in pixels")
+    made.add_argument(
+        "folder", nargs="?", help="where to write (default: in the temporary directory)"
+    )
+    made.add_argument(
+        "--check", action="store_true", help="only check the folder, do not generate anything"
+    )
+    made.add_argument(
+        "--size",
+        type=positive,
+        default=SIZE,
+        metavar="N",
+        help="size in pixels (default: %(default)s)",
+    )
     for split, number in zip(SPLITS, (TRAINING, VALIDATION, EVALUATION), strict=True):
         made.add_argument(
-            f"--{split}", type=_positive, default=number, metavar="N", help="pictures per class"
+            f"--{split}",
+            type=positive,
+            default=number,
+            metavar="N",
+            help="pictures per class (default: %(default)s)",
         )
     made.add_argument("--out", type=Path, metavar="FILE", help="write the result as JSON")
     args = made.parse_args(argv)

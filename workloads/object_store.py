@@ -233,7 +233,7 @@ def _arguments(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argpars
         metavar="N",
         help=f"tasks at the same time (default: one per CPU, from 2 to {MOST_WORKERS})",
     )
-    made.add_argument("--seed", type=natural, default=0, metavar="N", help="of the array's numbers")
+    made.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the array")
     made.add_argument(
         "--only-ray", action="store_true", help="leave out the comparison with multiprocessing"
     )

@@ -124,8 +124,12 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     made.add_argument(
         "--samples", type=positive, default=20_000_000, metavar="N", help="points to throw"
     )
-    made.add_argument("--seed", type=natural, default=0, metavar="N", help="of the random numbers")
-    made.add_argument("--tasks", type=positive, metavar="N", help=f"default: {TASKS_A_CPU} per CPU")
+    made.add_argument(
+        "--seed", type=natural, default=0, metavar="N", help="seed of the random numbers"
+    )
+    made.add_argument(
+        "--tasks", type=positive, metavar="N", help=f"tasks (default: {TASKS_A_CPU} per CPU)"
+    )
     made.add_argument(
         "--baseline", action="store_true", help="also time the same work in one worker"
     )

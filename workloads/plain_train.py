@@ -14,7 +14,7 @@ from pathlib import Path
 import images
 import lightning
 import torch
-from _food import EpochTimes, FoodClassifier, Settings, asked_for, loader
+from _food import EpochTimes, FoodClassifier, Settings, add_options, asked_for, loader
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 
@@ -26,21 +26,27 @@ def _settings(argv: list[str] | None) -> tuple[Settings, argparse.Namespace]:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    add_options(made)
     made.add_argument(
-        "--data", help=f"a Food-11 folder (default: {images.REAL_DATA}, or a generated one)"
+        "--epochs",
+        type=int,
+        default=default.epochs,
+        metavar="N",
+        help="epochs to train (default: %(default)s)",
     )
-    made.add_argument("--epochs", type=int, default=default.epochs)
-    made.add_argument("--batch-size", type=int, default=default.batch_size)
-    made.add_argument("--size", type=int, default=default.size, help="pixels per side")
-    made.add_argument("--width", type=float, default=default.width, help="multiplier of channels")
-    made.add_argument("--weights", metavar="FILE", help="published weights to start from")
+    made.add_argument(
+        "--batch-size",
+        type=int,
+        default=default.batch_size,
+        metavar="N",
+        help="pictures per step (default: %(default)s)",
+    )
     made.add_argument(
         "--checkpoints",
         metavar="FOLDER",
         default="checkpoints",
-        help="where the last epoch is saved",
+        help="folder of the last epoch's checkpoint (default: %(default)s)",
     )
-    made.add_argument("--seed", type=int, default=default.seed)
     made.add_argument("--out", type=Path, metavar="FILE", help="write the result as JSON")
     args = made.parse_args(argv)
     if args.epochs < 1:

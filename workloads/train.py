@@ -26,6 +26,7 @@ import lightning
 import ray
 import ray.train
 from _common import (
+    add_run_options,
     count,
     folder_name,
     parser,
@@ -33,8 +34,6 @@ from _common import (
     program,
     refuse,
     say,
-    share,
-    share_above_none,
     span,
 )
 from _food import EpochTimes, FoodClassifier, Position, RestSampler, Settings, asked_for
@@ -235,31 +234,45 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     made = parser(__doc__, "python workloads/train.py --workers 1:2 --name food --storage s3://ray")
     default = Settings()
     made.add_argument(
-        "--name",
-        type=folder_name,
-        default=DEFAULT_NAME,
-        help="of the run; the same name resumes it",
+        "--name", type=folder_name, default=DEFAULT_NAME, help="run to start or resume"
     )
-    made.add_argument("--storage", metavar="URL", help="a folder, s3:// or abfs:// (see docs/)")
-    made.add_argument("--workers", type=span, default="1", metavar="N|MIN:MAX", help="default: 1")
-    made.add_argument("--cpus-per-worker", type=share_above_none, default=1.0, metavar="N")
-    made.add_argument("--gpus-per-worker", type=share, default=0.0, metavar="N", help="such as 0.5")
+    add_run_options(made)
+    made.add_argument("--workers", type=span, default="1", metavar="N|MIN:MAX", help="workers")
     made.add_argument(
-        "--data", help=f"Food-11, on every node (default: {images.REAL_DATA} or generated)"
+        "--epochs", type=positive, default=default.epochs, metavar="N", help="epochs to train"
     )
-    made.add_argument("--epochs", type=positive, default=default.epochs)
-    made.add_argument("--batch-size", type=positive, default=default.batch_size, help="per worker")
-    made.add_argument("--size", type=positive, default=default.size, help="pixels per side")
-    made.add_argument("--width", type=float, default=default.width, help="multiplier of channels")
-    made.add_argument("--weights", metavar="FILE", help="published weights, on every node")
-    made.add_argument("--seed", type=int, default=default.seed)
     made.add_argument(
-        "--checkpoint-every", type=positive, metavar="BATCHES", help="within an epoch too"
+        "--batch-size",
+        type=positive,
+        default=default.batch_size,
+        metavar="N",
+        help="pictures per worker and step",
     )
-    made.add_argument("--keep", type=positive, default=2, help="checkpoints to keep (default: 2)")
-    made.add_argument("--max-failures", type=int, default=MAX_FAILURES, help="-1: no limit")
-    made.add_argument("--max-evictions", type=int, default=-1, help="default: no limit")
-    made.add_argument("--trace", metavar="FILE", help="write a line per batch, on rank 0's node")
+    _food.add_options(made)
+    made.add_argument(
+        "--checkpoint-every",
+        type=positive,
+        metavar="BATCHES",
+        help="save after every so many batches too",
+    )
+    made.add_argument("--keep", type=positive, default=2, metavar="N", help="checkpoints to keep")
+    made.add_argument(
+        "--max-failures",
+        type=int,
+        default=MAX_FAILURES,
+        metavar="N",
+        help="failures before giving up, -1 for no limit",
+    )
+    made.add_argument(
+        "--max-evictions",
+        type=int,
+        default=-1,
+        metavar="N",
+        help="evictions before giving up (default: no limit)",
+    )
+    made.add_argument(
+        "--trace", metavar="FILE", help="write a line per batch, on the node of rank 0"
+    )
     return made.parse_args(argv)
 
 

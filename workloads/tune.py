@@ -17,15 +17,16 @@ from math import inf
 from typing import Any
 
 import _common
+import _food
 import _storage
 import _tuning
 import _vanished
-import images
 import ray
 import ray.train
 import train
 from _chart import Chart, Line
 from _common import (
+    add_run_options,
     count,
     folder_name,
     parser,
@@ -33,11 +34,9 @@ from _common import (
     program,
     refuse,
     say,
-    share,
-    share_above_none,
     writable,
 )
-from _food import Settings, asked_for
+from _food import asked_for
 from _storage import Storage
 from _tuning import DRIVER_SETTINGS, METRIC, ON_THE_HEAD, Search, at_once, run_trial
 from ray import cloudpickle, tune
@@ -213,30 +212,34 @@ def _dropout(text: str) -> tuple[float, float]:
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     made = parser(__doc__, "python workloads/tune.py --samples 16 --epochs 20 --picture tune.svg")
-    made.add_argument("--samples", type=positive, default=SAMPLES, metavar="N", help="trials")
-    made.add_argument("--epochs", type=positive, default=EPOCHS, help="per trial, at most")
-    made.add_argument("--batch-sizes", type=_batch_sizes, default="32,64", metavar="N,N")
-    made.add_argument("--dropout", type=_dropout, default="0.1:0.8", metavar="LOW:HIGH")
     made.add_argument(
-        "--name", type=folder_name, default="tune", help="of the search (default: tune)"
+        "--samples", type=positive, default=SAMPLES, metavar="N", help="number of trials"
     )
+    made.add_argument(
+        "--epochs", type=positive, default=EPOCHS, metavar="N", help="most epochs of a trial"
+    )
+    made.add_argument(
+        "--batch-sizes",
+        type=_batch_sizes,
+        default="32,64",
+        metavar="N,N",
+        help="batch sizes to choose from",
+    )
+    made.add_argument(
+        "--dropout",
+        type=_dropout,
+        default="0.1:0.8",
+        metavar="LOW:HIGH",
+        help="range to choose the dropout from",
+    )
+    made.add_argument("--name", type=folder_name, default="tune", help="name of the search")
     made.add_argument("--resume", action="store_true", help="continue the search of that name")
-    made.add_argument("--storage", metavar="URL", help="folder, s3:// or abfs:// (see docs/)")
-    made.add_argument("--workers", type=positive, default=1, metavar="N", help="per trial")
-    made.add_argument("--cpus-per-worker", type=share_above_none, default=1.0, metavar="X")
-    made.add_argument("--gpus-per-worker", type=share, default=0.0, metavar="X")
+    add_run_options(made)
+    made.add_argument("--workers", type=positive, default=1, metavar="N", help="workers per trial")
     made.add_argument(
         "--concurrent", type=positive, metavar="N", help="trials at once (default: as many as fit)"
     )
-    made.add_argument(
-        "--data", help="Food-11, on every node (default: FOOD11_DATA_DIR or generated)"
-    )
-    made.add_argument("--size", type=positive, default=images.SIZE, help="pixels per side")
-    made.add_argument(
-        "--width", type=float, default=Settings().width, help="multiplier of channels"
-    )
-    made.add_argument("--weights", metavar="FILE", help="published weights, on every node")
-    made.add_argument("--seed", type=int, default=Settings().seed, metavar="N")
+    _food.add_options(made)
     made.add_argument("--picture", type=writable, metavar="FILE", help="draw the trials as SVG")
     args = made.parse_args(argv)
     if args.resume and args.concurrent:

@@ -54,7 +54,9 @@ def by_group(places: list[Place]) -> str:
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     made = parser(__doc__, "python workloads/where.py --tasks 24 --out where.json")
-    made.add_argument("--tasks", type=positive, metavar="N", help=f"default: {TASKS_A_CPU} per CPU")
+    made.add_argument(
+        "--tasks", type=positive, metavar="N", help=f"tasks (default: {TASKS_A_CPU} per CPU)"
+    )
     return made.parse_args(argv)
 
 
