@@ -1,4 +1,4 @@
-"""What a VM does when it boots: the files that land on it, and the user data that carries them."""
+"""What a VM does when it boots: the files that it gets, and the user data that contains them."""
 
 from cloud_init.render import MAX_USER_DATA_BYTES, readable, render
 from cloud_init.values import AzureFacts, NodeValues

@@ -1,6 +1,6 @@
-"""The nodes of a planned cluster, as cloud-init's renderer wants them told.
+"""The nodes of a planned cluster, as the values that the renderer takes.
 
-Pure: the program of `infra/` and a preview without Pulumi both get their user data from here.
+Free of side effects: the program of `infra/` and a preview without Pulumi both start from here.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ PRIORITIES: dict[NodeMarket, int] = {
 
 
 def node_values(plan: AzurePlan, pool: Pool | None, facts: AzureFacts[str]) -> NodeValues:
-    """What a worker of a pool is told, or the head where that is None."""
+    """The values of a worker of the pool, or of the head where `pool` is None."""
     machine = plan.head if pool is None else pool.machine
     image = facts.built_image if machine.image is None else machine.image
-    assert image is not None  # noqa: S101 - a machine without one is of a stack that builds it
+    assert image is not None  # noqa: S101 - a machine has none only where the stack builds it
     return NodeValues(
         role="head" if pool is None else "worker",
         group=HEAD if pool is None else pool.node_type,
@@ -43,7 +43,7 @@ def node_values(plan: AzurePlan, pool: Pool | None, facts: AzureFacts[str]) -> N
 
 
 def _prices(plan: AzurePlan) -> dict[str, float]:
-    """USD an hour by node type, the catalogue's; without those that are not known."""
+    """The catalogue's USD an hour by node type; without types whose price is unknown."""
     types: list[tuple[str, Machine, NodeMarket]] = [
         (HEAD, plan.head, "on-demand"),
         *((pool.node_type, pool.machine, pool.market) for pool in plan.pools),
@@ -56,9 +56,9 @@ def _prices(plan: AzurePlan) -> dict[str, float]:
 
 
 def _autoscaler_text(plan: AzurePlan, facts: AzureFacts[str]) -> str | None:
-    """The file of Ray's autoscaler, as JSON (which is YAML too); None where it owns no group.
+    """The config file of Ray's autoscaler, as JSON (which is YAML too); None without elastic pools.
 
-    Groups of a fixed size are not in it, so that another size of theirs leaves the head alone.
+    Fixed pools are not in it, so that a change of their size does not replace the head.
     """
     pools = [pool for pool in plan.pools if pool.elastic]
     if not pools:

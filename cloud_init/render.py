@@ -1,7 +1,7 @@
 """One node's values as the user data that makes an Ubuntu VM into that node.
 
 `files/` holds units and scripts exactly as they land on the VM, and modules of `sunspot/node` land
-there as they are. Nothing in them is filled in: what differs from node to node is in
+there as they are. They are no templates: what differs from node to node is in
 `/etc/sunspot/node.env` and, on an autoscaled head, `/etc/sunspot/autoscaler.yaml`.
 """
 
@@ -30,12 +30,12 @@ NODE_ENV = "/etc/sunspot/node.env"
 AUTOSCALER_CONFIG = "/etc/sunspot/autoscaler.yaml"
 # ray.sh's copy of it, which Sunspot's node provider changes.
 AUTOSCALER_RUN_CONFIG = "/run/sunspot/autoscaler/config.yaml"
-TOKEN = "/run/sunspot/token"  # noqa: S105 - where it lies, not what it is
+TOKEN = "/run/sunspot/token"  # noqa: S105 - its path, not the token
 # On the head's data disk, at this logical unit number; state.sh mounts it.
 STATE_LUN = 0
 GCS_STATE = "/var/lib/sunspot/state/gcs"
 
-# By digest: a tag can be moved. Both as their projects' updates name them (Renovate's, 2025-10).
+# By digest: a tag can be moved. Both as Renovate reports them (2025-10).
 PROMETHEUS_IMAGE = (
     "docker.io/prom/prometheus:v3.7.1"
     "@sha256:ff7e389acbe064a4823212a500393d40a28a8f362e4b05cbf6742a9a3ef736b2"
@@ -45,17 +45,16 @@ GRAFANA_IMAGE = (
     "@sha256:35c41e0fd0295f5d0ee5db7e780cf33506abfaf47686196f825364889dee878b"
 )
 
-# How long a worker keeps its work while the head is away: a VM's restart takes two or three
-# minutes.
+# How long a worker keeps its work while the head is away; a VM restarts in two or three minutes.
 HEAD_AWAY_S = 600
 
-# All that a type wants at a tick in one call, since calls for one scale set follow each other; and
-# calls for 40 types at once.
+# All machines that a type needs at a tick go into one call, since calls for one scale set are
+# serialised; calls for 40 types run at once.
 LAUNCH_BATCH = 1000
 CONCURRENT_LAUNCHES = 40 * LAUNCH_BATCH
 
-# /dev/shm must hold the object store (0.3 of the memory), and what NCCL puts there; it takes memory
-# only as it fills.
+# /dev/shm must hold the object store (0.3 of the memory) and NCCL's buffers; it uses memory only as
+# it fills.
 SHM_SHARE = 0.5
 
 RESERVED_PORTS = "/etc/sysctl.d/60-sunspot.conf"
@@ -64,8 +63,8 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 FILES = Path(__file__).parent / "files"
 
-# What of sunspot/node an Azure node runs, and where it lands; ray.sh shows it to the container.
-# There is no `sunspot/__init__.py` beside it: that one needs more than an image with Ray has.
+# The modules of sunspot/node that an Azure node runs; ray.sh mounts them into the container.
+# There is no `sunspot/__init__.py` beside them: that one needs more than an image with Ray has.
 # Nodes may have Python 3.10.
 NODE_MODULES = (
     # Ray's autoscaler on the head
@@ -76,7 +75,7 @@ NODE_MODULES = (
     "fallback.py",
     "files.py",
     "machines.py",
-    # the eviction watcher, on every node; the head's answers Prometheus
+    # the eviction watcher, on every node; the head's also serves Prometheus
     "azure/eviction.py",
     "collector.py",
     "gcs.py",
@@ -88,7 +87,7 @@ NODE_MODULES = (
 NODE_SOURCES = Path(sunspot.__file__).parent / "node"
 NODE_PYTHON = "/usr/local/lib/sunspot/python"
 
-# Units that start at every boot. The driver's unit comes on top, named for the driver.
+# Units that start at every boot, besides the driver's unit, which is named after the driver.
 UNITS = (
     "sunspot-disk.service",
     "sunspot-docker.service",
@@ -109,7 +108,7 @@ HEAD_UNITS = (
 
 @dataclass(frozen=True, kw_only=True)
 class File:
-    """A file of the VM: its absolute path, its text, its mode."""
+    """A file on the VM: its absolute path, its text, its mode."""
 
     path: str
     text: str
@@ -119,15 +118,19 @@ class File:
 def render(values: NodeValues, *, compress: bool = True) -> bytes:
     """The node's `#cloud-config`; the same bytes for the same values.
 
-    With `compress`, which is what Azure gets, it is gzipped as a whole (cloud-init unpacks such:
-    its page "User data formats"); without, a person can read it.
-    Raises UsageError (a ValueError) when what Azure gets is larger than it takes.
+    Args:
+        values: the node's values.
+        compress: gzips the whole, as Azure gets it (cloud-init unpacks that: its page "User data
+            formats"); otherwise it is readable text.
+
+    Raises:
+        UsageError: the compressed user data is larger than Azure accepts.
     """
-    # Each unit installs what it needs; upgrades would only make the boot longer.
+    # Each unit installs what it needs; upgrades would only slow the boot.
     head = {"package_update": False, "package_upgrade": False}
     # Units are in place from the second boot on. --no-block: cloud-init does not wait for Ray.
     commands = [
-        # At later boots systemd does it.
+        # At later boots systemd does this.
         ["sysctl", "--quiet", f"--load={RESERVED_PORTS}"],
         ["systemctl", "daemon-reload"],
         ["systemctl", "enable", *units(values)],
@@ -146,19 +149,19 @@ def render(values: NodeValues, *, compress: bool = True) -> bytes:
     data = _packed(data)
     if len(data) > MAX_USER_DATA_BYTES:
         raise UsageError(
-            f"{values.group}: the user data has {len(data)} bytes, Azure takes at most "
-            f"{MAX_USER_DATA_BYTES}: have fewer groups"
+            f"{values.group}: the user data has {len(data)} bytes, Azure accepts at most "
+            f"{MAX_USER_DATA_BYTES}: use fewer groups"
         )
     return data
 
 
 def readable(user_data: bytes) -> bytes:
-    """User data as `render` gives it without compressing it."""
+    """The user data as `render` returns it uncompressed."""
     return gzip.decompress(user_data) if user_data.startswith(GZIP_MAGIC) else user_data
 
 
 def files(values: NodeValues) -> Iterator[File]:
-    """Every file that the user data carries, in its order."""
+    """Every file in the user data, in its order."""
     yield from _static_files()
     yield File(path=NODE_ENV, text=_env_text(environment(values)), mode=0o644)
     yield File(path=RESERVED_PORTS, text=_reserved_ports(values), mode=0o644)
@@ -213,7 +216,7 @@ def environment(values: NodeValues) -> dict[str, str]:
 
 
 def ray_node(values: NodeValues) -> RayNode:
-    """The node for Ray's recipe, without its name, which is its VM's: ray.sh adds that."""
+    """The node as sunspot.ray.start describes it; ray.sh adds its name, which is the VM's."""
     is_head, address = values.role == "head", values.facts.head_address
     return RayNode(
         group=values.group,
@@ -223,7 +226,7 @@ def ray_node(values: NodeValues) -> RayNode:
         token_path=TOKEN,
         head=_head(values) if is_head else None,
         head_address=None if is_head else f"{address}:{ports.get('gcs').number}",
-        # The address that the workers are told.
+        # The address that the workers use.
         node_ip=address if is_head else None,
         head_away_s=HEAD_AWAY_S,
     )
@@ -244,10 +247,10 @@ def _head(values: NodeValues) -> Head:
 
 
 def _words(flags: list[str]) -> str:
-    """The flags in one line, of which ray.sh makes words again."""
+    """The flags in one line, which ray.sh splits at the spaces."""
     for flag in flags:
         if len(flag.split()) != 1:
-            raise UsageError(f"{flag!r} cannot be passed to a node: it has a space")
+            raise UsageError(f"{flag!r} cannot be passed to a node: it contains a space")
     return " ".join(flags)
 
 
@@ -273,9 +276,9 @@ def _static_files() -> tuple[File, ...]:
     return tuple(
         File(
             path=path,
-            # Python would turn line ends into its own.
+            # As bytes: read_text would translate line endings.
             text=source.read_bytes().decode(),
-            # By the name: the mode of a checkout depends on where it was made.
+            # By the name: file modes of a checkout depend on the system.
             mode=0o755 if source.suffix == ".sh" else 0o644,
         )
         for path, source in {**sources, **modules}.items()
@@ -283,7 +286,7 @@ def _static_files() -> tuple[File, ...]:
 
 
 def _reserved_ports(values: NodeValues) -> str:
-    """Keeps the kernel from giving a port of Ray's to a process that asked for any."""
+    """Keeps the kernel from giving one of Ray's ports to a process that asks for any port."""
     any_port = ports.get("ephemeral")
     ours = [port.number for port in ports.of(values.role) if port is not any_port]
     reserved = [str(number) for number in ours if number >= any_port.number]

@@ -1,4 +1,4 @@
-"""What one node on Azure must be told."""
+"""The values that one node on Azure needs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,13 +17,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class AzureFacts(Generic[T]):
-    """What only Azure can tell, so that a node must be told it too. None of it is secret.
+    """What only Azure knows before the node boots. None of it is secret.
 
-    The values are texts; outputs of Pulumi while the resources are still to be made. `built_image`
-    is the image that the stack builds, None where its machines name their own, and `registry` the
-    server to log in to as the node's identity before each pull, None for a public image.
-    `head_address` is the head's private IP address. `token_secret` is the name of the token's
-    secret in the vault. `identity_client_id` is that of the node's own identity.
+    The values are text, or Pulumi's outputs while the resources do not exist yet.
+
+    Attributes:
+        built_image: the image that the stack builds; None where its machines name their own.
+        registry: the server to log in to as the node's identity before each pull; None for a
+            public image.
+        head_address: the head's private IP address.
+        vault_url: the URL of the token's vault.
+        token_secret: the name of the token's secret in the vault.
+        storage_url: the storage path for Ray.
+        subscription_id: the subscription of the cluster.
+        resource_group: the name of the cluster's resource group.
+        identity_client_id: the client id of the node's own identity.
     """
 
     built_image: T | None
@@ -39,11 +47,14 @@ class AzureFacts(Generic[T]):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeValues:
-    """Everything that one node must be told. None of it is secret.
+    """Everything that one node needs. None of it is secret.
 
     `image` is a container reference. `resources` with GPUs need a `driver`. `autoscaler_config` is
-    the text of the head's autoscaler file, None where Ray does not scale. `prices` is USD an hour
-    by group, for the head's metrics.
+    the text of the head's autoscaler file, None without an autoscaler. `prices` is USD an hour by
+    node type, for the head's metrics.
+
+    Raises:
+        UsageError: the values contradict each other.
     """
 
     role: ports.Role
@@ -67,7 +78,7 @@ class NodeValues:
         if (gpus > 0) != (self.driver != "none"):
             raise UsageError(
                 f"{self.group}: {gpus} GPUs with driver {self.driver!r}: "
-                "GPUs need a driver, and a driver GPUs"
+                "GPUs need a driver, and a driver needs GPUs"
             )
         if self.autoscaler_config is not None and self.role != "head":
             raise UsageError(f"{self.group}: only the head has an autoscaler_config")

@@ -29,8 +29,8 @@ from sunspot.node.machines import LaunchRefusedError, Machine, Machines
 class MachinesProvider(NodeProvider):
     """Ray's node provider for the `Machines` that its config names.
 
-    The head is listed, since Ray looks for it, and never terminated, though Ray requests that when
-    the head itself is stopped.
+    The head is listed, since Ray looks for it, and never terminated: Ray requests that when the
+    head itself is stopped.
     """
 
     def __init__(self, provider_config: dict[str, Any], cluster_name: str) -> None:

@@ -30,13 +30,12 @@ def config(
 
     Args:
         name: the cluster's name.
-        machines: the function, as "package.module.function", that creates the `Machines` from the
-            whole `provider` part.
+        machines: the "package.module.function" that makes the `Machines` of the `provider` part.
         settings: what that function needs.
         config_file: the file's path on the head.
-        node_types: the node types by name, the head's among them.
-        head_type: the name of the head's node type.
-        twins: the on-demand node types by the spot types that they stand in for.
+        node_types: all node types, by name.
+        head_type: the head's node type.
+        twins: the on-demand node types by their spot types.
     """
     return {
         "cluster_name": name,

@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class LaunchRefusedError(Exception):
-    """No such machine can be had now: no capacity or no quota. Another node type may be granted."""
+    """There are no such machines now: no capacity, no quota. Another node type may be granted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +44,7 @@ class Machines(Protocol):
         """Requests `count` more; returns before Ray runs on them.
 
         Raises:
-            LaunchRefusedError: no such machines can be had now.
-            Exception: it is not known whether they can be had.
+            LaunchRefusedError: there are none to be had now. Other errors: it is not known.
         """
         ...
 

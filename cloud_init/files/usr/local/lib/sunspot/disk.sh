@@ -1,5 +1,5 @@
 #!/bin/bash
-# Chooses the folder for large files, the temporary disk where there is one, and puts Docker there.
+# Chooses the folder for large files (on the temporary disk, if any) and puts Docker's data there.
 set -euo pipefail
 
 mkdir -p /run/sunspot /etc/docker
@@ -10,7 +10,7 @@ done
 mkdir -p "$scratch"
 echo "SUNSPOT_SCRATCH=$scratch" >/run/sunspot/disk.env
 
-# cdi hands GPUs to containers. containerd's own image store would lie outside of data-root.
+# cdi gives containers GPUs. containerd's own image store would be outside of data-root.
 config=$(
     cat <<JSON
 {
@@ -21,7 +21,7 @@ JSON
 )
 if [ "$config" != "$(cat /etc/docker/daemon.json 2>/dev/null)" ]; then
     echo "$config" >/etc/docker/daemon.json
-    # Some VM images bring a Docker that runs by now. It waits for this unit: do not wait for it.
+    # Some VM images run Docker already. It waits for this unit: do not wait for it.
     if systemctl --quiet is-active docker.service; then
         systemctl --no-block restart docker.service
     fi

@@ -5,8 +5,8 @@ export DEBIAN_FRONTEND=noninteractive
 
 if ! command -v docker >/dev/null; then
     apt-get update
-    # Where the kernel has AppArmor, Docker runs nothing without its parser, which it only
-    # recommends. pigz unpacks image layers on all cores.
+    # Where the kernel has AppArmor, Docker needs its parser, which the package only recommends.
+    # pigz unpacks image layers on all cores.
     apt-get install --yes --no-install-recommends docker.io apparmor pigz
 fi
 usermod --append --groups docker "$SUNSPOT_ADMIN_USER"

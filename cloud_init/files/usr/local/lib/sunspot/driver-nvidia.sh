@@ -1,8 +1,8 @@
 #!/bin/bash
 # Makes NVIDIA GPUs usable in containers: Ubuntu's signed modules, and NVIDIA's container toolkit.
 #
-# The modules must be those of the running kernel. Where Ubuntu has none for it, the newest kernel
-# that has some is installed, and the machine restarts once.
+# The modules must match the running kernel. Where Ubuntu has none for it, the newest kernel with
+# modules is installed, and the machine restarts once.
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive
 
@@ -25,14 +25,14 @@ driver_answers() {
 }
 
 mkdir -p /run/sunspot "${restarted%/*}" /etc/cdi
-# By PCI's number of the maker: no driver and no restart brings a card that is not there.
+# By NVIDIA's PCI vendor id: without a GPU, neither a driver nor a restart helps.
 if ! grep --quiet --no-messages 0x10de /sys/bus/pci/devices/*/vendor; then
-    echo "No NVIDIA GPU is in this machine: see that its VM size has one" >&2
+    echo "No NVIDIA GPU is in this machine: use a VM size that has one" >&2
     exit 1
 fi
 if ! driver_answers; then
-    # apt waits for the lock of packages, not for that of its lists. Where this fails the unit is
-    # started again; it is no reason to take another kernel.
+    # apt waits for the lock of packages, not for that of its lists. If this fails, systemd retries;
+    # it is not a reason to install another kernel.
     apt-get update
     if ! { install_driver "$(uname -r)" && driver_answers; }; then
         if [ -e "$restarted" ]; then
@@ -47,7 +47,7 @@ if ! driver_answers; then
     fi
 fi
 rm -f "$restarted"
-# Only for speed: each first use would wake the GPU anew.
+# Only for speed: otherwise each first use initialises the GPU again.
 nvidia-smi --persistence-mode=1 || true
 
 if ! command -v nvidia-ctk >/dev/null; then

@@ -3,7 +3,7 @@
 set -euo pipefail
 
 mkdir -p /run/sunspot
-modprobe amdgpu || true # what follows says it in words
+modprobe amdgpu || true # the check below explains a failure
 if [ ! -c /dev/kfd ]; then
     echo "/dev/kfd is not there: this VM image has no ROCm driver; use one that has," \
         "such as microsoft-dsvm:ubuntu-hpc:2404-rocm" >&2

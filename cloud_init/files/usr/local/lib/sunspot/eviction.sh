@@ -1,12 +1,12 @@
 #!/bin/bash
-# Becomes the container that watches for evictions: a drain needs Ray, so it is of Ray's image.
+# Becomes the container that watches for evictions, from Ray's image, since a drain needs Ray.
 set -euo pipefail
 
 token=/run/sunspot/token
 marks=/run/sunspot/eviction
 python=/usr/local/lib/sunspot/python
 
-test -s "$token" # where it is missing, docker would make a folder of that name
+test -s "$token" # if it were missing, docker would create a folder of that name
 chown "$SUNSPOT_IMAGE_USER" "$token"
 install --directory --owner="$SUNSPOT_IMAGE_USER" --mode=700 "$marks"
 
@@ -18,12 +18,12 @@ docker_flags=(
     --network=host # IMDS, the GCS and the raylet
     --log-driver=none # systemd's journal has the output
     --cap-drop=ALL
-    --oom-score-adj=-900 # a task that takes all memory must not cost the notice
+    --oom-score-adj=-900 # a task that uses up the memory must not kill the watcher
     --volume="$token:$token:ro"
     --volume="$marks:$marks"
     --volume="$python:$python:ro"
 )
-# Names alone: docker takes the values from its own environment.
+# Names only: docker takes the values from its own environment.
 for name in \
     RAY_ADDRESS RAY_AUTH_MODE RAY_AUTH_TOKEN_PATH RAY_CLOUD_INSTANCE_ID RAY_NODE_TYPE_NAME \
     PYTHONPATH; do
@@ -32,7 +32,7 @@ done
 
 flags=(--role="$SUNSPOT_ROLE" --imds="$SUNSPOT_IMDS_URL" --marks="$marks")
 if [ "$SUNSPOT_ROLE" = head ]; then
-    # Ray's unit takes up to 45 s to stop; Prometheus on the head asks for all nodes' counters here.
+    # Ray's unit takes up to 45 s to stop; the head serves all nodes' counters to Prometheus.
     flags+=(--margin=60 --metrics-port="$SUNSPOT_EVICTION_METRICS_PORT" --prices="$SUNSPOT_PRICES")
 fi
 

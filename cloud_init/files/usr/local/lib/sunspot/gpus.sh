@@ -1,5 +1,5 @@
 #!/bin/bash
-# Fails unless every GPU that the node promises answers from inside the container.
+# Fails unless all of the node's GPUs answer from inside the container.
 set -euo pipefail
 
 case $SUNSPOT_DRIVER in

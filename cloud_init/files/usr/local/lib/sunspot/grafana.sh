@@ -1,8 +1,7 @@
 #!/bin/bash
-# Becomes Grafana, on the loopback address: Ray's dashboards and Sunspot's. It keeps nothing.
+# Becomes Grafana, on the loopback address: Ray's dashboards and Sunspot's. It stores nothing.
+# The image's user owns Ray's files.
 set -euo pipefail
-
-# Ray's files are that user's.
 
 exec docker run --name=sunspot-grafana --rm --network=host --log-driver=none \
     --user="$SUNSPOT_IMAGE_USER" --cap-drop=ALL --read-only \

@@ -1,7 +1,7 @@
 #!/bin/bash
 # identity RESOURCE: prints an access token of this machine's identity for the resource.
 #
-# A new machine's identity takes a while to appear, so curl tries again, its pauses doubling.
+# A new machine's identity takes a while to appear, so curl retries, doubling its pauses.
 set -euo pipefail
 
 curl --fail --silent --show-error --noproxy '*' --max-time 10 \

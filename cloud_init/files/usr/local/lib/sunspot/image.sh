@@ -1,5 +1,5 @@
 #!/bin/bash
-# Pulls the Ray image, after a login where its registry asks for one, and tells the units which user
+# Pulls the Ray image, after a login where its registry requires one, and tells the units which user
 # it runs as.
 set -euo pipefail
 
@@ -15,7 +15,7 @@ pull() {
 }
 
 obtain() {
-    # A digest names the same image for ever.
+    # A digest always names the same image.
     case $SUNSPOT_IMAGE in
     *@sha256:*) if have_image; then return; fi ;;
     esac
@@ -26,7 +26,7 @@ obtain() {
 
     for attempt in 1 2 3 4 5 6; do
         if pull; then return; fi
-        # A machine that starts again while the registry is away runs the image that it has.
+        # A machine that restarts while the registry is down runs the image that it has.
         if have_image; then return; fi
         echo "Pull $attempt of 6 of $SUNSPOT_IMAGE failed" >&2
         sleep $((attempt * 10))
@@ -36,6 +36,6 @@ obtain() {
 
 mkdir -p /run/sunspot
 obtain
-# What its containers read and write belongs to that user.
+# This user owns what its containers read and write.
 user=$(docker run --rm --network=none --entrypoint=id "$SUNSPOT_IMAGE" -u)
 echo "SUNSPOT_IMAGE_USER=$user" >/run/sunspot/image.env

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Writes this machine's name and place where the Ray unit reads them.
+# Writes this machine's name, region and zone for the Ray unit.
 set -euo pipefail
 
 mkdir -p /run/sunspot

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Does what the eviction watcher asks for by a file: stops Ray's unit, or starts it again.
+# Does what the eviction watcher requests through a file: stops Ray's unit, or restarts it.
 set -euo pipefail
 
 cd /run/sunspot/eviction

@@ -1,8 +1,8 @@
 #!/bin/bash
-# phase NAME COMMAND [ARGUMENT...]: runs the command and writes into boot.json how it went.
+# phase NAME COMMAND [ARGUMENT...]: runs the command and records its outcome in boot.json.
 #
 # boot.json holds this boot's phases, the last run of each: `start` in seconds since the kernel
-# started, `seconds` it took, `ok`. Phases run side by side, so each keeps a file of its own.
+# started, `seconds` it took, `ok`. Phases run in parallel, so each has its own file.
 set -euo pipefail
 
 phases=/run/sunspot/phases

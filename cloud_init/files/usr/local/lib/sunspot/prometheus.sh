@@ -4,7 +4,7 @@ set -euo pipefail
 
 data=/var/lib/sunspot/state/prometheus
 
-# Ray's files are that user's.
+# The image's user owns Ray's files.
 install --directory --owner="$SUNSPOT_IMAGE_USER" --mode=700 "$data"
 
 exec docker run --name=sunspot-prometheus --rm --network=host --log-driver=none \

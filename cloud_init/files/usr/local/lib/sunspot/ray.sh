@@ -7,12 +7,12 @@ autoscaler=/run/sunspot/autoscaler
 files=$SUNSPOT_SCRATCH/ray
 python=/usr/local/lib/sunspot/python
 
-# What Ray writes and reads belongs to the user that the image runs as.
+# The user that the image runs as owns what Ray reads and writes.
 chown "$SUNSPOT_IMAGE_USER" "$token"
 mkdir -p "$files"
 chown "$SUNSPOT_IMAGE_USER" "$files"
 
-# Sunspot's own modules, before those that the image names.
+# Sunspot's own modules, before the image's PYTHONPATH.
 image_env=$(docker image inspect --format='{{range .Config.Env}}{{println .}}{{end}}' "$SUNSPOT_IMAGE")
 image_path=$(sed -n 's/^PYTHONPATH=//p' <<<"$image_env")
 export PYTHONPATH=$python${image_path:+:$image_path}
@@ -20,7 +20,7 @@ export PYTHONPATH=$python${image_path:+:$image_path}
 docker_flags=(
     --name=sunspot-ray
     --rm
-    --init # collects the children of tasks that died
+    --init # reaps the children of tasks that died
     --network=host
     --log-driver=none # systemd's journal has the output
     --shm-size="$SUNSPOT_SHM_BYTES"
@@ -31,7 +31,7 @@ docker_flags=(
     --volume="$python:$python:ro"
 )
 # Names only: docker takes the values from its own environment. Every RAY_... and AUTOSCALER_... there
-# is meant for Ray: a setting of its only needs a line in node.env.
+# is meant for Ray, so one of its settings needs only a line in node.env.
 for name in "${!RAY_@}" "${!AUTOSCALER_@}" DASHBOARD_METRIC_PORT \
     PYTHONPATH AZURE_CLIENT_ID \
     SUNSPOT_CLUSTER SUNSPOT_STORAGE \
@@ -40,12 +40,12 @@ for name in "${!RAY_@}" "${!AUTOSCALER_@}" DASHBOARD_METRIC_PORT \
 done
 read -ra devices <<<"${SUNSPOT_DEVICE_FLAGS-}"
 
-# All that was known before this machine was made; its name was not.
+# The flags that were known before this machine existed; its name was not.
 read -ra ray_flags <<<"$SUNSPOT_RAY_FLAGS"
 ray_flags+=(--node-name="$RAY_CLOUD_INSTANCE_ID")
 
 if [ "$SUNSPOT_ROLE" = head ]; then
-    # What the GCS knows outlives the container, and the machine's restart.
+    # The GCS's state survives the container and a restart of the machine.
     gcs=${RAY_gcs_storage_path:?}
     install --directory --owner="$SUNSPOT_IMAGE_USER" --mode=700 "$gcs"
     docker_flags+=(--volume="$gcs:$gcs")

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Mounts the head's data disk where the cluster's state and its metrics are kept; formats a new one.
+# Mounts the head's data disk, which keeps the cluster's state and metrics; formats a new one.
 set -euo pipefail
 
 state=/var/lib/sunspot/state
@@ -7,7 +7,7 @@ state=/var/lib/sunspot/state
 mkdir -p "$state"
 if [ -z "$SUNSPOT_STATE_LUN" ] || mountpoint --quiet "$state"; then exit; fi
 
-# Azure's names of a data disk: the agent's rules for SCSI, azure-vm-utils' for SCSI and NVMe.
+# Azure's names of a data disk: by the agent's rules (SCSI), by azure-vm-utils' (SCSI and NVMe).
 disks=(/dev/disk/azure/scsi1/lun"$SUNSPOT_STATE_LUN" /dev/disk/azure/data/by-lun/"$SUNSPOT_STATE_LUN")
 disk=
 for _ in {1..60}; do
@@ -15,10 +15,10 @@ for _ in {1..60}; do
         if [ -e "$name" ]; then disk=$name; fi
     done
     if [ -n "$disk" ]; then break; fi
-    sleep 1 # a disk that is being attached
+    sleep 1 # the disk may still be attaching
 done
 if [ -z "$disk" ]; then
-    echo "There is no data disk at LUN $SUNSPOT_STATE_LUN: the cluster's state has no place" >&2
+    echo "There is no data disk at LUN $SUNSPOT_STATE_LUN: the cluster's state cannot be stored" >&2
     exit 1
 fi
 

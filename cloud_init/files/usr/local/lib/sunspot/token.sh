@@ -1,8 +1,8 @@
 #!/bin/bash
 # Fetches the cluster's token from Key Vault into memory (/run is a tmpfs).
 #
-# Tokens go from command to command through pipes: an argument would show in `ps`. A role takes
-# minutes to spread after it is given, so curl tries again, its pauses doubling.
+# Tokens go from command to command through pipes: an argument would show in `ps`. A role assignment
+# takes minutes to take effect, so curl retries, doubling its pauses.
 set -euo pipefail
 
 mkdir -p /run/sunspot
