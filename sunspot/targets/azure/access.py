@@ -1,6 +1,6 @@
-"""Who may connect to which port of a planned cluster; the rest is refused.
+"""Who may connect to which port of a planned cluster; everything else is refused.
 
-`infra/` makes the rules of its network security groups from this, and a preview shows it.
+`infra/` creates the rules of its network security groups from this, and a preview shows it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from sunspot.ray import ports
 from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.settings import Access, SubnetIds
 
-# They stand for the address blocks of subnets that the user brings, which only Azure knows.
+# Stand-ins for the address blocks of the user's own subnets, which only Azure knows.
 YOUR_HEAD_SUBNET = "your head subnet"
 YOUR_WORKERS_SUBNET = "your workers subnet"
 
@@ -28,7 +28,7 @@ class Opening:
 
 
 def openings(plan: AzurePlan) -> list[Opening]:
-    """Every port of both roles that a connection from another machine may reach, in order."""
+    """Every port of both roles that other machines may connect to, in order."""
     return [
         Opening(
             role=role,
@@ -51,22 +51,20 @@ def nodes(plan: AzurePlan) -> tuple[str, str]:
 
 
 def no_way_in(access: Access, subnet_ids: SubnetIds | None) -> str | None:
-    """The warning that the head cannot be reached from outside its subnets; None where it can.
+    """The warning that the head cannot be reached from outside its subnets; None if it can.
 
-    In subnets that the user brings, too: the rules of the head's NIC refuse what they do not name.
+    Also in the user's own subnets: the rules of the head's NIC refuse what they do not name.
     """
     if access.ssh_cidrs or access.bastion:
         return None
-    problem = "Nobody outside the cluster's network can reach its head. Give sunspot:access "
+    problem = "The head cannot be reached from outside its network. Give sunspot:access "
     if subnet_ids is not None:
         return f"{problem}ssh_cidrs: the addresses of your VPN, or the subnet of your Bastion."
-    return (
-        f"{problem}ssh_cidrs (and public_ip: true, unless you come in by a VPN), or bastion: true."
-    )
+    return f"{problem}ssh_cidrs (and public_ip: true, unless you use a VPN), or bastion: true."
 
 
 def _operators(plan: AzurePlan, role: ports.Role) -> tuple[str, ...]:
-    """The address blocks that may come in by SSH. To a worker, the head may too."""
+    """The address blocks that may connect by SSH; the head may connect to workers too."""
     allowed = list(plan.access.ssh_cidrs)
     if plan.addresses is not None and plan.access.bastion:
         allowed.append(plan.addresses.bastion_subnet)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from sunspot.errors import UsageError
 
-# Half of the address space goes to the workers; in the other half lie the head and the Bastion.
+# Half of the address space is for the workers; the other half is for the head and the Bastion.
 SMALLEST_SPACE = 24
 LARGEST_SPACE = 8
 HEAD_SUBNET_PREFIX = 28
-BASTION_SUBNET_PREFIX = 26  # Azure asks for this much
-# Azure keeps the first four addresses of a subnet and the last one.
+BASTION_SUBNET_PREFIX = 26  # Azure's minimum
+# Azure reserves the first four addresses of a subnet and the last one.
 RESERVED_FIRST = 4
 RESERVED = 5
 
@@ -27,9 +27,10 @@ class Addresses:
 
 
 def within(address_space: str, *, workers: int) -> Addresses:
-    """The subnets of an address space (an IPv4 block) that holds so many workers.
+    """The subnets of an address space (an IPv4 block) with room for so many workers.
 
-    Raises UsageError for a block of another size than Azure takes, or too small for the workers.
+    Raises:
+        UsageError: Azure does not allow a block of this size, or it is too small for the workers.
     """
     where = "config > sunspot:network > address_space"
     space = ipaddress.IPv4Network(address_space)

@@ -1,6 +1,6 @@
-"""A stack as it will stand on Azure: every machine, address and name, all of it checked.
+"""The plan of a stack on Azure: every machine, address and name, all checked.
 
-Plain values, no Pulumi: the program builds from it, and a preview needs nothing else.
+Plain values, no Pulumi: the program creates resources from it, and a preview needs nothing else.
 """
 
 import re
@@ -36,17 +36,17 @@ PROJECT = "sunspot"
 MAX_SCALE_SET_NAME = 64 - 9
 _CLUSTER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
-# Canonical's image of Ubuntu 24.04; its disk as it comes, and the GiB that trusted launch keeps.
+# The disk of Canonical's Ubuntu 24.04 image, and the GiB that trusted launch reserves.
 OS_IMAGE_GIB = 30
 TRUSTED_LAUNCH_GIB = 1
-# A disk that also holds container images: those with CUDA unpack to tens of GB.
+# A disk that also holds container images: images with CUDA unpack to tens of GB.
 DISK_GIB = 64
 GPU_DISK_GIB = 128
-# The head's second one, a P4: its cluster's state takes megabytes, its metrics at most 4 GB (the
+# The head's second disk, a P4: the cluster's state takes megabytes, its metrics at most 4 GB (the
 # limit in cloud_init's prometheus.sh).
 STATE_DISK_GIB = 32
 
-# What Ray's own images are built with and Sunspot's are too.
+# The Python of Ray's own images, and of Sunspot's.
 IMAGE_PYTHON = "py311"
 
 
@@ -54,8 +54,8 @@ IMAGE_PYTHON = "py311"
 class Machine:
     """One kind of machine: its size and what follows from it.
 
-    `ephemeral_disk` says that its system lives on its temporary disk; otherwise it has a Premium
-    disk of `disk_gib`.
+    `ephemeral_disk` says that the OS disk is on the temporary disk; otherwise it is a Premium disk
+    of `disk_gib`.
     """
 
     size: VmSize
@@ -67,7 +67,7 @@ class Machine:
 
     @property
     def resources(self) -> NodeResources:
-        """What Ray counts on it: a node of Azure's is a whole machine of its size."""
+        """What Ray counts on it: a node on Azure is a whole machine of its size."""
         return resources.of(RayNodeConfig(vm_size=self.size.name))
 
 
@@ -75,8 +75,8 @@ class Machine:
 class Pool:
     """The workers of one group and market: one scale set, one Ray node type.
 
-    `elastic` says that Ray's autoscaler owns the number of workers, Pulumi what it starts with.
-    `twin` is the node type that stands in where this one's machines cannot be had.
+    `elastic` says that Ray's autoscaler sets the number of workers, and Pulumi only the first.
+    `twin` is the node type that replaces this one while its machines cannot be had.
     """
 
     node_type: str
@@ -91,17 +91,17 @@ class Pool:
 
     @property
     def starts_with(self) -> int:
-        """How many machines Pulumi makes.
+        """How many machines Pulumi creates.
 
-        None where others may have to stand in for them: one that cannot be had fails the whole
-        creation. The autoscaler makes that minimum.
+        0 with a twin: one spot machine that cannot be had would fail the whole creation. There the
+        autoscaler creates the minimum.
         """
         return 0 if self.twin else self.minimum
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageBuild:
-    """A folder that exists, and the Dockerfile in it."""
+    """An existing folder, and the Dockerfile in it."""
 
     context: Path
     dockerfile: Path
@@ -109,9 +109,9 @@ class ImageBuild:
 
 @dataclass(frozen=True, kw_only=True)
 class AzurePlan:
-    """Everything that a stack makes on Azure, checked.
+    """Everything that a stack creates on Azure, checked.
 
-    `addresses` is None where `subnet_ids` brings a network along. `build` is None where the
+    `addresses` is None if `subnet_ids` name the user's own subnets. `build` is None if the
     machines' images are references.
     """
 
@@ -138,7 +138,8 @@ class AzurePlan:
 def plan(stack: Stack, folder: Path) -> AzurePlan:
     """The plan of a stack whose relative paths start in `folder`.
 
-    Raises UsageError with everything that is wrong, before anything was made.
+    Raises:
+        UsageError: the stack is wrong; the message names every problem.
     """
     stack = stack.for_target(TARGET)
     azure = AzureSettings.of(stack)
@@ -171,7 +172,7 @@ def plan(stack: Stack, folder: Path) -> AzurePlan:
 
 
 def _check(stack: Stack, folder: Path) -> None:
-    """Asks for every part that may be wrong, so that all problems are told at once."""
+    """Computes every part that may fail, so that all problems are reported at once."""
     problems: list[str] = []
     parts: tuple[Callable[[], object], ...] = (
         lambda: _location(stack),
@@ -213,8 +214,8 @@ def _cluster_name(stack: Stack) -> str:
     longest = max((_scale_set(name, kind) for kind in (HEAD, *node_types)), key=len)
     if len(longest) > MAX_SCALE_SET_NAME:
         raise UsageError(
-            f"machines named {longest!r} would have {len(longest)} characters, at most "
-            f"{MAX_SCALE_SET_NAME} fit: shorten the stack's or the group's name"
+            f"the name {longest!r} has {len(longest)} characters, at most {MAX_SCALE_SET_NAME} "
+            "are allowed: shorten the stack's or the group's name"
         )
     return name
 
@@ -274,8 +275,8 @@ def _check_bastion(stack: Stack) -> None:
     azure = AzureSettings.of(stack)
     if azure.access.bastion and azure.network.subnet_ids is not None:
         raise UsageError(
-            "config > sunspot:access > bastion: is only made in a network of the stack's own: "
-            "use the Bastion of yours, or leave subnet_ids out"
+            "config > sunspot:access > bastion: is only created in the stack's own network: "
+            "use your network's Bastion, or leave subnet_ids out"
         )
 
 
@@ -317,7 +318,7 @@ def _machine(size: VmSize, stack: Stack, *, keeps_disk: bool) -> Machine:
         driver=driver,
         # Ubuntu's NVIDIA modules are signed by Canonical; AMD's are built on the machine, unsigned.
         secure_boot=driver != "rocm",
-        # A head may be stopped and started again, which a machine without a disk cannot.
+        # A head may be stopped and started again, which a machine with an ephemeral disk cannot be.
         ephemeral_disk=not keeps_disk and size.temp_gib >= OS_IMAGE_GIB + TRUSTED_LAUNCH_GIB,
         disk_gib=GPU_DISK_GIB if size.gpu_count else DISK_GIB,
     )
@@ -330,7 +331,7 @@ def _driver(size: VmSize) -> Driver:
 
 
 def _image(stack: Stack, size: VmSize) -> str | None:
-    """The image's reference; None where it is yet to be built."""
+    """The image's reference; None if it is yet to be built."""
     if stack.image.context is not None:
         return None
     if stack.image.reference is not None:

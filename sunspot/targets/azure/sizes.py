@@ -12,7 +12,11 @@ WITHOUT_INFINIBAND = "Standard_NC80adis_H100_v5"
 
 
 def check_sizes(stack: Stack) -> None:
-    """Raises UsageError with every node whose size cannot be used, each by its key."""
+    """Checks that Azure's virtual machines can be of these sizes.
+
+    Raises:
+        UsageError: the message names every node whose size cannot be used, by its key.
+    """
     own_image = stack.image.reference is not None or stack.image.context is not None
     problems = [
         f"config > sunspot:cluster > {key}: {size.name} {problem}"
@@ -24,9 +28,12 @@ def check_sizes(stack: Stack) -> None:
 
 
 def check_regions(stack: Stack) -> None:
-    """Raises UsageError with every size that the stack's region is known not to have.
+    """Checks that the stack's region has the sizes.
 
     A stack without a region, or with `check_region: false`, passes.
+
+    Raises:
+        UsageError: the message names every size that the region is known not to have.
     """
     azure = AzureSettings.of(stack)
     if azure.location is None or not azure.check_region:
@@ -53,12 +60,12 @@ def _problem(size: VmSize, *, own_image: bool) -> str | None:
     if size.infiniband:
         # Azure, "Orchestration modes for Virtual Machine Scale Sets": InfiniBand.
         return (
-            "has InfiniBand, which links only machines of one Uniform scale set, and Sunspot makes "
-            f"none yet: choose a size without it, such as {WITHOUT_INFINIBAND}"
+            "has InfiniBand, which links only machines of one Uniform scale set, and Sunspot does "
+            f"not create those yet: choose a size without it, such as {WITHOUT_INFINIBAND}"
         )
     if size.has_amd_gpus and not own_image:
         return (
-            "has AMD GPUs, and Ray's own images hold CUDA or nothing for GPUs: build one for ROCm "
+            "has AMD GPUs, and Ray's own images support only NVIDIA's: build an image for ROCm "
             "(`make image KIND=rocm`, see docker/README.md), push it, and name it in "
             "sunspot:image > reference"
         )
@@ -68,8 +75,8 @@ def _problem(size: VmSize, *, own_image: bool) -> str | None:
 def _not_sold(size: str, needed_by: list[str], region: str) -> str:
     return (
         f"config > azure-native:location: {region} has no {size} (for {', '.join(needed_by)}), by "
-        f"Azure's prices of {regions.date()}. Take one of the regions that have it "
+        f"Azure's prices of {regions.date()}. Choose one of the regions that have it "
         f"({', '.join(regions.sold_in(size))}), or another size. If Azure has it there by "
-        f"now (`az vm list-skus --location {region} --size {size} -o table`), say "
+        f"now (`az vm list-skus --location {region} --size {size} -o table`), set "
         "sunspot:check_region: false"
     )

@@ -1,7 +1,7 @@
-"""The resources that a plan makes, declared once: names, purposes, protection, and which there are.
+"""The resources of a plan, declared once: which there are, their names, purposes and protection.
 
-The components of `infra/` make each of them, by its key, under the name that it has here; a preview
-shows them without Pulumi. A test runs the program and finds exactly these.
+The components of `infra/` create each of them, by its key, under its name here; a preview shows
+them without Pulumi. A test checks that the program creates exactly these.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from dataclasses import dataclass
 
 from sunspot.targets.azure.plan import STATE_DISK_GIB, AzurePlan, ImageBuild, Machine, Pool
 
-# The first part of every component's type; a type stays as it is for ever, URNs hold it.
+# The first part of every component's type. A type never changes, since URNs contain it.
 COMPONENT = "sunspot:azure:"
 NATIVE = "azure-native:"
-# For what must have a name that is unique in the world: Pulumi adds 8 random characters, and Azure
-# takes 24 letters and digits at most.
+# For resources whose names must be globally unique: Pulumi adds 8 random characters, and Azure
+# accepts at most 24 letters and digits.
 UNIQUE = "sunspot"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resource:
-    """One resource: its type and name as in its URN, what it is for, what is within it.
+    """One resource: its type and name as in its URN, its purpose, its children.
 
-    `key` is what `infra/` finds it by within its parent. `protected` says that `pulumi destroy`
-    refuses to delete it.
+    `infra/` finds it by `key` within its parent. `protected` says that `pulumi destroy` refuses to
+    delete it.
     """
 
     key: str
@@ -40,7 +40,7 @@ class Resource:
         return self.type.rsplit(":", 1)[1]
 
     def get(self, key: str) -> Resource | None:
-        """The child of this key; None where the plan has none."""
+        """The child with this key; None if the plan has none."""
         return next((child for child in self.children if child.key == key), None)
 
     def __getitem__(self, key: str) -> Resource:
@@ -57,7 +57,7 @@ class Resource:
 
 
 def tree(plan: AzurePlan) -> Resource:
-    """The cluster's component, with everything that it makes."""
+    """The cluster's component, with everything in it."""
     name = plan.cluster_name
     parts = [
         _native(name, "group", "resources:ResourceGroup", "holds everything below", name=name),
@@ -81,12 +81,12 @@ def pool_key(pool: Pool) -> str:
 
 
 def scales_key(pool: Pool) -> str:
-    """The key of the head's right to change a pool's scale set."""
+    """The key of the role assignment by which the head may change a pool's scale set."""
     return f"head-scales-{pool.node_type}"
 
 
 def short(size: str) -> str:
-    """A size without the word that all sizes start with."""
+    """A size's name without the prefix that all sizes have."""
     return size.removeprefix("Standard_")
 
 
@@ -145,7 +145,7 @@ def _results(name: str, plan: AzurePlan) -> Resource:
         account,
         _native(name, "blobs", "storage:BlobServiceProperties", "undelete"),
         container,
-        # Without its rule, what is kept would be kept for ever.
+        # Protected too: without its rule, the blobs would be kept for ever.
         _native(name, "lifecycle", "storage:ManagementPolicy", rule, protected=keep),
         _role(name, "head-writes", "head writes results"),
         _role(name, "workers-write", "workers write results"),

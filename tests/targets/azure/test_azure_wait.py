@@ -15,7 +15,7 @@ def unreachable():
 @pytest.mark.parametrize(
     ("access", "way"),
     [
-        ({}, "Nobody outside"),
+        ({}, "cannot be reached"),
         ({"bastion": True}, "az login"),
         ({"ssh_cidrs": ["203.0.113.7/32"], "public_ip": True}, "203.0.113.7/32"),
         ({"ssh_cidrs": ["10.0.0.0/8"]}, "VPN"),

@@ -101,7 +101,7 @@ def test_hybrid_reads_as_it_should():
     assert re.search(r"4 +standardDSv5Family +head\n", quota)
     assert re.search(r"16 +Total Regional Spot vCPUs +gpu", quota)
     assert "gpu: NVIDIA driver" in section(text, "Good to know")
-    assert "Nobody outside" in section(text, "Warnings")
+    assert "cannot be reached" in section(text, "Warnings")
 
 
 def test_a_stack_for_this_machine_says_so():
@@ -236,7 +236,7 @@ def test_a_group_with_two_node_types_is_its_spot_one():
             ("user-data", "nonsense"),
             "'nonsense' is not a node of this stack: choose one of head, gpu",
         ),
-        (("token", "head"), "--show 'token' is unknown: it shows user-data"),
+        (("token", "head"), "--show 'token' is unknown: use user-data"),
     ],
 )
 def test_what_there_is_not_cannot_be_shown(project, arguments, message):

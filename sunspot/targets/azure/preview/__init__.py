@@ -1,4 +1,4 @@
-"""What a stack will be on Azure, told without an account, an engine or a network."""
+"""What a stack will be on Azure, without an account, Pulumi's engine or a network connection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["USER_DATA", "Preview", "collect", "show", "show_part", "to_json"]
 
 USER_DATA = "user-data"
 
-# Stands for the key that is yet to be made. It is in no user data and reaches no machine.
+# Stands in for a key that does not exist yet. It is not in the user data and reaches no machine.
 _NO_KEY = "ssh-ed25519 (none yet)"
 
 
@@ -47,9 +47,12 @@ class Preview:
 def collect(stack: Stack, folder: Path | None = None, *, refresh_prices: bool = False) -> Preview:
     """The preview of a stack whose relative paths start in `folder`, by default the project's.
 
-    With `refresh_prices`, today's prices of the stack's region are asked of Azure. Raises
-    UsageError with everything that is wrong with the stack. The default SSH key, which belongs to
-    the machine and not to the stack, may be missing: that is a warning.
+    With `refresh_prices`, Azure is asked for today's prices in the stack's region. The default SSH
+    key, which belongs to this machine and not to the stack, may be missing: that is a warning.
+
+    Raises:
+        UsageError: the stack is wrong; the message names every problem.
+        SunspotError: today's prices cannot be had.
     """
     folder = project_directory() if folder is None else folder
     key_missing = _default_key_is_missing(stack)
@@ -67,13 +70,14 @@ def collect(stack: Stack, folder: Path | None = None, *, refresh_prices: bool = 
 
 
 def show_part(preview: Preview, what: str, node: str, *, as_json: bool = False) -> None:
-    """Prints only what `--show WHAT NODE` asks for, so that it can go into a file.
+    """Prints only what `--show WHAT NODE` requests, so that it can be redirected into a file.
 
-    Raises UsageError where there is no such part or node.
+    Raises:
+        UsageError: there is no such part or node.
     """
     if what != USER_DATA:
         raise UsageError(
-            f"--show {what!r} is unknown: it shows {USER_DATA}, such as --show {USER_DATA} head"
+            f"--show {what!r} is unknown: use {USER_DATA}, such as --show {USER_DATA} head"
         )
     found = user_data.user_data(preview.plan, node)
     if as_json:
@@ -81,8 +85,8 @@ def show_part(preview: Preview, what: str, node: str, *, as_json: bool = False) 
         return
     print(found.text, end="")
     console.note(
-        f"{found.node_type}: {found.bytes_sent:,} bytes as sent (files compressed), Azure takes "
-        f"{found.bytes_allowed:,}. What stands in < > is filled in by `pulumi up`."
+        f"{found.node_type}: {found.bytes_sent:,} bytes as sent (compressed), Azure accepts "
+        f"{found.bytes_allowed:,}. `pulumi up` fills in what is in < >."
     )
 
 

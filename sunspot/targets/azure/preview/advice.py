@@ -1,4 +1,4 @@
-"""What a person should know before a planned cluster is made: warnings, notes, quota."""
+"""What a user should know before a planned cluster is created: warnings, notes, quota."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sunspot.targets.azure.plan import OS_IMAGE_GIB, TRUSTED_LAUNCH_GIB, AzurePl
 from sunspot.targets.azure.settings import DEFAULT_KEY_FILE
 from sunspot.targets.azure.tree import short
 
-# All sizes count against these two, beside the quota of their family.
+# All sizes count against these two, besides the quota of their family.
 ALL_ON_DEMAND = "Total Regional vCPUs"
 ALL_SPOT = "Total Regional Spot vCPUs"
 
@@ -24,9 +24,9 @@ DRIVERS: dict[Driver, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Quota:
-    """vCPUs that a subscription must be allowed, in the stack's region, with all groups full.
+    """The vCPUs that a subscription needs in the stack's region, with all groups full.
 
-    `name` is as Azure's usage list spells it, `needed_by` the groups that count.
+    `name` is spelt as in Azure's usage list; `needed_by` are the node types that count.
     """
 
     name: str
@@ -53,11 +53,11 @@ def quotas(plan: AzurePlan) -> list[Quota]:
 
 
 def warnings(plan: AzurePlan, *, key_missing: bool) -> list[str]:
-    """What is likely to go wrong, or to surprise, each with what to do."""
+    """What is likely to go wrong or to surprise, each with what to do about it."""
     found = []
     if key_missing:
         found.append(
-            f"There is no SSH key in {DEFAULT_KEY_FILE}, and `pulumi up` will refuse: make one "
+            f"There is no SSH key in {DEFAULT_KEY_FILE}, and `pulumi up` will fail: make one "
             "with `ssh-keygen -t ed25519`, or name yours in sunspot:access."
         )
     if (unreachable := no_way_in(plan.access, plan.subnet_ids)) is not None:
@@ -68,7 +68,7 @@ def warnings(plan: AzurePlan, *, key_missing: bool) -> list[str]:
 
 
 def notes(plan: AzurePlan) -> list[str]:
-    """What is decided for the user, and why a group differs from another."""
+    """What Sunspot decides for the user, and how groups differ."""
     found: dict[str, list[str]] = {}
     machines = [(HEAD, plan.head), *((pool.node_type, pool.machine) for pool in plan.pools)]
     for name, machine in machines:
@@ -78,28 +78,28 @@ def notes(plan: AzurePlan) -> list[str]:
     if unchecked := _sizes(plan, sold=None):
         drivers.append(
             f"Whether {plan.location} has {', '.join(unchecked)} could not be checked: the list "
-            f"of {catalog_regions.date()} does not tell. Ask Azure: "
+            f"of {catalog_regions.date()} does not say. Ask Azure: "
             f"`az vm list-skus --location {plan.location} --size {unchecked[0]} -o table`."
         )
     if plan.storage.protect:
         drivers.append(
             "The storage is protected: `pulumi destroy` refuses to delete it until "
-            "sunspot:storage says protect: false and an update has run."
+            "sunspot:storage has protect: false and an update has run."
         )
     return drivers
 
 
 def _region_warnings(plan: AzurePlan) -> Iterator[str]:
-    # Only a stack that says check_region: false comes this far with such a size.
+    # Only a stack with check_region: false gets this far with such a size.
     for size in _sizes(plan, sold=False):
         yield (
             f"{plan.location} had no {size} when the list of regions was made "
-            f"({catalog_regions.date()}), and sunspot:check_region: false lets it pass."
+            f"({catalog_regions.date()}), and sunspot:check_region: false allows it."
         )
 
 
 def _sizes(plan: AzurePlan, *, sold: bool | None) -> list[str]:
-    """The plan's sizes of which the list says this of the plan's region."""
+    """The plan's sizes for which `is_sold` in the plan's region is `sold`."""
     machines = [plan.head, *(pool.machine for pool in plan.pools)]
     names = dict.fromkeys(machine.size.name for machine in machines)
     return [name for name in names if catalog_regions.is_sold(name, plan.location) is sold]
@@ -121,5 +121,5 @@ def _disk_warnings(group: str, machine: Machine) -> Iterator[str]:
         yield (
             f"{group}: the temporary disk of {short(size.name)} has {size.temp_gib:g} GiB, of "
             f"which {size.temp_gib - system:g} are left for container images, checkpoints and "
-            "spilled objects: keep the image small, or take a larger size."
+            "spilled objects: keep the image small, or choose a larger size."
         )

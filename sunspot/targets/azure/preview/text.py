@@ -1,4 +1,4 @@
-"""A preview as text for a person, made to fit 80 columns."""
+"""A preview as text for a user, to fit 80 columns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 UNKNOWN = "?"
 MARKETS = {"spot-with-fallback": "spot, else on-demand"}
-BASTION_USD = 0.29  # an hour, as its documentation and the stack file's schema say
+BASTION_USD = 0.29  # an hour; the documentation and the stack file's schema say the same
 
 
 def show(preview: Preview, console: Console) -> None:
@@ -40,7 +40,7 @@ def show(preview: Preview, console: Console) -> None:
     if preview.target != TARGET:
         console.print(
             f"`sunspot up {escape(plan.stack)}` runs it on target {preview.target}; this is what "
-            f"`pulumi up -s {escape(plan.stack)}` would make.",
+            f"`pulumi up -s {escape(plan.stack)}` would create.",
             style="dim",
         )
     made = sum(1 for r in preview.resources.walk() if not r.children)
@@ -140,8 +140,7 @@ def _cost_lines(preview: Preview) -> Iterator[str]:
         yield f"{UNKNOWN} No spot price known for {_sizes(others)}."
     bastion = f"a Bastion (about {BASTION_USD} an hour), " if preview.plan.access.bastion else ""
     yield (
-        f"Machines only: {bastion}disks, addresses, the NAT gateway, storage and traffic come on "
-        "top."
+        f"Machines only: {bastion}disks, addresses, the NAT gateway, storage and traffic are extra."
     )
 
 
@@ -157,7 +156,7 @@ def _port_table(preview: Preview) -> Table:
 
 
 def _merged(openings: Sequence[Opening]) -> Iterator[tuple[str, Opening]]:
-    """Each opening with where it is; one line where head and workers have the same."""
+    """Each opening with its nodes; one line if head and workers have the same."""
     of_workers = {o.port: o for o in openings if o.role == "worker"}
     for opening in openings:
         if opening.role == "worker":

@@ -1,6 +1,6 @@
 """The user data of a planned node, as a preview shows it without Pulumi.
 
-Rendered like that of the program of `infra/`, from stand-ins for what Azure will say.
+It is rendered as in the program of `infra/`, from stand-ins for the values that Azure will return.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WORKER = "worker"
 
 @dataclass(frozen=True, kw_only=True)
 class UserData:
-    """A node type's user data as a person reads it, and its size as Azure gets it (compressed)."""
+    """A node type's user data as readable text, and its size as Azure gets it (compressed)."""
 
     node_type: str
     text: str
@@ -30,7 +30,8 @@ class UserData:
 def user_data(plan: AzurePlan, node: str) -> UserData:
     """The user data of a node: "head", "worker", or the name of a group or node type.
 
-    Raises UsageError for a name that means none of the plan's nodes, or several.
+    Raises:
+        UsageError: the name means none of the plan's nodes, or several.
     """
     values = node_values(plan, _chosen(plan, node), stand_ins(plan))
     return UserData(
@@ -42,12 +43,12 @@ def user_data(plan: AzurePlan, node: str) -> UserData:
 
 
 def stand_ins(plan: AzurePlan) -> AzureFacts[str]:
-    """What stands for all that Azure tells only once the resources are there."""
+    """Stand-ins for the values that Azure returns only once the resources exist."""
     built, addresses = plan.build is not None, plan.addresses
     return AzureFacts(
         built_image="<registry>/sunspot/ray@<digest>" if built else None,
         registry="<registry>" if built else None,
-        # Without a space: it ends up within a flag.
+        # Without spaces: it becomes part of a flag.
         head_address="<address-of-the-head>" if addresses is None else addresses.head_address,
         vault_url="<address of the vault>",
         token_secret=TOKEN_SECRET,
