@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 # How often a job's state is polled: at first often, so that the end of a short job is seen at once.
 FIRST_POLL_S, LAST_POLL_S = 0.1, 0.5
 
-# How long a job API may be away. As long as workers wait for their head, which is also what keeps
-# the job alive (RAY_gcs_rpc_server_reconnect_timeout_s, see ray_start).
+# How long a job API may be away: as long as workers on Azure wait for their head, so that the job
+# lives on (RAY_gcs_rpc_server_reconnect_timeout_s; head_away_s in start.py).
 RECONNECT_TIMEOUT_S = 600.0
 FIRST_RETRY_S, LAST_RETRY_S = 0.2, 5.0
 
