@@ -74,7 +74,7 @@ def test_a_size_that_is_not_sold_there_has_no_price():
         ((200, '{"Items": null}'), "Items"),
     ],
 )
-def test_an_answer_that_is_none_says_what_came(answer, message):
+def test_an_answer_that_is_not_a_price_list_is_an_error(answer, message):
     with price_list() as served:
         served.answer = answer
         with pytest.raises(SunspotError, match=message) as caught:
@@ -83,7 +83,7 @@ def test_an_answer_that_is_none_says_what_came(answer, message):
     assert served.url in str(caught.value)
 
 
-def test_offline_says_how_to_go_on():
+def test_an_unreachable_price_list_says_what_to_do():
     with price_list() as served:
         url = served.url
     with pytest.raises(SunspotError, match=r"cannot reach .* leave --refresh-prices out"):

@@ -30,7 +30,7 @@ def report(machine: vm.Machine) -> dict[str, dict[str, object]]:
 
 
 def plug_in(machine: vm.Machine) -> None:
-    """Puts a card of NVIDIA's on the PCI bus."""
+    """Puts an NVIDIA GPU on the PCI bus."""
     card = machine.path("/sys/bus/pci/devices/0001:00:00.0/vendor")
     card.parent.mkdir(parents=True)
     card.write_text("0x10de\n")

@@ -225,7 +225,7 @@ def test_identity_and_role_may_come_late(boot: Boot, azure: FakeAzure) -> None:
     assert len(azure.requests) == 4
 
 
-def test_an_empty_token_is_none(boot: Boot, azure: FakeAzure) -> None:
+def test_an_empty_token_is_refused(boot: Boot, azure: FakeAzure) -> None:
     azure.secrets["ray-token"] = ""
     machine = boot(node_values.HEAD)
     assert machine.start("sunspot-token.service").returncode != 0

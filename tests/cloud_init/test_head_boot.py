@@ -1,4 +1,4 @@
-"""What the head alone boots: the disk of its state, Prometheus and Grafana."""
+"""What only the head boots: the disk of its state, Prometheus and Grafana."""
 
 import json
 import re
@@ -91,7 +91,7 @@ def started(machine: vm.Machine, unit: str) -> str:
     return next(call for call in machine.calls if "--name=" in call)
 
 
-def test_prometheus_listens_on_the_loopback_address_alone(head: vm.Machine) -> None:
+def test_prometheus_listens_only_on_the_loopback_address(head: vm.Machine) -> None:
     call = started(head, "sunspot-prometheus.service")
     port = ports.get("prometheus").number
     assert f"--web.listen-address=127.0.0.1:{port}" in call
@@ -100,7 +100,7 @@ def test_prometheus_listens_on_the_loopback_address_alone(head: vm.Machine) -> N
     assert head.path(f"{STATE}/prometheus").stat().st_mode & 0o777 == 0o700
 
 
-def test_grafana_listens_on_the_loopback_address_alone(head: vm.Machine) -> None:
+def test_grafana_listens_only_on_the_loopback_address(head: vm.Machine) -> None:
     call = started(head, "sunspot-grafana.service")
     assert f"GF_SERVER_HTTP_PORT={ports.get('grafana').number}" in call
     assert GRAFANA_IMAGE in call
@@ -109,7 +109,7 @@ def test_grafana_listens_on_the_loopback_address_alone(head: vm.Machine) -> None
     assert settings["server"]["http_addr"] == "127.0.0.1"
 
 
-def test_nobody_can_log_in_to_grafana_and_whoever_is_there_may_only_look() -> None:
+def test_grafana_has_no_login_and_is_read_only() -> None:
     settings = ConfigParser(interpolation=None)
     settings.read(GRAFANA / "grafana.ini")
     assert settings["auth.anonymous"]["org_role"] == "Viewer"

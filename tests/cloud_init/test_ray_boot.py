@@ -47,7 +47,7 @@ def test_a_node_whose_gpus_are_not_all_there_does_not_join(boot: Boot, values: N
     assert f"{resources.gpus} of 9 GPUs ({resources.accelerator}) answer" in ran.stderr
 
 
-def test_no_gpu_in_the_container_is_none_of_one(boot: Boot) -> None:
+def test_a_container_without_gpus_is_counted_as_0_of_1(boot: Boot) -> None:
     machine = ready(boot, node_values.T4_WORKER)
     machine.stub("docker", "echo No devices were found")
     ran = machine.script("gpus.sh")

@@ -263,9 +263,7 @@ def test_ports_are_those_of_the_table(values: NodeValues) -> None:
     ("values", "reserved"),
     [(node_values.HEAD, "44217,44227,52365"), (node_values.T4_WORKER, "52365")],
 )
-def test_nobody_else_is_given_a_port_that_ray_will_listen_on(
-    values: NodeValues, reserved: str
-) -> None:
+def test_other_processes_are_not_given_rays_ports(values: NodeValues, reserved: str) -> None:
     text = vm.landed(render(values))[RESERVED_PORTS][0].decode()
     assert text == f"net.ipv4.ip_local_reserved_ports = {reserved}\n"
 

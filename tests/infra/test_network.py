@@ -68,7 +68,7 @@ def test_rules_are_as_azure_takes_them(rich, role):
     for rule in found:
         assert len(rule["description"]) <= 140
         assert rule["direction"] == "Inbound"
-        # An empty list of sources means anywhere to nobody, and an error to Azure.
+        # Azure refuses an empty list of sources.
         assert rule.get("sourceAddressPrefixes", ["x"])
 
 

@@ -132,7 +132,7 @@ def test_market(rich, name, spot):
         ("both-on-demand", 0, "autoscaler", False),
     ],
 )
-def test_who_owns_the_number_of_workers(rich, name, capacity, owner, restored):
+def test_who_sets_the_number_of_workers(rich, name, capacity, owner, restored):
     scale_set = scale_sets(rich)[name]
     assert scale_set.inputs["sku"]["capacity"] == capacity
     assert scale_set.ignore_changes == ([] if owner == "pulumi" else ["sku.capacity"])
@@ -214,7 +214,7 @@ def test_all_other_machines_run_ubuntu_of_canonical(rich):
     assert publishers == {"Canonical"}
 
 
-def test_login_is_by_key_alone(rich):
+def test_login_is_only_by_key(rich):
     for machine in machines(rich):
         linux = body(machine)["osProfile"]["linuxConfiguration"]
         assert linux["disablePasswordAuthentication"] is True
@@ -271,7 +271,7 @@ def test_workers_are_told_their_own(rich):
     assert (gpu["SUNSPOT_GPUS"], gpu["SUNSPOT_ACCELERATOR"]) == ("1", "T4")
 
 
-def test_autoscaler_knows_the_elastic_pools_alone(rich):
+def test_autoscaler_knows_only_the_elastic_pools(rich):
     text = written(rich.one("VirtualMachine"))["/etc/sunspot/autoscaler.yaml"]
     config = json.loads(text)
     types = config["available_node_types"]
@@ -308,7 +308,7 @@ def test_a_fixed_group_that_falls_back_is_the_autoscalers():
         assert "spotRestorePolicy" not in scale_set.inputs
 
 
-def test_another_number_of_fixed_workers_changes_their_scale_set_alone():
+def test_another_number_of_fixed_workers_changes_only_their_scale_set():
     def made(count):
         run = build(
             make_stack(

@@ -152,7 +152,7 @@ def test_through_a_bastion_azure_carries_ssh(rich):
     assert outputs["tunnel_command"].endswith(" -- -N -L 8265:127.0.0.1:8265")
 
 
-def test_a_head_that_nobody_reaches_is_warned_of(monkeypatch):
+def test_an_unreachable_head_is_warned_of(monkeypatch):
     said = []
     monkeypatch.setattr(pulumi.log, "warn", said.append)
     build(make_stack(access={"ssh_cidrs": ["10.0.0.0/8"]}))

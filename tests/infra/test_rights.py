@@ -106,7 +106,7 @@ def test_a_head_without_elastic_groups_changes_nothing():
     assert made.of("RoleDefinition") == []
 
 
-def test_no_right_but_to_look_is_as_wide_as_the_resource_group(rich):
+def test_only_the_right_to_read_covers_the_whole_resource_group(rich):
     ids = rich.by_id()
     for assignment in rich.of("RoleAssignment"):
         if assignment.name.endswith("-head-reads-machines"):

@@ -76,7 +76,7 @@ def test_a_freeze_is_noted_and_no_more(bench: Bench) -> None:
     assert bench.entries[event].type == "Freeze"
 
 
-def test_an_event_of_another_vm_is_none_of_ours(bench: Bench) -> None:
+def test_an_event_of_another_vm_is_ignored(bench: Bench) -> None:
     bench.azure.announce(notice_s=1, resources=["spot_1", "spot_01"])
     bench.watcher().turn()
     assert bench.node.calls == []
@@ -236,7 +236,7 @@ def test_what_is_missing_is_said(
 
 
 @pytest.mark.parametrize("name", ["azure/eviction", "leaving", "metrics", "gcs", "azure/imds"])
-def test_it_runs_in_an_image_with_python_310_and_ray_alone(name: str) -> None:
+def test_it_runs_in_an_image_with_only_python_310_and_ray(name: str) -> None:
     source = (NODE_SOURCES / f"{name}.py").read_text()
     tree = ast.parse(source, feature_version=(3, 10))
     modules = {

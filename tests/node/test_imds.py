@@ -69,7 +69,7 @@ def test_it_gives_up_after_its_time(azure: FakeAzure) -> None:
     assert caught.value.status == 410
 
 
-def test_nobody_there() -> None:
+def test_no_server_is_an_error() -> None:
     with pytest.raises(ImdsError) as caught:
         Imds("http://127.0.0.1:1", retry_s=0).token(VAULT)
     assert caught.value.status is None

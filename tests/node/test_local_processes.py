@@ -159,7 +159,7 @@ def test_another_clusters_processes_are_not_ours(folder, start):
     assert other.poll() is None
 
 
-def test_nothing_to_stop_is_no_error(folder):
+def test_nothing_to_stop_is_not_an_error(folder):
     folder.stop()
     folder.stop("workers-0")
 

@@ -47,7 +47,7 @@ def folder(tmp_path):
 # Files
 
 
-def test_a_private_file_is_its_owners_alone_also_where_it_was_not(tmp_path):
+def test_a_private_file_is_only_its_owners_even_if_it_was_not(tmp_path):
     path = tmp_path / "new" / "deep" / "token"
     files.write_private(path, "secret")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -228,7 +228,7 @@ def test_a_free_port_is_of_the_range_and_not_among_the_taken():
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::"])  # noqa: S104
-def test_a_port_that_somebody_listens_on_is_skipped(host):
+def test_a_port_that_is_in_use_is_skipped(host):
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         server = socket.create_server((host, 0), family=family, dualstack_ipv6=host == "::")

@@ -111,7 +111,7 @@ def test_the_head_is_never_terminated(provider, folder):
     assert folder.nodes()[0].goal == "up"
 
 
-def test_terminating_again_or_nobody_is_no_error(provider):
+def test_terminating_twice_or_an_unknown_machine_is_not_an_error(provider):
     create(provider)
     for node in ("workers-0", "workers-0", "workers-99", "nobody"):
         provider.terminate_node(node)

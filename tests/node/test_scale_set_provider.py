@@ -175,7 +175,7 @@ def test_the_twin_stands_in_for_the_minimum_that_spot_does_not_give(
     assert steering(config_file) == {"gpu": (1, 2), "gpu-on-demand": (0, 0)}
 
 
-def test_what_azure_cannot_say_is_no_refusal(provider, arm, config_file):
+def test_an_unclear_answer_of_azure_is_not_a_refusal(provider, arm, config_file):
     arm.refusals[GPU] = [(403, "AuthorizationFailed", "no role yet")]
     with pytest.raises(ArmError, match="AuthorizationFailed"):
         launch(provider, "gpu")

@@ -114,7 +114,7 @@ def test_growing_from_several_threads_loses_no_machine(machines, arm):
     assert len(ids(machines)) == 3
 
 
-def test_a_change_of_somebody_else_in_between_is_not_overwritten(machines, arm):
+def test_a_concurrent_change_is_not_overwritten(machines, arm):
     def evict_one(scale_set):
         arm.before_patch = lambda _: None
         scale_set.capacity -= 1
@@ -134,7 +134,7 @@ def test_a_set_that_is_busy_is_asked_again(machines, arm):
     assert arm.sets[GPU].capacity == 1
 
 
-def test_a_launch_that_cannot_be_watched_is_none_that_failed(machines, arm):
+def test_a_launch_that_cannot_be_watched_has_not_failed(machines, arm):
     forbidden = Reply(403, {"error": {"code": "AuthorizationFailed", "message": "no"}})
     arm.before_patch = lambda _: arm.failures.append(forbidden)
     machines.create("gpu", 1)
@@ -163,7 +163,9 @@ def test_a_refused_launch_says_so_and_leaves_nothing(machines, arm, refusal):
         (409, "OperationNotAllowed", "the set is being deleted"),
     ],
 )
-def test_what_is_no_refusal_is_told_as_it_is(machines, arm, status, code, message, monkeypatch):
+def test_an_error_that_is_not_a_refusal_is_raised_as_it_is(
+    machines, arm, status, code, message, monkeypatch
+):
     monkeypatch.setattr("sunspot.node.azure.scale_sets.CHANGE_TIMEOUT_S", 0.0)
     arm.refusals[GPU] = [(status, code, message)]
     with pytest.raises(ArmError, match=message):
@@ -180,7 +182,7 @@ def test_an_unknown_type_is_an_error(machines, arm):
 # Giving back
 
 
-def test_one_machine_is_given_back_and_no_other(machines, arm):
+def test_only_the_named_machine_is_terminated(machines, arm):
     machines.create("gpu", 3)
     first, second, third = ids(machines)
     machines.terminate(second)
@@ -191,7 +193,7 @@ def test_one_machine_is_given_back_and_no_other(machines, arm):
     assert second not in ids(machines)
 
 
-def test_giving_back_again_is_no_error(machines, arm):
+def test_terminating_twice_is_not_an_error(machines, arm):
     machines.create("gpu", 1)
     (name,) = ids(machines)
     with ThreadPoolExecutor(4) as pool:
@@ -203,7 +205,7 @@ def test_giving_back_again_is_no_error(machines, arm):
     machines.terminate(name)  # 404: not even the set is there
 
 
-def test_the_head_and_strangers_are_never_deleted(machines, arm):
+def test_the_head_and_unknown_machines_are_never_deleted(machines, arm):
     for name in (HEAD, "", "other_0000abcd", "nobody"):
         machines.terminate(name)
     assert [method for method, _ in arm.requests if method != "GET"] == []
@@ -235,7 +237,7 @@ def test_a_busy_arm_is_left_alone_for_as_long_as_it_says(arm):
     assert len(arm.requests) == 2
 
 
-def test_a_wait_that_is_too_long_is_told_and_nobody_asks_meanwhile(arm):
+def test_a_wait_that_is_too_long_is_an_error_and_stops_requests(arm):
     asked = client(arm, patience_s=1.0)
     arm.failures = [Reply(429, None, {"Retry-After": "600"})]
     for _ in range(3):

@@ -127,7 +127,7 @@ def test_negative_amounts_are_refused(fields, name):
 
 
 @pytest.mark.parametrize("amount", [float("nan"), float("inf")])
-def test_amounts_that_are_no_numbers_are_refused(amount):
+def test_amounts_that_are_not_numbers_are_refused(amount):
     # JSON has neither: they would fail while the job is being sent.
     assert "CPU" in refusal(Request, num_cpus=amount)
 

@@ -44,7 +44,7 @@ def test_without_anything_the_working_directory_goes_along():
 
 
 @pytest.mark.parametrize("variable", ["A", "=1", ""])
-def test_an_env_flag_that_is_no_pair_is_refused(variable):
+def test_an_env_flag_that_is_not_a_pair_is_refused(variable):
     message = refusal(runtime_env.load, None, [variable], None)
     assert repr(variable) in message
     assert "NAME=VALUE" in message

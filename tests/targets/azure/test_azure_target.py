@@ -108,7 +108,7 @@ def test_the_tunnel_leads_to_grafana_and_prometheus(place):
     }
 
 
-def test_a_head_that_nobody_reaches_is_told_with_the_way_in(place, monkeypatch):
+def test_an_unreachable_head_is_an_error_with_the_way_in(place, monkeypatch):
     place.fake.outputs["ssh_command"] = "ssh -p 1 nobody@127.0.0.1"
     monkeypatch.setattr(azure_wait, "SSH_TIMEOUT_S", 0.0)
     with pytest.raises(SunspotError, match=r"203.0.113.7/32.*curl") as caught:
