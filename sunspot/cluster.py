@@ -13,17 +13,23 @@ with everything in its file: `RayCluster.from_stack("hybrid")`.
 from __future__ import annotations
 
 import contextlib
-import enum
 import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
 from sunspot import registry
 from sunspot import stack as stacks
+from sunspot.cluster_states import (
+    ALLOWED_TRANSITIONS,
+    ExternalResourceError,
+    IllegalStateTransitionError,
+    ResourceState,
+    StateCallback,
+)
 from sunspot.errors import SunspotError, UsageError
 from sunspot.ray import driver
 from sunspot.ray.handle import ClusterHandle
@@ -31,50 +37,13 @@ from sunspot.signals import uninterrupted
 from sunspot.spec import RayClusterConfig
 from sunspot.stack import Stack, check_name
 from sunspot.targets import clusters
-from sunspot.targets.protocol import NodeStatus, silent
+from sunspot.targets.protocol import NodeStatus, Up, silent
 
 logger = logging.getLogger(__name__)
 
 # Ray's log monitor reads the workers' files every 0.1 to 0.5 s; their last lines must arrive.
 LOG_DRAIN_S = 1.0
 WATCH_INTERVAL_S = 1.0
-
-
-class ResourceState(enum.Enum):
-    """The states of a cluster, named as in Sematic."""
-
-    CREATED = "CREATED"
-    ACTIVATING = "ACTIVATING"
-    ACTIVE = "ACTIVE"
-    DEACTIVATING = "DEACTIVATING"
-    DEACTIVATED = "DEACTIVATED"
-    FORCE_KILLED = "FORCE_KILLED"
-
-    def is_terminal(self) -> bool:
-        """Whether no other state can follow."""
-        return self in {ResourceState.DEACTIVATED, ResourceState.FORCE_KILLED}
-
-
-_S = ResourceState
-ALLOWED_TRANSITIONS: Mapping[ResourceState, frozenset[ResourceState]] = {
-    _S.CREATED: frozenset({_S.ACTIVATING, _S.DEACTIVATING, _S.DEACTIVATED, _S.FORCE_KILLED}),
-    # ACTIVE -> ACTIVE is a new message: a node was lost.
-    _S.ACTIVATING: frozenset({_S.ACTIVATING, _S.ACTIVE, _S.DEACTIVATING, _S.FORCE_KILLED}),
-    _S.ACTIVE: frozenset({_S.ACTIVE, _S.DEACTIVATING, _S.FORCE_KILLED}),
-    _S.DEACTIVATING: frozenset({_S.DEACTIVATING, _S.DEACTIVATED, _S.FORCE_KILLED}),
-    _S.DEACTIVATED: frozenset(),
-    _S.FORCE_KILLED: frozenset(),
-}
-
-StateCallback = Callable[[ResourceState, str], None]
-
-
-class IllegalStateTransitionError(SunspotError):
-    """A cluster cannot go from its state to the requested one."""
-
-
-class ExternalResourceError(SunspotError):
-    """The cluster could not be activated or deactivated; the message ends with the cause."""
 
 
 class RayCluster:
@@ -220,13 +189,19 @@ class RayCluster:
                 "ray.shutdown() before the with block"
             )
         if self.name in self._target.names():
-            raise SunspotError(
-                f"a cluster named {self.name!r} is up already, and would end with this block; give "
-                f"another name, or take it down: sunspot down {self.name}"
-            )
+            raise self._is_up_already()
         self._move(ResourceState.ACTIVATING, f"Starting Ray cluster {self.name}.")
         try:
-            self._handle = self._activate()
+            self._handle, was_up = self._activate()
+        except BaseException as error:
+            self._deactivate(error)
+            raise
+        if was_up:  # another process brought it up meanwhile, and still uses it
+            self._handle = None
+            self._move(ResourceState.DEACTIVATING, f"Leaving {self.name} to its owner.")
+            self._move(ResourceState.DEACTIVATED, f"{self.name} was up already.")
+            raise self._is_up_already()
+        try:
             self._connect(self._handle)
             self._move(ResourceState.ACTIVE, f"Ray cluster {self.name} is ready.")
             self._leave.enter_context(_watch(self))
@@ -243,14 +218,18 @@ class RayCluster:
     ) -> None:
         self._deactivate(error)
 
-    def _activate(self) -> ClusterHandle:
+    def _is_up_already(self) -> SunspotError:
+        return SunspotError(
+            f"a cluster named {self.name!r} is up already, and would end with this block; give "
+            f"another name, or take it down: sunspot down {self.name}"
+        )
+
+    def _activate(self) -> Up:
         def progress(step: str) -> None:
             self._move(ResourceState.ACTIVATING, step)
 
         try:
-            return self._target.up(
-                self._stack, progress, timeout_s=self._activation_timeout_s
-            ).handle
+            return self._target.up(self._stack, progress, timeout_s=self._activation_timeout_s)
         except SunspotError as error:
             raise ExternalResourceError(f"Could not activate {self.name}: {error}") from error
 

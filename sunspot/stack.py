@@ -115,6 +115,8 @@ class Stack(Config, frozen=True):
     def _read_settings(cls, given: Mapping[str, Any]) -> Mapping[str, Settings]:
         """The settings from plain values, without those that equal the defaults."""
         kinds = registry.settings()
+        if not isinstance(given, Mapping) or not given.keys() <= kinds.keys():
+            raise ValueError(f"settings are of the targets {', '.join(kinds)}, not {given!r}")
         read = {name: kinds[name].model_validate(one) for name, one in given.items()}
         return {name: one for name, one in read.items() if one != kinds[name]()}
 

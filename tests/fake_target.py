@@ -27,6 +27,7 @@ class FakeTarget:
     left: list[str] = field(default_factory=list)
     stacks: list[Stack] = field(default_factory=list)
     driver_address: str | None = "127.0.0.1:1"
+    was_up: bool = False
 
     def check(self, _stack):
         pass
@@ -48,7 +49,7 @@ class FakeTarget:
             job_address="http://127.0.0.1:2",
             token_path=self.token,
         )
-        return Up(handle, was_up=False)
+        return Up(handle, was_up=self.was_up)
 
     def down(self, _name, _progress):
         self.calls.append("down")

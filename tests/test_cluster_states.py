@@ -380,3 +380,11 @@ def test_a_stack_is_taken_with_all_that_its_file_says(target, fake_ray):
     with RayCluster.from_stack(stack) as cluster:
         assert cluster.name == "mine"
     assert target.stacks == [stack.for_target("azure")]
+
+
+def test_a_cluster_that_another_process_brought_up_meanwhile_is_left_alone(make, target, states):
+    target.was_up = True
+    with pytest.raises(SunspotError, match="is up already"):
+        make().__enter__()
+    assert target.calls == ["up 900"]
+    assert states[-1] == "DEACTIVATED"

@@ -22,12 +22,18 @@ class Group(TyperGroup):
             return super().invoke(ctx)
         except SunspotError as error:
             console.fail(str(error))
+            _print_notes(error)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt as interrupt:
             console.fail("interrupted")
-            for note in getattr(interrupt, "__notes__", ()):  # what was not removed, for instance
-                console.note(note)
+            _print_notes(interrupt)
             ctx.exit(INTERRUPTED)
+
+
+def _print_notes(error: BaseException) -> None:
+    """Prints what an exception carries besides its message: what was not removed, for instance."""
+    for note in getattr(error, "__notes__", ()):
+        console.note(note)
 
 
 class AfterDashes(TyperCommand):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import platformdirs
+from pydantic import ValidationError
 
 from sunspot.errors import NotUpError, SunspotError, UsageError
 from sunspot.node.files import locked, write_private
@@ -98,7 +99,10 @@ class Folders:
 
     def broken(self, name: str, file: Path, error: Exception) -> BrokenRecordsError:
         """The error for a record in `file` that cannot be used."""
-        what = f"{file} cannot be read ({' '.join(str(error).split())})"
+        why = " ".join(str(error).split())
+        if isinstance(error, ValidationError):  # its own text is long, and links to a manual
+            why = "its form is that of another version of Sunspot"
+        what = f"{file} cannot be read ({why})"
         return broken(name, what, self.remedy.format(name=name))
 
     @contextlib.contextmanager
@@ -165,7 +169,8 @@ def readable_disk_errors(root: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in DISK_ERRORS:
+        about_us = error.filename is None or Path(str(error.filename)).is_relative_to(root)
+        if error.errno not in DISK_ERRORS or not about_us:
             raise SunspotError(str(error)) from error
         raise UsageError(
             f"cannot write the cluster's state in {root}: {error.strerror or error}. Free some "

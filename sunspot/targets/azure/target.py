@@ -51,15 +51,18 @@ class Engine(Protocol):
 
 def create() -> AzureTarget:
     """The azure target, with its records in the user's state directory."""
-    return AzureTarget(Records(state_directory() / "azure"))
+    records = Records(state_directory() / "azure")
+    return AzureTarget(records, functools.partial(_pulumi, records))
 
 
-def _pulumi(name: str, folder: Path, progress: Progress, *, install: bool = False) -> AzureStack:
+def _pulumi(
+    records: Records, name: str, folder: Path, progress: Progress, *, install: bool = False
+) -> AzureStack:
     from sunspot.targets.azure import engine
     from sunspot.targets.azure.automation import AzureStack
 
-    command = engine.install_engine(progress) if install else engine.find_engine(progress)
-    return AzureStack(name, folder, command)
+    find = engine.install_engine if install else engine.find_engine
+    return AzureStack(name, folder, find(progress, records.runs(name)))
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ class AzureTarget:
     """
 
     records: Records
-    engine: Engine = _pulumi
+    engine: Engine
     still_there: Callable[[str], list[str]] = remaining.remaining
     addresses: Callable[[str], dict[str, str]] = inventory.addresses
     name: str = TARGET
@@ -115,7 +118,8 @@ class AzureTarget:
                 interrupt.add_note(_what_remains(stack.name))
                 raise
             except SunspotError as error:
-                raise SunspotError(f"{error}\n{_what_remains(stack.name)}") from error
+                error.add_note(_what_remains(stack.name))
+                raise
         return Up(handle, was_up=False)
 
     def down(
@@ -166,7 +170,9 @@ class AzureTarget:
             return self._connect(name, progress)
 
     def nodes(self, name: str, progress: Progress = silent) -> list[NodeStatus]:
-        return members.nodes(self.stack(name), self.handle(name, progress))
+        # The handle first: where it must look again, it brings the record up to date.
+        handle = self.handle(name, progress)
+        return members.nodes(self.stack(name), handle)
 
     def scale(
         self,
@@ -270,7 +276,7 @@ class AzureTarget:
         try:
             return self.engine(name, folder, progress)
         except EngineMissingError:
-            if self.records.read(name) is None:
+            if name not in self.names():
                 return None
             raise
 
@@ -285,7 +291,7 @@ class AzureTarget:
             engine = self._engine(name, folder, progress)
             return engine, None if engine is None else engine.state()
         except SunspotError:
-            if self.records.read(name) is None and project.runs_elsewhere(name, folder, self.name):
+            if name not in self.names() and project.runs_elsewhere(name, folder, self.name):
                 return None, None
             raise
 
