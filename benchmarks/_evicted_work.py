@@ -65,7 +65,7 @@ class Training:
         return self._steps, self._node
 
 
-def tell(event: str, **fields: Any) -> None:
+def report(event: str, **fields: Any) -> None:
     """Print an event as a JSON line."""
     line = json.dumps({"event": event, "time": time.time(), **fields})
     # One write, line end included, because three threads print.
@@ -85,7 +85,7 @@ def watch(node: str) -> None:
     """Report when the node has left the cluster."""
     while any(n["NodeID"] == node and n["Alive"] for n in ray.nodes()):
         time.sleep(POLL_S)
-    tell("gone")
+    report("gone")
 
 
 def attempts(log: Path) -> list[float]:
@@ -109,7 +109,7 @@ def train_on(actor: Any, node: str) -> tuple[int, float]:
             time.sleep(POLL_S)
             continue
         now = time.time()
-        tell("step", n=n, node=where)
+        report("step", n=n, node=where)
         if where != node:
             if not elsewhere:
                 lost, gap = reached - (n - 1), now - last
@@ -130,18 +130,18 @@ def main(name: str, folder: Path, seconds: float) -> None:
     result = task.remote(str(log), seconds)
     while not log.exists():
         time.sleep(POLL_S)
-    tell("running")
+    report("running")
     threading.Thread(target=watch, args=(node,), daemon=True).start()
 
     def wait_for_task() -> None:
         ray.get(result)
-        tell("task", attempts=attempts(log))
+        report("task", attempts=attempts(log))
 
     waiting = threading.Thread(target=wait_for_task)
     waiting.start()
     lost, gap = train_on(actor, node)
     waiting.join()
-    tell("done", lost_steps=lost, step_s=STEP_S, gap_s=round(gap, 3))
+    report("done", lost_steps=lost, step_s=STEP_S, gap_s=round(gap, 3))
 
 
 if __name__ == "__main__":

@@ -83,8 +83,8 @@ def ours(site: cluster.Site) -> list[Phase]:
 def peer(site: cluster.Site) -> list[Phase]:
     """Boot a VM that installs Ray by pip and return its phases."""
     seed = site.seeds["head"]
-    told = replace(seed, hostname="peer", user_data=_installing(seed.gateway))
-    with site.boot_as(told) as machine, _wheels(site):
+    peer_seed = replace(seed, hostname="peer", user_data=_installing(seed.gateway))
+    with site.boot_as(peer_seed) as machine, _wheels(site):
         marks = machine.wait("Ray runs", lambda: _ended(machine), timeout_s=PATIENCE_S)
         if "failed" in marks:
             sys.exit(machine.ssh("sudo tail --lines=30 /var/log/peer.log"))

@@ -136,8 +136,8 @@ class Bench:
         # The loaders are forked and inherit the affinity, so they share these CPUs with this
         # process, as on a machine that has no others.
         os.sched_setaffinity(0, self._cores[:cpus])
-        alone = self._loading(cpus, lambda _batch: None)
-        return Rates(cpus=cpus, loader=alone, together=self._loading(cpus, self._model.take))
+        loader = self._loading(cpus, lambda _batch: None)
+        return Rates(cpus=cpus, loader=loader, together=self._loading(cpus, self._model.take))
 
     def _loading(self, cpus: int, take: Callable[[Any], None]) -> float:
         from torch.utils.data import DataLoader

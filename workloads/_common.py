@@ -273,7 +273,7 @@ class Result:
     summary: str
     one_worker_seconds: float | None = None
 
-    def tell(self, out: Path | None, **own: Any) -> None:
+    def report(self, out: Path | None, **own: Any) -> None:
         """Print the summary and, if asked, write everything to a file.
 
         Args:

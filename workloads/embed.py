@@ -187,13 +187,13 @@ def main(argv: list[str] | None = None) -> None:
         picture(reports).write(args.picture)
         say(f"Drawn to {args.picture}")
     total = len(work.paths)
-    told = f", {speed:,.0f} images a second after the first batch" if speed else ""
+    pace = f", {speed:,.0f} images a second after the first batch" if speed else ""
     Result(
         workload="embed",
         places=[place for _, place, _ in reports],
         seconds=seconds,
-        summary=f"{total:,} pictures embedded on {' and '.join(devices)}{told}, in {folder}",
-    ).tell(
+        summary=f"{total:,} pictures embedded on {' and '.join(devices)}{pace}, in {folder}",
+    ).report(
         args.out,
         way="core" if args.core else "data",
         pictures=total,

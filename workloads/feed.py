@@ -301,7 +301,7 @@ def main(argv: list[str] | None = None) -> None:
         say(f"Drawn to {args.picture}")
     Result(
         workload="feed", places=[place], seconds=seconds, summary=verdict(rates, model, found)
-    ).tell(
+    ).report(
         args.out,
         model=name,
         model_on_cpu=on_cpu,

@@ -299,7 +299,7 @@ def main(argv: list[str] | None = None) -> None:
         places=places,
         seconds=seconds,
         summary=_summary(memory, workers, len({node for node, _ in places})),
-    ).tell(args.out, mean=measured[0][1][0], std=measured[0][1][1], memory=memory)
+    ).report(args.out, mean=measured[0][1][0], std=measured[0][1][1], memory=memory)
 
 
 if __name__ == "__main__":

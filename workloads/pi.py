@@ -85,13 +85,13 @@ class Tally:
 @ray.remote(num_cpus=1)
 def _sample(tally: Any, task: int, part: list[Piece]) -> Place:
     points = inside = 0
-    told = time.monotonic()
+    reported = time.monotonic()
     for piece in part:
         inside += hits(*piece)
         points += piece[2]
-        if time.monotonic() - told >= REPORT_EVERY:
+        if time.monotonic() - reported >= REPORT_EVERY:
             tally.report.remote(task, points, inside)
-            told = time.monotonic()
+            reported = time.monotonic()
     # Wait for the last report, so that the tally is complete when the task has ended.
     ray.get(tally.report.remote(task, points, inside))
     return here()
@@ -142,7 +142,7 @@ def main(argv: list[str] | None = None) -> None:
     args = _arguments(argv)
     cpus = connect()
     work = pieces(args.seed, args.samples)
-    alone = one_worker_seconds(hits, work) if args.baseline else None
+    baseline = one_worker_seconds(hits, work) if args.baseline else None
     warm_up(cpus)
     began = time.perf_counter()
     inside, places = throw(deal(work, args.tasks or TASKS_A_CPU * cpus), args.samples)
@@ -153,9 +153,9 @@ def main(argv: list[str] | None = None) -> None:
         workload="pi",
         places=places,
         seconds=seconds,
-        one_worker_seconds=alone,
+        one_worker_seconds=baseline,
         summary=f"pi is about {value:.6f}, {error:+.6f} off, from {args.samples:,} points",
-    ).tell(args.out, estimate=value, samples=args.samples, error=error, seed=args.seed)
+    ).report(args.out, estimate=value, samples=args.samples, error=error, seed=args.seed)
 
 
 if __name__ == "__main__":

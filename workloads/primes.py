@@ -114,7 +114,7 @@ def main(argv: list[str] | None = None) -> None:
     cpus = connect()
     parts = args.batches or BATCHES_A_CPU * cpus
     batches = split(args.start, args.stop, parts, args.all_divisors)
-    alone = one_worker_seconds(primes_in, batches) if args.baseline else None
+    baseline = one_worker_seconds(primes_in, batches) if args.baseline else None
     if args.naive:
         batches = split(args.start, args.stop, args.stop - args.start + 1, args.all_divisors)
     warm_up(cpus)
@@ -125,9 +125,9 @@ def main(argv: list[str] | None = None) -> None:
         workload="primes",
         places=found.places,
         seconds=found.seconds,
-        one_worker_seconds=alone,
+        one_worker_seconds=baseline,
         summary=f"{count(len(found.primes), 'prime')} in {args.start:,} to {args.stop:,}{ends}",
-    ).tell(
+    ).report(
         args.out,
         count=len(found.primes),
         first=first,

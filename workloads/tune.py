@@ -142,9 +142,9 @@ def trials_of(results: tune.ResultGrid, epochs: int) -> list[Trial]:
     made = []
     for result in results:
         frame, config = result.metrics_dataframe, result.config or {}
-        told = [] if frame is None or METRIC not in frame else frame.to_dict("records")
+        reports = [] if frame is None or METRIC not in frame else frame.to_dict("records")
         # A trial that restarted may report an epoch twice.
-        by_epoch = {int(row["epoch"]): float(row[METRIC]) for row in told}
+        by_epoch = {int(row["epoch"]): float(row[METRIC]) for row in reports}
         done = max(by_epoch, default=0)
         ended = "all epochs" if done >= epochs else "stopped early"
         made.append(
@@ -264,7 +264,7 @@ def _search(args: argparse.Namespace) -> Search:
 
 
 def begun(search: Search, storage: Storage, *, resume: bool) -> tuple[Search, bool]:
-    """Return the search to run, saved under its name, and whether Tune goes on with it.
+    """Return the search to run, saved under its name, and whether Tune restores it.
 
     Raises:
         StorageError: If there is no search to continue, or one that would be overwritten.

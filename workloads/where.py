@@ -77,7 +77,7 @@ def main(argv: list[str] | None = None) -> None:
         places=places,
         seconds=seconds,
         summary=f"Tasks by group: {by_group(places)}",
-    ).tell(args.out)
+    ).report(args.out)
 
 
 if __name__ == "__main__":
