@@ -10,6 +10,7 @@ import json
 import socket
 import struct
 import threading
+import time
 from contextlib import contextmanager, suppress
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,6 +24,9 @@ from sunspot.ray.handle import ClusterHandle
 
 TOKEN = "0123abcd"
 DEADLINE_S = 10.0
+
+# Ray's log stream notices a job's end later than who polls its state (LOG_TAIL_SLEEP_S, 2.60).
+TAIL_DELAY_S = 0.5
 
 # What ends a web socket in order: code 1000.
 CLOSE_FRAME = b"\x88\x02\x03\xe8"
@@ -69,8 +73,8 @@ class Api:
     requests only, one entry for each, None for an answer as usual.
 
     `tail` is what the log's web socket sends, or None for a server that has no web sockets; with
-    `tail_ends` it is closed when somebody was told of the job's end. `cut_tails` holds what the
-    first web sockets send, in bytes, before their connections break.
+    `tail_ends` it is closed soon after a client was told of the job's end. `cut_tails` holds what
+    the first web sockets send, in bytes, before their connections break.
     """
 
     def __init__(self) -> None:
@@ -115,8 +119,6 @@ class Api:
     def job(self, job_id: str) -> dict[str, Any]:
         states = self.states[job_id]
         status = states.pop(0) if len(states) > 1 else states[0]
-        if status in {"SUCCEEDED", "FAILED", "STOPPED"}:
-            self.end_told.set()
         return self.jobs[job_id] | {"status": status}
 
     def calls(self) -> list[str]:
@@ -192,7 +194,9 @@ class Handler(BaseHTTPRequestHandler):
             case _, ["api", "jobs", job_id, *_] if job_id not in api.jobs:
                 self._text(404, f"Job {job_id} does not exist")
             case "GET", ["api", "jobs", job_id]:
-                self._json(api.job(job_id))
+                self._json(job := api.job(job_id))
+                if job["status"] in {"SUCCEEDED", "FAILED", "STOPPED"}:
+                    api.end_told.set()
             case "GET", ["api", "jobs", job_id, "logs"]:
                 self._log(api.logs[job_id])
             case "GET", ["api", "jobs", _, "logs", "tail"] if api.tail is not None:
@@ -262,6 +266,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
         self.api.tail_opened.set()
         if self.api.tail_ends and self.api.end_told.wait(DEADLINE_S):
+            time.sleep(TAIL_DELAY_S)
             self.wfile.write(CLOSE_FRAME)
         self.rfile.read(1)  # it stays open until the client has had enough
         self.close_connection = True
@@ -316,7 +321,7 @@ def served(api: Api, port: int = 0):
 
 
 class _Server(ThreadingHTTPServer):
-    def handle_error(self, *_: Any) -> None:
+    def handle_error(self, request: Any, client_address: Any) -> None:
         """Says nothing: clients may go away at any time."""
 
 
