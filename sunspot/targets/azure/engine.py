@@ -6,11 +6,12 @@ import importlib.metadata
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 from pulumi import automation as auto
@@ -18,6 +19,7 @@ from pulumi.automation.errors import create_command_error
 
 from sunspot.errors import SunspotError
 from sunspot.signals import handed_over
+from sunspot.targets.azure.runs import Runs, holders
 from sunspot.targets.protocol import Progress, silent
 
 # From the second interrupt, at which `pulumi` aborts, until it is killed.
@@ -35,14 +37,20 @@ class Pulumi(auto.PulumiCommand):
     A terminal sends Ctrl-C to all processes of a command, but SIGTERM reaches only one. For both to
     have the same effect, `pulumi` gets neither directly, and an interrupt from us for each.
 
+    A lock that a killed command left on a stack is released.
+
     Args:
         root: the folder that the command is installed in; by default it is on the PATH.
         progress: called with a line on the effect of each interrupt.
+        runs: where the runs that change the stack are recorded; by default they are not.
     """
 
-    def __init__(self, root: str | None = None, *, progress: Progress = silent) -> None:
+    def __init__(
+        self, root: str | None = None, *, progress: Progress = silent, runs: Runs | None = None
+    ) -> None:
         super().__init__(root=root)
         self._progress = progress
+        self._runs = runs
 
     def run(
         self,
@@ -58,34 +66,72 @@ class Pulumi(auto.PulumiCommand):
             KeyboardInterrupt: this process was interrupted; the command has ended.
             CommandError: the command failed.
         """
+        result = self._run_unlocked(args, cwd, additional_env)
+        for text, callback in ((result.stdout, on_output), (result.stderr, on_error)):
+            if callback is not None:
+                for line in text.splitlines():
+                    callback(line)
+        return result
+
+    def _run_unlocked(
+        self, args: list[str], cwd: str, additional_env: Mapping[str, str]
+    ) -> auto.CommandResult:
+        """Runs it, again if the stack was locked by what a killed command left behind."""
+        while True:
+            try:
+                return self._run(args, cwd, additional_env)
+            except auto.ConcurrentUpdateError as error:
+                if self._runs is None:
+                    raise
+                if self._runs.stop(self._progress):
+                    continue
+                if not self._runs.forget(holders(str(error))):
+                    raise
+                self._progress("releasing the stack's lock, which a killed pulumi left behind")
+                stack = args[args.index("--stack") + 1]
+                self._run(["cancel", "--yes", "--stack", stack], cwd, additional_env)
+
+    def _run(
+        self, args: list[str], cwd: str, additional_env: Mapping[str, str]
+    ) -> auto.CommandResult:
         # The Automation API and our own calls both pass the stack like this.
         stack = args[args.index("--stack") + 1] if "--stack" in args else "NAME"
         interrupts = _Interrupts(stack, self._progress)
-        with handed_over(interrupts):
+        # Not pipes, or `pulumi` would die of SIGPIPE in the middle of a step when we are killed.
+        with handed_over(interrupts), _output() as out, _output() as err:
             process = subprocess.Popen(
                 [self.command, "--non-interactive", *args],
                 cwd=cwd,
                 env=_environment(self.command, additional_env),
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                encoding="utf-8",
+                stdout=out,
+                stderr=err,
                 process_group=0,
             )
-            out, err = interrupts.watch(process)
+            with self._recorded(args, process.pid):
+                interrupts.watch(process)
+            # Without the last newline, like the class that this extends.
+            result = auto.CommandResult(
+                stdout=_text(out), stderr=_text(err), code=process.returncode
+            )
         if interrupts.count:
             raise KeyboardInterrupt
-        for text, callback in ((out, on_output), (err, on_error)):
-            if callback is not None:
-                for line in text.splitlines():
-                    callback(line)
-        # Without the last newline, like the class that this extends.
-        result = auto.CommandResult(
-            stdout=out.rstrip(), stderr=err.rstrip(), code=process.returncode
-        )
         if result.code:
             raise create_command_error(result)
         return result
+
+    def _recorded(self, args: list[str], pid: int) -> AbstractContextManager[None]:
+        changes = args[0] in {"up", "destroy"}
+        return self._runs.recorded(pid) if self._runs and changes else nullcontext()
+
+
+def _output() -> IO[bytes]:
+    return tempfile.TemporaryFile()
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace").rstrip()
 
 
 class _Interrupts:
@@ -98,21 +144,22 @@ class _Interrupts:
         self.count = 0
         self._progress = progress
         self._stack = stack
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._kill_at: float | None = None
 
     def __call__(self) -> None:
         self.count += 1
         self._hand_on()
 
-    def watch(self, process: subprocess.Popen[str]) -> tuple[str, str]:
-        """Waits for the process; returns what it printed to stdout and to stderr."""
+    def watch(self, process: subprocess.Popen[bytes]) -> None:
+        """Waits for the process."""
         self._process = process
         if self.count:  # before there was a process
             self._hand_on()
         while True:
             try:
-                return process.communicate(timeout=POLL_S)
+                process.wait(timeout=POLL_S)
+                return
             except subprocess.TimeoutExpired:
                 if self._kill_at is not None and time.monotonic() > self._kill_at:
                     _kill(process.pid)
@@ -155,8 +202,10 @@ def _environment(command: str, additional: Mapping[str, str]) -> dict[str, str]:
     return environment
 
 
-def find_engine(progress: Progress = silent) -> Pulumi:
+def find_engine(progress: Progress = silent, runs: Runs | None = None) -> Pulumi:
     """The `pulumi` command on the PATH, or the one that `install_engine` has installed.
+
+    The arguments are those of `Pulumi`.
 
     Raises:
         EngineMissingError: there is none.
@@ -165,7 +214,7 @@ def find_engine(progress: Progress = silent) -> Pulumi:
     ours = Path.home() / ".pulumi" / "versions" / _version()
     for root in (None, str(ours)):
         try:
-            return Pulumi(root=root, progress=progress)
+            return Pulumi(root=root, progress=progress, runs=runs)
         except (OSError, subprocess.CalledProcessError):
             continue
         except auto.InvalidVersionError as error:
@@ -173,7 +222,7 @@ def find_engine(progress: Progress = silent) -> Pulumi:
     raise EngineMissingError("there is no `pulumi` command on this machine")
 
 
-def install_engine(progress: Progress) -> Pulumi:
+def install_engine(progress: Progress, runs: Runs | None = None) -> Pulumi:
     """The `pulumi` command; if there is none, it is installed into ~/.pulumi.
 
     Raises:
@@ -181,12 +230,12 @@ def install_engine(progress: Progress) -> Pulumi:
         SunspotError: as `find_engine` does.
     """
     try:
-        return find_engine(progress)
+        return find_engine(progress, runs)
     except EngineMissingError:
         progress(f"there is no pulumi command on this machine: installing {_version()}")
     try:
         auto.PulumiCommand.install()
-        return find_engine(progress)
+        return find_engine(progress, runs)
     except (OSError, subprocess.CalledProcessError) as error:
         raise EngineMissingError(
             f"there is no `pulumi` command on this machine, and it could not be installed "

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from sunspot.targets.azure.runs import Runs
 from sunspot.targets.protocol import Progress, silent
 from sunspot.targets.records import Folders, not_up
 from sunspot.targets.tunnel import Tunnel
@@ -67,6 +68,10 @@ class Records:
     def tunnel(self, name: str) -> Tunnel:
         """The tunnel to a cluster's head, open or not."""
         return Tunnel(self.folder(name))
+
+    def runs(self, name: str) -> Runs:
+        """The runs of `pulumi` that change a stack, while they last."""
+        return Runs(self.folder(name) / "pulumi")
 
     def read(self, name: str) -> Record | None:
         """The record of a cluster; None if there is none.

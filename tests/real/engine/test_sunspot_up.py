@@ -255,6 +255,27 @@ def test_an_interrupt_ends_pulumi_in_order_and_the_next_up_goes_on(fresh, head, 
     assert "x is up (azure)" in sunspot(fresh, head, "up", STACK)
 
 
+@pytest.mark.parametrize("engine_too", [False, True])
+def test_down_takes_away_what_a_killed_up_left(fresh, head, engine_too):
+    fresh.cloud.hold(HELD)
+    command, below = held_up(fresh, head)
+    # A creation that ends unseen is Azure's only: an engine that is killed forgets it.
+    wait_for("the other creation", lambda: "gpu-vmss" in "".join(fresh.state(STACK)), DEADLINE_S)
+    command.kill()
+    command.communicate(timeout=DEADLINE_S)
+    for process in below if engine_too else ():
+        process.kill()
+    assert [path for path in locks(fresh) if path.is_file()]
+
+    printed = sunspot(fresh, head, "down", STACK)
+    assert ("releasing the stack's lock" in printed) == engine_too
+    assert fresh.state(STACK) == {}
+    assert fresh.cloud.resources() == {}
+    assert [path for path in locks(fresh) if path.is_file()] == []
+    _, alive = psutil.wait_procs(below, timeout=DEADLINE_S)
+    assert alive == []
+
+
 def test_a_second_interrupt_leaves_no_process_and_says_how_to_unlock(fresh, head):
     fresh.cloud.hold(HELD, IGNORES_CANCEL)
     command, below = held_up(fresh, head)
