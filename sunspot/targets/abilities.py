@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Iterable
+from typing import Literal, TypeVar
 
 from sunspot.errors import UsageError
 from sunspot.targets.protocol import NodeLogs, Outputs, Scaling, Shells, Target
 
 A = TypeVar("A")
+
+Kind = Literal["node", "group"]
 
 _WHAT: dict[type, str] = {
     Scaling: "scaling groups by hand",
@@ -15,6 +18,12 @@ _WHAT: dict[type, str] = {
     Shells: "a shell on the head",
     Outputs: "the outputs of a program",
 }
+
+
+def unknown(stack: str, kind: Kind, wanted: str, known: Iterable[str]) -> UsageError:
+    """The error for a node or a group that a stack does not have, the same on every target."""
+    has = ", ".join(known) or "none"
+    return UsageError(f"stack {stack!r} has no {kind} {wanted!r}; it has: {has}")
 
 
 def find(target: Target, ability: type[A]) -> A | None:

@@ -20,8 +20,9 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from sunspot.errors import SunspotError, UsageError
+from sunspot.errors import SunspotError
 from sunspot.spec import HEAD
+from sunspot.targets import abilities
 from sunspot.targets.protocol import Progress
 from sunspot.targets.ssh import RemoteCommandError, Ssh, UnreachableError, through
 from sunspot.targets.tunnel import end
@@ -43,6 +44,7 @@ class Machines:
     """The machines of a cluster, and how to find them.
 
     Attributes:
+        stack: the stack's name.
         head: the SSH connection to the head.
         head_name: the name of the head's VM; "" if that is not known.
         head_addresses: the head's addresses.
@@ -52,6 +54,7 @@ class Machines:
             SunspotError if Azure could not be asked.
     """
 
+    stack: str
     head: Ssh
     head_name: str
     head_addresses: frozenset[str]
@@ -128,8 +131,7 @@ def _found(machines: Machines, node: str, note: Progress) -> tuple[str, str]:
     for name, address in addresses.items():
         if name.casefold() == node.casefold():
             return name, address
-    known = ", ".join(sorted(addresses)) or "none"
-    raise UsageError(f"there is no node {node!r}; the VMs in {machines.group}: {known}")
+    raise abilities.unknown(machines.stack, "node", node, sorted(addresses))
 
 
 def _explained(machines: Machines, way: Ssh, error: SunspotError) -> SunspotError:

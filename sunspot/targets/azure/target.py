@@ -18,7 +18,7 @@ from sunspot.ray import ports
 from sunspot.ray.handle import ClusterHandle
 from sunspot.spec import ScalingGroup
 from sunspot.stack import Stack
-from sunspot.targets import members
+from sunspot.targets import abilities, members
 from sunspot.targets.azure import inventory, node_log, project, remaining, wait
 from sunspot.targets.azure.records import Record, Records
 from sunspot.targets.azure.settings import TARGET, AzureSettings
@@ -183,8 +183,7 @@ class AzureTarget:
         """Always raises UsageError: on Azure only the autoscaler and Pulumi change a group."""
         groups = {one.name: one for one in self.stack(name).cluster.scaling_groups}
         if unknown := counts.keys() - groups.keys():
-            known = ", ".join(groups) or "none"
-            raise UsageError(f"stack {name!r} has no group {min(unknown)!r}; it has: {known}")
+            raise abilities.unknown(name, "group", min(unknown), groups)
         raise UsageError(
             "\n".join(_refusal_to_scale(name, groups[one], count) for one, count in counts.items())
         )
@@ -202,6 +201,7 @@ class AzureTarget:
         record = self._current(name, note)
         addresses = (record.outputs.get(key) for key in ("head_address", "head_private_ip"))
         machines = node_log.Machines(
+            stack=name,
             head=self._ssh(name, record),
             head_name=record.head,
             head_addresses=frozenset(str(one) for one in addresses if one),

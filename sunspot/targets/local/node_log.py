@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import TextIO
 
-from sunspot.errors import UsageError
 from sunspot.node.local.folder import COLOUR_CODE, HEAD, HEAD_TEMP_DIR, ClusterFolder
+from sunspot.targets import abilities
 from sunspot.targets.protocol import Progress
 
 POLL_S = 0.2
@@ -30,9 +30,7 @@ def show(
     """
     known = sorted((file.stem for file in _records(folder)), key=lambda name: (name != HEAD, name))
     if node not in known:
-        raise UsageError(
-            f"stack {folder.path.name!r} has no node {node!r}; it has: {', '.join(known) or 'none'}"
-        )
+        raise abilities.unknown(folder.path.name, "node", node, known)
     log = folder.log(node)
     note(f"the file: {log}" if log.exists() else f"node {node} has printed nothing yet")
     ray_logs = folder.temp_dir / HEAD_TEMP_DIR / "session_latest" / "logs"

@@ -11,6 +11,7 @@ from sunspot.errors import UsageError
 from sunspot.node.local.folder import ClusterFolder, NodeRecord, ports_locked
 from sunspot.ray.handle import ClusterHandle
 from sunspot.stack import Stack
+from sunspot.targets import abilities
 from sunspot.targets.local import plan
 from sunspot.targets.local.starting import start
 from sunspot.targets.protocol import Progress
@@ -26,8 +27,7 @@ def check(stack: Stack, group: str, count: int) -> None:
     """
     groups = {one.name: one for one in stack.cluster.scaling_groups}
     if group not in groups:
-        known = ", ".join(groups) or "none"
-        raise UsageError(f"stack {stack.name!r} has no group {group!r}; it has: {known}")
+        raise abilities.unknown(stack.name, "group", group, groups)
     if not 0 <= count <= groups[group].max_workers:
         raise UsageError(
             f"{group}={count} is outside 0 to {groups[group].max_workers}, its max_workers; "

@@ -183,7 +183,7 @@ def test_an_unknown_name_lists_the_machines_that_there_are(site):
     result = run("--node", "fixed-0")
     assert result.exit_code == 2
     assert "no node 'fixed-0'" in told(result)
-    assert "the VMs in sunspot-x: sunspot-x-head, vm_a, vm_new" in told(result)
+    assert "it has: sunspot-x-head, vm_a, vm_new" in told(result)
 
 
 def test_where_azure_cannot_be_asked_the_members_are_named(site):
