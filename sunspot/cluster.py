@@ -234,8 +234,6 @@ class RayCluster:
             raise ExternalResourceError(f"Could not activate {self.name}: {error}") from error
 
     def _connect(self, handle: ClusterHandle) -> None:
-        import ray
-
         if handle.driver_address is None:
             raise ExternalResourceError(
                 f"No driver reaches {self.name} from this machine. Run the program as a job: "
@@ -245,11 +243,7 @@ class RayCluster:
         self._leave.enter_context(driver.without_scheduler_events())
         driver.reload_authentication()
         try:
-            ray.init(
-                address=handle.driver_address,
-                log_to_driver=self._forward_logs,
-                logging_level=logging.WARNING,
-            )
+            driver.connect(handle.driver_address, forward_logs=self._forward_logs)
         except (ConnectionError, RuntimeError) as error:
             # If the versions of Ray or Python differ, Ray Client's own message names both.
             raise ExternalResourceError(f"Could not connect to {self.name}: {error}") from error

@@ -69,6 +69,7 @@ class FakeRay:
 
     initialized: bool = False
     init_error: BaseException | None = None
+    init_errors: list[BaseException] = field(default_factory=list)
     calls: list[dict] = field(default_factory=list)
     environments: list[dict[str, str | None]] = field(default_factory=list)
 
@@ -77,6 +78,8 @@ class FakeRay:
         self.environments.append({n: os.environ.get(n) for n in (*VARIABLES, "RAY_AUTH_TOKEN")})
         if self.init_error:
             raise self.init_error
+        if self.init_errors:
+            raise self.init_errors.pop()
 
     def shutdown(self):
         pass

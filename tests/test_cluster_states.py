@@ -388,3 +388,15 @@ def test_a_cluster_that_another_process_brought_up_meanwhile_is_left_alone(make,
         make().__enter__()
     assert target.calls == ["up 900"]
     assert states[-1] == "DEACTIVATED"
+
+
+@pytest.mark.parametrize("failures", [1, 3])
+def test_a_busy_head_is_asked_for_a_server_of_its_own_again(
+    make, target, fake_ray, states, failures
+):
+    target.driver_address = "ray://127.0.0.1:10001"
+    fake_ray.init_errors = [ConnectionAbortedError("Initialization failure")] * failures
+    with contextlib.suppress(ExternalResourceError), make():
+        pass
+    assert len(fake_ray.calls) == min(failures + 1, 3)
+    assert ("ACTIVE" in states) == (failures < 3)

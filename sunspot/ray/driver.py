@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+RAY_CLIENT = "ray://"
+CONNECT_ATTEMPTS = 3
 
 
 @contextlib.contextmanager
@@ -49,3 +53,26 @@ def reload_authentication() -> None:
     raylet: Any = _raylet  # shipped without types
     raylet.Config.initialize("")
     raylet.AuthenticationTokenLoader.instance().reset_cache()
+
+
+def connect(address: str, *, forward_logs: bool) -> None:
+    """`ray.init` at an address; tried again where a connection through Ray Client is not had.
+
+    For each driver the head starts a server of its own, which a busy head fails to do within Ray's
+    30 s (ray/util/client/server/proxier.py, CHECK_CHANNEL_TIMEOUT_S, 2.60).
+
+    Raises:
+        ConnectionError: the last attempt failed too.
+        RuntimeError: Ray refused, for instance because the versions differ.
+    """
+    import ray
+
+    attempts = CONNECT_ATTEMPTS if address.startswith(RAY_CLIENT) else 1
+    for attempts_left in reversed(range(attempts)):
+        try:
+            ray.init(address=address, log_to_driver=forward_logs, logging_level=logging.WARNING)
+            return
+        except ConnectionError:
+            if not attempts_left:
+                raise
+            ray.shutdown()
