@@ -254,6 +254,6 @@ def test_what_cannot_be_asked_is_a_problem_in_the_answer(tmp_path):
         def nodes(self, name, progress=silent):  # noqa: ARG002
             raise SunspotError("no SSH to the head")
 
-    found = status.collect(Unreachable(tmp_path / "token"), "dev")
+    found = status.collect(Unreachable(tmp_path / "token"), "dev")  # type: ignore[arg-type]
     assert (found.nodes, found.problem) == ([], "no SSH to the head")
     assert json.loads(json.dumps(status.to_json(found)))["problem"] == "no SSH to the head"
