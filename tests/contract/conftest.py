@@ -1,0 +1,82 @@
+"""The sites that the contract is run at, and a cluster at each that most tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import azure_site
+import local_site
+import pytest
+import toy_site
+from sites import Cluster, Site
+from ssh_server import needs_sshd
+
+MAKE: dict[str, Callable[[Path], Site]] = {
+    "local": local_site.local_site,
+    "azure": azure_site.azure_site,
+    "toy": toy_site.toy_site,
+}
+STAGES = {
+    "local": local_site.STAGES,
+    "azure": azure_site.STAGES,
+    "toy": toy_site.STAGES,
+}
+NEEDS = {"azure": [needs_sshd]}
+TIMEOUT_S = 150
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every test runs at every site; one that takes a `stage`, at each of its stages."""
+    if "stage" in metafunc.fixturenames:
+        pairs = [(name, stage) for name in MAKE for stage in STAGES[name]]
+    elif "site" in metafunc.fixturenames:
+        pairs = [(name, None) for name in MAKE]
+    else:
+        return
+    names = ["site"] if pairs[0][1] is None else ["site", "stage"]
+    metafunc.parametrize(
+        names,
+        [
+            pytest.param(
+                *pair[: len(names)], marks=NEEDS.get(pair[0], []), id="-".join(filter(None, pair))
+            )
+            for pair in pairs
+        ],
+        indirect=["site"],
+        scope="session",
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Site after site, and at each in the order of the file."""
+    ours = [at for at, item in enumerate(items) if Path(__file__).parent in item.path.parents]
+    order = list(MAKE)
+    tests = sorted((items[at] for at in ours), key=lambda item: _site(item, order))
+    for at, test in zip(ours, tests, strict=True):
+        items[at] = test
+        test.add_marker(pytest.mark.integration)
+        test.add_marker(pytest.mark.timeout(TIMEOUT_S))
+
+
+def _site(item: pytest.Item, order: list[str]) -> int:
+    callspec = getattr(item, "callspec", None)
+    return -1 if callspec is None else order.index(callspec.params["site"])
+
+
+@pytest.fixture(scope="session")
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    root = tmp_path_factory.mktemp(request.param) / "root"
+    root.mkdir()
+    made = MAKE[request.param](root)
+    made.prepare()
+    return made
+
+
+@pytest.fixture(scope="session")
+def cluster(site: Site) -> Iterator[Cluster]:
+    """The cluster that most tests share. One of the last tests takes it down."""
+    before = site.census()
+    yield Cluster(site.ok("up", "one"), before)
+    site("down", "one")
