@@ -68,7 +68,7 @@ def test_ray_data_and_plain_actors_give_what_a_torch_loop_gives(training: Traini
 
 
 BAD = [
-    (["--workers", "3:1"], "the most is below the least"),
+    (["--workers", "3:1"], "the maximum is below the minimum"),
     (["--gpus-per-worker", "1.5"], "neither below 1 nor a whole number"),
     (["--data", "/no/such/folder"], "/no/such/folder does not exist"),
     (["--storage", "ftp://here"], "ftp:// is not a storage"),

@@ -105,7 +105,7 @@ def test_a_search_goes_on_after_the_death_of_its_driver(training: Training):
     assert all(before.values())
 
     _, _, *arguments = command(training)
-    check_refused(call("tune", *arguments), "go on with --resume")
+    check_refused(call("tune", *arguments), "--resume")
 
     # What is searched is known by the name: no option has to be said again.
     resumed = training.submit(*command(training, "--resume"))
