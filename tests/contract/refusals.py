@@ -30,7 +30,7 @@ NOTHING_UP = (
     Refusal(("ssh", "one"), 1, "stack 'one' is not up; start it with: sunspot up one"),
     Refusal(("status", "moon"), 1, "stack 'moon' is not up; start it with: sunspot up moon"),
     Refusal(("up", "moon"), 2, "There is no stack 'moon' in PROJECT: it has one, two"),
-    Refusal(("up", "one", "--target", "moon"), 2, "there is no target 'moon'; there are: "),
+    Refusal(("up", "one", "--target", "moon"), 2, "there is no target 'moon'"),
 )
 
 ONE_IS_UP = (
