@@ -48,6 +48,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     )
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Marked as they are collected: -m looks at the marks before `modifyitems` has run last."""
+    item.add_marker(pytest.mark.integration)
+    item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Site after site, and at each in the order of the file."""
@@ -56,8 +62,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests = sorted((items[at] for at in ours), key=lambda item: _site(item, order))
     for at, test in zip(ours, tests, strict=True):
         items[at] = test
-        test.add_marker(pytest.mark.integration)
-        test.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
 def _site(item: pytest.Item, order: list[str]) -> int:
