@@ -159,6 +159,10 @@ class Site(SunspotCommand):
                     found |= {one.pid: one for one in (process, *process.children(recursive=True))}
         return [process for process in found.values() if is_alive(process)]
 
+    def pids(self, name: str) -> set[int]:
+        """Its processes of that name."""
+        return {process.pid for process in self.processes() if process.name() == name}
+
     def ports(self) -> set[int]:
         """The TCP ports on which its processes listen."""
         return _listening(self.processes())

@@ -135,14 +135,16 @@ def test_status_as_json(site: Site, cluster: Cluster):
 
 
 def test_a_second_up_finds_the_cluster_as_it_is(site: Site, cluster: Cluster):
-    before = site.status("one")
+    before, raylets = site.status("one"), site.pids("raylet")
     assert "one is up" in site.ok("up", "one")
     assert site.status("one") == before
+    assert site.pids("raylet") == raylets
 
 
 def test_submit_prints_the_jobs_output_and_ends_with_its_exit_code(site: Site, cluster: Cluster):
     done = site.submit("--", "python", "-c", "print('from', 'the job'); exit(3)")
     assert "from the job\n" in done.stdout
+    assert "error: " in done.stderr
     assert done.returncode == 3
 
 
@@ -154,6 +156,7 @@ def test_a_detached_job_is_listed_and_followed_to_its_end(site: Site, cluster: C
     assert followed.returncode == 4
     jobs = {job["id"]: job for job in json.loads(site.ok("jobs", "--json"))}
     assert (jobs["detached"]["status"], jobs["detached"]["exit_code"]) == ("FAILED", 4)
+    assert "had ended already" in site.ok("stop", "detached")
 
 
 def test_stop_ends_a_job(site: Site, cluster: Cluster):

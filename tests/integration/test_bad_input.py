@@ -79,26 +79,12 @@ def test_a_wrong_stack_file_is_refused_by_file_and_key(
     assert_nothing_was_made(sandbox, "wrong")
 
 
-def test_a_stack_that_does_not_exist_lists_those_that_do(sandbox: Sunspot):
-    done = sandbox("up", "gamma")
-    assert done.returncode == 2
-    assert "'gamma'" in done.stderr
-    assert "alpha, beta" in done.stderr
-
-
 def test_a_target_that_is_not_built_is_refused(sandbox: Sunspot):
     for arguments in (["alpha", "--target", "slurm"], ["beta"]):
         done = sandbox("up", *arguments)
         assert done.returncode == 2
         assert "slurm" in done.stderr
         assert "--target local" in done.stderr
-
-
-def test_an_unknown_target_is_refused(sandbox: Sunspot):
-    done = sandbox("up", "alpha", "--target", "moon")
-    assert done.returncode == 2
-    assert "moon" in done.stderr
-    assert "local" in done.stderr
 
 
 @pytest.mark.parametrize("flag", ["--dashboard-port", "--port"])
@@ -117,14 +103,9 @@ def test_a_number_that_is_no_port_is_refused(sandbox: Sunspot, port: str):
     assert_nothing_was_made(sandbox)
 
 
-def test_down_of_nothing_says_so_and_succeeds(sandbox: Sunspot):
-    assert "no cluster is up" in sandbox.ok("down")
-    assert "'alpha' is not up" in sandbox.ok("down", "alpha")
-
-
 @pytest.mark.parametrize(
     "command",
-    [["status"], ["jobs"], ["submit", "--", "true"], ["logs", "x"], ["stop", "x"], ["dashboard"]],
+    [["jobs"], ["submit", "--", "true"], ["logs", "x"], ["stop", "x"], ["dashboard"]],
     ids=" ".join,
 )
 def test_commands_that_need_a_cluster_say_how_to_start_one(sandbox: Sunspot, command: list[str]):

@@ -58,13 +58,6 @@ def test_a_nodes_log_and_where_rays_own_logs_lie(
     assert list(ray_logs.glob("gcs_server*"))
 
 
-def test_an_unknown_node_lists_those_that_there_are(sunspot: Sunspot, cluster: ClusterHandle):
-    done = sunspot("logs", "--stack", "main", "--node", "nobody")
-    assert done.returncode == 2
-    assert "no node 'nobody'; it has: head, " in done.stderr
-    assert "fixed-0" in done.stderr
-
-
 def test_ctrl_c_ends_the_printing_and_not_the_node(sunspot: Sunspot, cluster: ClusterHandle):
     with sunspot.started("logs", "--stack", "main", "--node", "head", "-f") as following:
         assert following.stdout is not None

@@ -54,17 +54,6 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("code", [0, 3])
-def test_submit_prints_the_jobs_output_and_ends_with_its_exit_code(
-    sunspot: Sunspot, cluster: ClusterHandle, code: int
-):
-    program = f"import sys; print('from the job'); sys.exit({code})"
-    done = sunspot("submit", "--", "python", "-c", program)
-    assert last_line(done.stdout) == "from the job"
-    assert done.returncode == code
-    assert ("error:" in done.stderr) == bool(code)
-
-
 def test_an_environment_variable_reaches_the_job(sunspot: Sunspot, cluster: ClusterHandle):
     program = "import os; print(os.environ['GREETING'], os.environ['EMPTY'] == '')"
     printed = sunspot.ok(
@@ -126,22 +115,6 @@ def test_a_name_can_be_given_once(sunspot: Sunspot, cluster: ClusterHandle, fold
     assert "--name" in again.stderr
 
 
-def test_a_detached_job_is_listed_followed_and_ends_with_its_code(
-    sunspot: Sunspot, cluster: ClusterHandle, folder: Path
-):
-    program = "print('far away'); raise SystemExit(4)"
-    arguments = ("--detach", "--name", "detached", "--", "python", "-c", program)
-    assert sunspot.ok("submit", *arguments, cwd=folder).strip() == "detached"
-    assert "detached" in sunspot.ok("jobs")
-    followed = sunspot("logs", "detached", "-f")
-    assert last_line(followed.stdout) == "far away"
-    assert followed.returncode == 4
-    jobs = {job["id"]: job for job in json.loads(sunspot.ok("jobs", "--json"))}
-    assert (jobs["detached"]["status"], jobs["detached"]["exit_code"]) == ("FAILED", 4)
-    assert "far away" in sunspot.ok("logs", "detached")
-    assert "had ended already" in sunspot.ok("stop", "detached")
-
-
 def test_stop_ends_a_running_job_and_status_shows_what_it_uses(
     sunspot: Sunspot, cluster: ClusterHandle, folder: Path
 ):
@@ -157,19 +130,6 @@ def test_stop_ends_a_running_job_and_status_shows_what_it_uses(
     wait_for("the GPU to be in use", lambda: used_gpus() == 1)
     assert "is STOPPED" in sunspot.ok("stop", "stopped")
     assert sunspot("logs", "stopped", "-f").returncode == 130
-
-
-def test_interrupting_submit_stops_the_job(sunspot: Sunspot, cluster: ClusterHandle, folder: Path):
-    arguments = ("submit", "--working-dir", str(folder), "--name", "interrupted", "--", *FOREVER)
-    with sunspot.started(*arguments) as submit:
-        assert submit.stdout is not None
-        while submit.stdout.readline().strip() != "begun":
-            assert submit.poll() is None
-        submit.send_signal(signal.SIGINT)
-        _, errors = submit.communicate(timeout=60)
-    assert submit.returncode == 130
-    assert "Traceback" not in errors
-    assert sunspot.job("main", "interrupted").status == "STOPPED"
 
 
 def test_interrupting_the_log_leaves_the_job_running(
@@ -323,13 +283,6 @@ def test_too_large_a_working_directory_lists_its_five_largest_paths(
 
     (folder / ".rayignore").write_text("*.bin\n")
     assert sunspot("submit", "--working-dir", str(folder), "--", "true").returncode == 0
-
-
-def test_an_unknown_job_is_refused_with_those_that_exist(sunspot: Sunspot, cluster: ClusterHandle):
-    for command in ("logs", "stop"):
-        done = sunspot(command, "no-such-job")
-        assert done.returncode == 2
-        assert "no-such-job" in done.stderr
 
 
 @pytest.mark.parametrize(
