@@ -157,7 +157,10 @@ def trials_of(results: tune.ResultGrid, epochs: int) -> list[Trial]:
                 end="failed" if result.error else ended,
             )
         )
-    return sorted(made, key=lambda trial: (trial.end == "failed", -trial.epochs, -trial.best))
+    # By name at last: Tune returns the trials of a resumed search in another order.
+    return sorted(
+        made, key=lambda trial: (trial.end == "failed", -trial.epochs, -trial.best, trial.name)
+    )
 
 
 def table(trials: Sequence[Trial]) -> str:

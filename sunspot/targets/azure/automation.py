@@ -16,6 +16,7 @@ from typing import Any
 from pulumi import automation as auto
 
 from sunspot.errors import SunspotError
+from sunspot.targets.azure.engine import Pulumi
 from sunspot.targets.azure.errors import plain, problem, said
 from sunspot.targets.protocol import Progress
 
@@ -59,7 +60,7 @@ class AzureStack:
 
     name: str
     folder: Path
-    command: auto.PulumiCommand
+    command: Pulumi
 
     def state(self) -> StackState | None:
         """The stack's state; None if the backend does not have the stack."""
@@ -75,12 +76,13 @@ class AzureStack:
         """Creates or updates everything that the stack describes."""
         watcher = Watcher(progress)
         try:
-            stack = auto.create_or_select_stack(
-                self.name,
-                work_dir=str(self.folder),
-                opts=auto.LocalWorkspaceOptions(pulumi_command=self.command),
-            )
-            stack.up(on_event=watcher)
+            with self.command.holding_interrupts():
+                stack = auto.create_or_select_stack(
+                    self.name,
+                    work_dir=str(self.folder),
+                    opts=auto.LocalWorkspaceOptions(pulumi_command=self.command),
+                )
+                stack.up(on_event=watcher)
         except auto.CommandError as error:
             raise problem(self.name, *(watcher.errors or [said(error)])) from error
         state = self.state()
@@ -94,12 +96,13 @@ class AzureStack:
         try:
             if delete_storage:
                 self._run("state", "unprotect", "--all", "--yes", "--stack", self.name)
-            stack = auto.select_stack(
-                self.name,
-                work_dir=str(self.folder),
-                opts=auto.LocalWorkspaceOptions(pulumi_command=self.command),
-            )
-            stack.destroy(on_event=watcher, exclude_protected=not delete_storage)
+            with self.command.holding_interrupts():
+                stack = auto.select_stack(
+                    self.name,
+                    work_dir=str(self.folder),
+                    opts=auto.LocalWorkspaceOptions(pulumi_command=self.command),
+                )
+                stack.destroy(on_event=watcher, exclude_protected=not delete_storage)
         except auto.CommandError as error:
             raise problem(self.name, *(watcher.errors or [said(error)])) from error
 

@@ -8,8 +8,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -51,6 +51,26 @@ class Pulumi(auto.PulumiCommand):
         super().__init__(root=root)
         self._progress = progress
         self._runs = runs
+        self._held = False
+
+    @contextmanager
+    def holding_interrupts(self) -> Iterator[None]:
+        """Holds each interrupt until a command runs, which gets it, or begins, which does not then.
+
+        For calls of the Automation API: it starts threads that only its own clean-up stops, and an
+        exception between two of its lines would leave them, and with them this process, for ever.
+
+        Raises:
+            KeyboardInterrupt: an interrupt came while no command ran.
+        """
+        self._held = False
+        with handed_over(self._hold):
+            yield
+        if self._held:
+            raise KeyboardInterrupt
+
+    def _hold(self) -> None:
+        self._held = True
 
     def run(
         self,
@@ -99,6 +119,8 @@ class Pulumi(auto.PulumiCommand):
         interrupts = _Interrupts(stack, self._progress)
         # Not pipes, or `pulumi` would die of SIGPIPE in the middle of a step when we are killed.
         with handed_over(interrupts), _output() as out, _output() as err:
+            if self._held:
+                raise KeyboardInterrupt
             process = subprocess.Popen(
                 [self.command, "--non-interactive", *args],
                 cwd=cwd,
