@@ -10,19 +10,26 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import socket
 import sys
 import time
+from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
 from sunspot.node import gcs
 from sunspot.node.local import ray_start
 from sunspot.node.local.folder import HEAD, ClusterFolder, NodeRecord
+from sunspot.node.processes import stop
 
 POLL_INTERVAL_S = 0.05
 HTTP_TIMEOUT_S = 10.0
 DASHBOARD_TIMEOUT_S = 60.0
+
+# How many nodes start at once, and how often a worker is started before the launch fails.
+AT_ONCE = max(4, 2 * (os.cpu_count() or 1))
+TRIES = 3
 
 
 def main(arguments: list[str]) -> int:
@@ -38,10 +45,63 @@ def main(arguments: list[str]) -> int:
 def _launch(folder: ClusterFolder, nodes: list[NodeRecord]) -> int:
     import ray.scripts.scripts  # noqa: F401 - loaded here so that every fork has it
 
-    children = {_fork(folder, node): node for node in nodes}
+    starts = Starts(folder, nodes)
     if HEAD in (node.name for node in nodes):
-        _wait_for_gcs(folder, children)
-    return _wait_until_up(folder, children)
+        _wait_for_gcs(folder, starts)
+    return _wait_until_up(folder, starts)
+
+
+class Starts:
+    """The starts of nodes: only so many at once, and a worker's again when it fails.
+
+    Nodes that start at the same time slow each other down, and `ray start` gives its raylet up
+    after 30 s (ray/_private/node.py, raylet_start_wait_time_s, 2.60).
+
+    Attributes:
+        waiting: the names of the nodes that are not members yet.
+    """
+
+    def __init__(self, folder: ClusterFolder, nodes: list[NodeRecord]) -> None:
+        self._folder = folder
+        self._queue = deque(nodes)
+        self._children: dict[int, NodeRecord] = {}
+        self._tries: Counter[str] = Counter()
+        self.waiting = {node.name for node in nodes}
+        self._go_on()
+
+    def joined(self, name: str) -> None:
+        """Notes that a node is a member, which lets the next one start."""
+        self.waiting.remove(name)
+        self._go_on()
+
+    def check(self) -> None:
+        """Starts a worker again whose process ended; exits where that is of no use."""
+        pid, _ = os.waitpid(-1, os.WNOHANG)
+        node = self._children.pop(pid, None)
+        if node is None:
+            return
+        if node.is_head or node.name not in self.waiting or self._tries[node.name] == TRIES:
+            _tell(event="died", name=node.name, log=self._folder.log_tail(node.name))
+            sys.exit(1)
+        _tell(event="again", name=node.name)
+        self._clear(node)
+        self._queue.append(node)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Starts nodes while there is room; those that are members need none."""
+        starting = sum(node.name in self.waiting for node in self._children.values())
+        for _ in range(min(len(self._queue), AT_ONCE - starting)):
+            node = self._queue.popleft()
+            self._tries[node.name] += 1
+            self._children[_fork(self._folder, node)] = node
+
+    def _clear(self, node: NodeRecord) -> None:
+        """Removes what a failed start left, its process' record first: the node is not lost."""
+        processes = self._folder.processes(node.name)
+        self._folder.forget_process(node.name)
+        stop(processes, grace_s=0)
+        shutil.rmtree(node.temp_dir, ignore_errors=True)
 
 
 def _fork(folder: ClusterFolder, node: NodeRecord) -> int:
@@ -51,14 +111,14 @@ def _fork(folder: ClusterFolder, node: NodeRecord) -> int:
     return pid
 
 
-def _wait_for_gcs(folder: ClusterFolder, children: dict[int, NodeRecord]) -> None:
+def _wait_for_gcs(folder: ClusterFolder, starts: Starts) -> None:
     """Waits until the head's GCS accepts connections, and records its address."""
     import ray
 
     cluster = folder.cluster()
     host = ray.util.get_node_ip_address()
     while not _accepts(host, cluster.gcs_port):
-        _exit_if_one_died(folder, children)
+        starts.check()
         time.sleep(POLL_INTERVAL_S)
     cluster = folder.update_cluster(address=f"{host}:{cluster.gcs_port}")
     _tell(event="gcs", address=cluster.address)
@@ -82,23 +142,23 @@ def _announce_dashboard(address: str, port: int) -> None:
     )
 
 
-def _wait_until_up(folder: ClusterFolder, children: dict[int, NodeRecord]) -> int:
+def _wait_until_up(folder: ClusterFolder, starts: Starts) -> int:
     client = gcs.connect(folder.cluster().address or "")
-    waiting = {node.name for node in children.values()}
-    while waiting:
-        _exit_if_one_died(folder, children)
-        for name in sorted(waiting & gcs.alive_nodes(client).keys()):
-            waiting.remove(name)
+    with_head = HEAD in starts.waiting
+    while starts.waiting:
+        starts.check()
+        for name in sorted(starts.waiting & gcs.alive_nodes(client).keys()):
+            starts.joined(name)
             _tell(event="node", name=name)
         time.sleep(POLL_INTERVAL_S)
-    if HEAD in (node.name for node in children.values()):
-        _wait_for_dashboard(folder, children)
+    if with_head:
+        _wait_for_dashboard(folder, starts)
         folder.update_cluster(ready_at=time.time())
     _tell(event="ready")
     return 0
 
 
-def _wait_for_dashboard(folder: ClusterFolder, children: dict[int, NodeRecord]) -> None:
+def _wait_for_dashboard(folder: ClusterFolder, starts: Starts) -> None:
     """Waits until the job API accepts the token.
 
     `ray start` does not notice a dashboard that could not start, since we announced the address.
@@ -116,7 +176,7 @@ def _wait_for_dashboard(folder: ClusterFolder, children: dict[int, NodeRecord]) 
             pass
         finally:
             connection.close()
-        _exit_if_one_died(folder, children)
+        starts.check()
         time.sleep(POLL_INTERVAL_S)
     _tell(event="died", name=f"{HEAD}'s dashboard", log=folder.ray_log_tail("dashboard.log"))
     sys.exit(1)
@@ -128,15 +188,6 @@ def _accepts(host: str, port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-def _exit_if_one_died(folder: ClusterFolder, children: dict[int, NodeRecord]) -> None:
-    """Exits if a child ended: all children are nodes, and one that ends now could not start."""
-    pid, _ = os.waitpid(-1, os.WNOHANG)
-    if pid in children:
-        name = children[pid].name
-        _tell(event="died", name=name, log=folder.log_tail(name))
-        sys.exit(1)
 
 
 def _tell(**event: Any) -> None:

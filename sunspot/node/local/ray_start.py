@@ -61,6 +61,9 @@ def arguments(cluster: ClusterRecord, node: NodeRecord) -> list[str]:
     return ["start", *node.shape.flags, *own]
 
 
+TEMP_FILES = "tmp"
+"""The folder for temporary files of the cluster's processes, within its own, which goes with it."""
+
 # The caller's settings that would make these nodes belong to another node, cluster or token.
 FOREIGN_VARIABLES = {
     NODE_VARIABLE,
@@ -83,6 +86,7 @@ def launcher_environment(folder: ClusterFolder, nodes: Iterable[NodeRecord]) -> 
         # So that a job's `python` is the one with Ray in it, whether its venv is active or not.
         "PATH": os.pathsep.join([bin_directory, own.get("PATH", os.defpath)]),
         CLUSTER_VARIABLE: str(folder.path),
+        "TMPDIR": str(folder.temp_dir / TEMP_FILES),
     }
     for node in nodes:
         own |= node.shape.environment

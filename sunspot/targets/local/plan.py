@@ -133,17 +133,17 @@ def write_autoscaler_config(folder: ClusterFolder, stack: Stack) -> None:
     write_private(folder.autoscaler_config, yaml.safe_dump(config, sort_keys=False))
 
 
-def set_minimum(folder: ClusterFolder, group: str, count: int) -> int:
-    """Sets the group's minimum in the autoscaler's file to `count`, and returns the previous one.
-
-    It re-reads its file at every tick.
-    """
+def minimum(folder: ClusterFolder, group: str) -> int:
+    """The group's minimum in the autoscaler's file."""
     config = yaml.safe_load(folder.autoscaler_config.read_text())
-    node_type = config["available_node_types"][group]
-    before = node_type["min_workers"]
-    node_type["min_workers"] = count
+    return config["available_node_types"][group]["min_workers"]
+
+
+def set_minimum(folder: ClusterFolder, group: str, count: int) -> None:
+    """Sets the group's minimum in the autoscaler's file, which it re-reads at every tick."""
+    config = yaml.safe_load(folder.autoscaler_config.read_text())
+    config["available_node_types"][group]["min_workers"] = count
     write_private(folder.autoscaler_config, yaml.safe_dump(config, sort_keys=False))
-    return before
 
 
 def choose_port(flag: str, wanted: int | None, taken: set[int]) -> int:

@@ -1,0 +1,49 @@
+"""Why a node ended, from what its `ray start --block` printed."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator, Sequence
+
+# `ray start` names each process that ended unexpectedly, and then copies the end of its log
+# (scripts/scripts.py, _log_unexpected_subprocess_exit_details, 2.60).
+_EXITED = re.compile(r"\s*(\w+) \[exit code=(-?\d+)\]")
+_STARTED = "Ray runtime started"
+_COPY_BEGINS, _COPY_ENDS = re.compile(r"\s*-+ BEGIN \S+ tail"), re.compile(r"\s*-+ END \S+ tail")
+
+
+def ending(lines: Sequence[str], count: int) -> list[str]:
+    """Why it ended, a line for each process, and the last `count` lines without the copied logs."""
+    return [*_causes(lines), *list(_own(lines))[-count:]]
+
+
+def _causes(lines: Sequence[str]) -> list[str]:
+    exits = [match.groups() for match in map(_EXITED.fullmatch, lines) if match]
+    if exits:
+        return [f"{name} {_way(int(code))}" for name, code in exits]
+    # Where it is killed itself, its last lines say that all is well.
+    was_up = any(_STARTED in line for line in lines)
+    return ["the node's own process, `ray start`, was killed or stopped"] if was_up else []
+
+
+def _way(code: int) -> str:
+    return f"was killed by {_signal(-code)}" if code < 0 else f"exited with code {code}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def _own(lines: Sequence[str]) -> Iterator[str]:
+    copied = False
+    for line in lines:
+        if _COPY_BEGINS.match(line):
+            copied = True
+        if not copied:
+            yield line
+        if _COPY_ENDS.match(line):
+            copied = False
