@@ -70,7 +70,9 @@ def _site(item: pytest.Item, order: list[str]) -> int:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Shows with a failure what the site's machines have printed."""
     report = yield
     site = getattr(item, "funcargs", {}).get("site")

@@ -90,7 +90,7 @@ class Group:
         sshd = self._start([str(SSHD), "-D", "-e", "-f", str(server.folder / "sshd_config")])
         up = [sys.executable, "-m", "sunspot.cli", "up", self.stack]
         up += ["--target", "local", "--dashboard-port", str(dashboard)]
-        # Again if it fails, as systemd starts a node's Ray (sunspot-ray.service, Restart=on-failure).
+        # Again if it fails, as systemd does it (sunspot-ray.service, Restart=on-failure).
         boot = self._start(["sh", "-c", 'until "$@"; do sleep 1; done', "boot", *up], project)
         wait_for("sshd", lambda: listens(server.port))
         head = Head(
