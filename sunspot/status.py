@@ -73,6 +73,8 @@ def show(status: Status, console: Console) -> None:
     console.print(f"[bold]{escape(status.name)}[/]{where}")
     console.print(_node_table(status))
     for node in status.nodes:
+        for note in node.notes:
+            console.print(f"[yellow]{node.name}:[/] {escape(note)}", soft_wrap=True)
         if node.state == "lost" and not node.is_head:
             console.print(f"[red]{node.name} is lost.[/] The end of its log:")
             console.print(escape(node.log or "(empty)"), style="dim", soft_wrap=True)
@@ -109,7 +111,8 @@ def to_json(status: Status) -> dict[str, Any]:
         "head_address": handle.head_address if handle else None,
         "job_address": handle.job_address if handle else None,
         "nodes": [
-            asdict(node) | {"used": dict(status.used.get(node.name, {}))} for node in status.nodes
+            asdict(node) | {"notes": list(node.notes), "used": dict(status.used.get(node.name, {}))}
+            for node in status.nodes
         ],
         "jobs": [job_to_json(job) for job in status.jobs],
         "problem": status.problem,

@@ -6,9 +6,11 @@ submitting.
 
 from __future__ import annotations
 
+import errno
 import re
 import secrets
 import shlex
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -247,6 +249,13 @@ class JobClient:
             raise UsageError(
                 f"{error.filename} disappeared while the folder was packed; try again, or name "
                 "files that keep changing in .rayignore"
+            ) from error
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise SunspotError(
+                f"the disk of {tempfile.gettempdir()} is full, where the folder is packed. Free "
+                "some space, or set TMPDIR to another folder"
             ) from error
 
     def _fields(self, job_id: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import pytest
 from sunspot.node.local.exits import ending
 
 STARTED = ["Ray runtime started.", "", "--block", "  This command will now block forever."]
+PREFIX = "2026-11-22 06:46:30,477\tERR scripts.py:1307 -- "
 KILLED = [
     "Some Ray subprocesses exited unexpectedly:",
     "  raylet [exit code=-9]",
@@ -19,7 +20,7 @@ KILLED = [
 
 
 def test_the_cause_comes_first_and_other_nodes_logs_are_left_out():
-    shown = ending([*STARTED, *KILLED], 3)
+    shown = ending([*STARTED, *(PREFIX + line for line in KILLED)], 3)
     assert shown == [
         "raylet was killed by signal 9 (SIGKILL)",
         "  raylet [exit code=-9]",

@@ -1,8 +1,11 @@
 """Jobs: how we talk to Ray's job API (tests/job_api.py stands in for it)."""
 
+import errno
 import io
+import os
 import re
 import socket
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -299,6 +302,17 @@ def test_an_empty_working_directory_is_left_out(api, client, tmp_path, tell):
     client.send_working_dir(env, tell)
     assert env == {"env_vars": {"A": "1"}}
     assert not api.seen
+
+
+def test_a_full_disk_is_named_while_a_folder_is_packed(api, client, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "main.py").write_text("")
+    monkeypatch.setattr(packaging, "package", full)
+    with pytest.raises(SunspotError, match="TMPDIR") as caught:
+        client.send_working_dir({"working_dir": str(tmp_path)}, Told())
+    assert tempfile.gettempdir() in str(caught.value)
 
 
 def test_a_file_that_goes_away_while_it_is_packed_is_told(api, client, tmp_path, monkeypatch):

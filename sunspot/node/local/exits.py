@@ -8,26 +8,30 @@ from collections.abc import Iterator, Sequence
 
 # `ray start` names each process that ended unexpectedly, and then copies the end of its log
 # (scripts/scripts.py, _log_unexpected_subprocess_exit_details, 2.60).
-_EXITED = re.compile(r"\s*(\w+) \[exit code=(-?\d+)\]")
+_EXITED = re.compile(r"(\w+) \[exit code=(-?\d+)\]")
+# Where it does not print to a terminal, before each line.
+_PREFIX = re.compile(r"^[\d-]+ [\d:,]+\s+[A-Z]+ \w+\.py:\d+ -- ")
 _STARTED = "Ray runtime started"
-_COPY_BEGINS, _COPY_ENDS = re.compile(r"\s*-+ BEGIN \S+ tail"), re.compile(r"\s*-+ END \S+ tail")
+_COPY_BEGINS, _COPY_ENDS = re.compile(r"-+ BEGIN \S+ tail"), re.compile(r"-+ END \S+ tail")
 
 
 def ending(lines: Sequence[str], count: int) -> list[str]:
     """Why it ended, a line for each process, and the last `count` lines without the copied logs."""
-    return [*_causes(lines), *list(_own(lines))[-count:]]
+    plain = [_PREFIX.sub("", line) for line in lines]
+    return [*_causes(plain), *list(_own(plain))[-count:]]
 
 
 def _causes(lines: Sequence[str]) -> list[str]:
-    exits = [match.groups() for match in map(_EXITED.fullmatch, lines) if match]
+    exits = [match.groups() for match in map(_EXITED.fullmatch, map(str.strip, lines)) if match]
     if exits:
-        return [f"{name} {_way(int(code))}" for name, code in exits]
+        return [f"{name} {way(int(code))}" for name, code in exits]
     # Where it is killed itself, its last lines say that all is well.
     was_up = any(_STARTED in line for line in lines)
     return ["the node's own process, `ray start`, was killed or stopped"] if was_up else []
 
 
-def _way(code: int) -> str:
+def way(code: int) -> str:
+    """How a process ended: "was killed by signal 9 (SIGKILL)", or "exited with code 1"."""
     return f"was killed by {_signal(-code)}" if code < 0 else f"exited with code {code}"
 
 

@@ -9,6 +9,7 @@ environment, so that all of them can be found, also those that a killed parent l
     <folder>/nodes/NAME.json     NodeRecord
     <folder>/nodes/NAME.pid      Process
     <folder>/nodes/NAME.log      what `ray start` printed
+    <folder>/nodes/NAME.notes    what happened to it, a line each
 """
 
 from __future__ import annotations
@@ -177,6 +178,15 @@ class ClusterFolder:
         """The last lines of one of Ray's own logs, "dashboard.log" for instance."""
         log = self.temp_dir / HEAD_TEMP_DIR / "session_latest" / "logs" / name
         return "\n".join(_lines(log)[-TAIL_LINES:])
+
+    def add_note(self, node: str, text: str) -> None:
+        """Adds a line with the time to what `status` tells of a node."""
+        with (self.path / "nodes" / f"{node}.notes").open("a") as file:
+            file.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+
+    def notes(self, node: str) -> list[str]:
+        """The lines of `add_note`, the oldest first."""
+        return _lines(self.path / "nodes" / f"{node}.notes")
 
     def process(self, node: str) -> Process | None:
         """The node's process as it recorded itself; None before it started."""

@@ -43,6 +43,10 @@ def run(folder: ClusterFolder, node: NodeRecord) -> None:
         _share_logs(folder, node)
     from ray.scripts import scripts
 
+    if node.is_head:
+        from sunspot.node.local import head
+
+        head.keep_helpers(folder)
     try:
         scripts.cli(arguments(cluster, node), prog_name="ray", standalone_mode=False)
     finally:

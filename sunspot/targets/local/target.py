@@ -284,6 +284,7 @@ def _status(folder: ClusterFolder, node: NodeRecord, *, ready: bool) -> NodeStat
         gpus=node.shape.gpus,
         memory_gb=node.shape.memory / GIB,
         log=folder.log_tail(node.name) if state == "lost" else "",
+        notes=tuple(folder.notes(node.name)),
     )
 
 
