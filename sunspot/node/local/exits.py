@@ -12,13 +12,20 @@ _EXITED = re.compile(r"(\w+) \[exit code=(-?\d+)\]")
 # Where it does not print to a terminal, before each line.
 _PREFIX = re.compile(r"^[\d-]+ [\d:,]+\s+[A-Z]+ \w+\.py:\d+ -- ")
 _STARTED = "Ray runtime started"
+# The last line of what it says then.
+_ALL_WELL = "Process exit logs will be saved to"
 _COPY_BEGINS, _COPY_ENDS = re.compile(r"-+ BEGIN \S+ tail"), re.compile(r"-+ END \S+ tail")
 
 
 def ending(lines: Sequence[str], count: int) -> list[str]:
-    """Why it ended, a line for each process, and the last `count` lines without the copied logs."""
+    """Why it ended, a line for each process, and the last `count` lines that are its own.
+
+    Left out are the copied logs, and what `ray start` says when all went well.
+    """
     plain = [_PREFIX.sub("", line) for line in lines]
-    return [*_causes(plain), *list(_own(plain))[-count:]]
+    own = list(_own(plain))
+    began = [at for at, line in enumerate(own) if line.startswith(_ALL_WELL)]
+    return [*_causes(plain), *own[began[-1] + 1 if began else 0 :][-count:]]
 
 
 def _causes(lines: Sequence[str]) -> list[str]:
