@@ -7,9 +7,11 @@ member of the cluster, or when one could not start. The nodes keep running.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
+import select
 import shutil
 import socket
 import sys
@@ -122,10 +124,74 @@ def _wait_for_gcs(folder: ClusterFolder, starts: Starts) -> None:
         time.sleep(POLL_INTERVAL_S)
     cluster = folder.update_cluster(address=f"{host}:{cluster.gcs_port}")
     _tell(event="gcs", address=cluster.address)
-    _announce_dashboard(cluster.address or "", cluster.dashboard_port)
 
 
-def _announce_dashboard(address: str, port: int) -> None:
+def _wait_until_up(folder: ClusterFolder, starts: Starts) -> int:
+    with_head = HEAD in starts.waiting
+    members = Members(folder, with_head=with_head)
+    while starts.waiting:
+        starts.check()
+        for name in members.new():
+            if name in starts.waiting:
+                starts.joined(name)
+                _tell(event="node", name=name)
+    if with_head:
+        _wait_for_dashboard(folder, starts)
+        folder.update_cluster(ready_at=time.time())
+    _tell(event="ready")
+    return 0
+
+
+class Members:
+    """The members of the cluster, as a process of its own hears of them from the GCS.
+
+    A process that has a client of the GCS cannot fork any more: gRPC's threads do not come along,
+    and calls on both sides then never return.
+    """
+
+    def __init__(self, folder: ClusterFolder, *, with_head: bool) -> None:
+        self._names, ours = os.pipe()
+        self._pending = b""
+        if os.fork() == 0:
+            try:
+                _watch_members(folder, ours, with_head=with_head)
+            finally:
+                os._exit(1)
+        os.close(ours)
+
+    def new(self) -> list[str]:
+        """The nodes that have joined since the last call; waits a moment for some.
+
+        Raises:
+            ChildProcessError: the process ended.
+        """
+        if not select.select([self._names], [], [], POLL_INTERVAL_S)[0]:
+            return []
+        chunk = os.read(self._names, 65_536)
+        if not chunk:
+            raise ChildProcessError("the members of the cluster could not be watched")
+        *names, self._pending = (self._pending + chunk).split(b"\n")
+        return [name.decode() for name in names]
+
+
+def _watch_members(folder: ClusterFolder, out: int, *, with_head: bool) -> None:
+    """Writes the name of each node that joins, one per line, as long as the launcher lives."""
+    from ray.exceptions import RpcError
+
+    cluster, launcher = folder.cluster(), os.getppid()
+    client = gcs.connect(cluster.address or "")
+    if with_head:
+        _announce_dashboard(client, cluster.dashboard_port)
+    known: set[str] = set()
+    while os.getppid() == launcher:
+        with contextlib.suppress(RpcError):  # too busy to answer in time: ask again
+            joined = gcs.alive_nodes(client).keys() - known
+            known |= joined
+            os.write(out, "".join(f"{name}\n" for name in sorted(joined)).encode())
+        time.sleep(POLL_INTERVAL_S)
+
+
+def _announce_dashboard(client: Any, port: int) -> None:
     """Tells the starting head the address of its dashboard in advance.
 
     `ray start` starts the dashboard, waits until the address is in the GCS, and only then starts
@@ -134,28 +200,12 @@ def _announce_dashboard(address: str, port: int) -> None:
     """
     from ray._private import ray_constants
 
-    gcs.connect(address).internal_kv_put(
+    client.internal_kv_put(
         ray_constants.DASHBOARD_ADDRESS.encode(),
         f"127.0.0.1:{port}".encode(),
         True,
         ray_constants.KV_NAMESPACE_DASHBOARD,
     )
-
-
-def _wait_until_up(folder: ClusterFolder, starts: Starts) -> int:
-    client = gcs.connect(folder.cluster().address or "")
-    with_head = HEAD in starts.waiting
-    while starts.waiting:
-        starts.check()
-        for name in sorted(starts.waiting & gcs.alive_nodes(client).keys()):
-            starts.joined(name)
-            _tell(event="node", name=name)
-        time.sleep(POLL_INTERVAL_S)
-    if with_head:
-        _wait_for_dashboard(folder, starts)
-        folder.update_cluster(ready_at=time.time())
-    _tell(event="ready")
-    return 0
 
 
 def _wait_for_dashboard(folder: ClusterFolder, starts: Starts) -> None:
