@@ -14,6 +14,7 @@ from sunspot.node.local.folder import HEAD, ClusterFolder
 from sunspot.ray.resources import GIB
 from sunspot.spec import RayNodeConfig
 from sunspot.stack import Stack
+from sunspot.targets.records import STATE_DIRECTORY_VARIABLE
 
 # Memory of Ray's own processes (raylet, agents; on the head also the GCS and the dashboard): the
 # proportional set sizes of an idle cluster, 2.60.
@@ -66,14 +67,15 @@ def check_space(folder: ClusterFolder) -> None:
     """Checks that there is room for a cluster's files.
 
     Raises:
-        SunspotError: a disk is full; the message names the folder and what is free.
+        UsageError: a disk is full; the message names the folder and what is free.
     """
+    ways_out = {"temp": "", "state": f", or set {STATE_DIRECTORY_VARIABLE} to a folder elsewhere"}
     for path, use in ((folder.temp_dir, "temp"), (folder.path, "state")):
         free, needed = _free_mib(path), FREE_MIB[use]
         if free < needed:
-            raise SunspotError(
+            raise UsageError(
                 f"the disk of {_existing(path)} is full: {free:.0f} MiB are free, and a cluster "
-                f"needs {needed} MiB there. Free some space: du -xh {_existing(path)} | sort -h"
+                f"needs {needed} MiB there. Free some space{ways_out[use]}"
             )
 
 
