@@ -18,7 +18,7 @@ from sunspot.targets.azure import access
 from sunspot.targets.azure.access import Opening
 from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.preview.advice import Quota
-from sunspot.targets.azure.settings import TARGET
+from sunspot.targets.azure.settings import BASTION_USD, TARGET
 from sunspot.targets.azure.tree import Resource, short, span
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 UNKNOWN = "?"
 MARKETS = {"spot-with-fallback": "spot, else on-demand"}
-BASTION_USD = 0.29  # an hour; the documentation and the stack file's schema say the same
 
 
 def show(preview: Preview, console: Console) -> None:
@@ -53,7 +52,7 @@ def show(preview: Preview, console: Console) -> None:
     _heading(console, "Who may connect")
     console.print(_indented(_port_table(preview)))
     console.print(_indented(Text(_network_line(plan), style="dim")))
-    _heading(console, f"Quota to have in {plan.location}, all groups full")
+    _heading(console, f"Quota needed in {plan.location}, all groups full")
     console.print(_indented(_quota_table(preview.quotas)))
     _list(console, "Good to know", preview.notes)
     _list(console, "Warnings", preview.warnings, style="yellow")
@@ -177,7 +176,7 @@ def _sources(opening: Opening, plan: AzurePlan) -> str:
     head, _ = access.nodes(plan)
     bastion = None if plan.addresses is None else plan.addresses.bastion_subnet
     names = {head: "the head", bastion: "the Bastion"}
-    return ", ".join(names.get(source, source) for source in opening.sources) or "nobody"
+    return ", ".join(names.get(source, source) for source in opening.sources) or "no address"
 
 
 def _network_line(plan: AzurePlan) -> str:
