@@ -52,7 +52,7 @@ def show(preview: Preview, console: Console) -> None:
     _heading(console, "Who may connect")
     console.print(_indented(_port_table(preview)))
     console.print(_indented(Text(_network_line(plan), style="dim")))
-    _heading(console, f"Quota needed in {plan.location}, all groups full")
+    _heading(console, f"Quota to have in {plan.location}, all groups full")
     console.print(_indented(_quota_table(preview.quotas)))
     _list(console, "Good to know", preview.notes)
     _list(console, "Warnings", preview.warnings, style="yellow")
