@@ -267,7 +267,7 @@ class RayCluster:
             error.add_note(f"in addition, cluster {self.name} could not be taken down: {problem}")
             logger.exception("Could not take down cluster %s", self.name)
         else:
-            self._move(ResourceState.DEACTIVATED, f"Ray cluster {self.name} is gone.")
+            self._move(ResourceState.DEACTIVATED, f"Ray cluster {self.name} is down.")
         finally:
             self._handle = None
 

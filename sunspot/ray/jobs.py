@@ -25,12 +25,12 @@ from sunspot.ray.api_errors import NotFoundError, RefusedError, SilentError
 from sunspot.ray.feasibility import NodeType, Request
 from sunspot.ray.handle import ClusterHandle
 
-# How often the state of a job that was told to stop is polled.
+# How often the state of a job that should stop is polled.
 POLL_S = 0.1
 
 REQUEST_TIMEOUT_S = 30.0
 UPLOAD_TIMEOUT_S = 600.0
-# The head's agent connects to the cluster as a driver when its first job comes
+# The head's agent connects to the cluster as a driver when its first job arrives
 # (init_ray_and_catch_exceptions, 2.60), which takes a busy or small head long.
 SUBMIT_TIMEOUT_S = 300.0
 
@@ -185,7 +185,7 @@ class JobClient:
         while not job.has_ended:
             if time.monotonic() > deadline:
                 raise SunspotError(
-                    f"job {job_id!r} was told to stop and is still {job.status} after "
+                    f"job {job_id!r} should have stopped but is still {job.status} after "
                     f"{STOP_TIMEOUT_S:.0f} s; look again with: sunspot jobs"
                 )
             time.sleep(POLL_S)
@@ -193,7 +193,7 @@ class JobClient:
         return job
 
     def upload(
-        self, directory: Path, files: Sequence[packaging.File], tell: Callable[[str], None]
+        self, directory: Path, files: Sequence[packaging.File], note: Callable[[str], None]
     ) -> str:
         """Sends a working directory unless the cluster has the same content; returns its URI."""
         with packaging.package(directory, list(files)) as package:
@@ -201,9 +201,9 @@ class JobClient:
             what = f"{directory.resolve()} ({len(files)} files, {_size(package.size)})"
             try:
                 self._call("GET", path)
-                tell(f"{what} is on the cluster already")
+                note(f"{what} is on the cluster already")
             except NotFoundError:
-                tell(f"uploading {what}")
+                note(f"uploading {what}")
                 self._call("PUT", path, data=package.file, timeout=UPLOAD_TIMEOUT_S)
         return package.uri
 
@@ -224,21 +224,21 @@ class JobClient:
         """The dashboard's summary of the nodes, with their logical resources in use."""
         return self._call("GET", "/nodes?view=summary")["data"]
 
-    def send_working_dir(self, env: dict[str, Any], tell: Callable[[str], None]) -> None:
+    def send_working_dir(self, env: dict[str, Any], note: Callable[[str], None]) -> None:
         """Uploads a local `working_dir` of the environment and puts its URI in its place.
 
         Raises:
             UsageError: the folder is missing or too large, or a file cannot be read or disappears
                 while the folder is packed.
         """
-        place = str(env["working_dir"])
-        if "://" in place:
+        given = str(env["working_dir"])
+        if "://" in given:
             return
-        directory = Path(place)
+        directory = Path(given)
         try:
             files = packaging.collect(directory, env.get("excludes", ()))
             if files:
-                env["working_dir"] = self.upload(directory, files, tell)
+                env["working_dir"] = self.upload(directory, files, note)
             else:
                 del env["working_dir"]
         except PermissionError as error:

@@ -49,7 +49,7 @@ class Autoscaler:
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """The settings of only the head; None where the target does not have the thing.
+    """The settings of only the head; None where the target does not have it.
 
     Attributes:
         autoscaler: Ray's autoscaler.
@@ -137,7 +137,7 @@ def parameters(node: RayNode) -> dict[str, str]:
     A flag without a value is "true".
     """
     has, head = node.resources, node.head
-    told = labels(node.group, node.market)
+    node_labels = labels(node.group, node.market)
     given = {
         "block": ON,
         "disable-usage-stats": ON,
@@ -148,7 +148,7 @@ def parameters(node: RayNode) -> dict[str, str]:
         "memory": has.memory,
         "object-store-memory": node.object_store,
         "resources": _logical(has) if node.logical_gpus else None,
-        "labels": ",".join(f"{name}={value}" for name, value in told.items()),
+        "labels": ",".join(f"{name}={value}" for name, value in node_labels.items()),
         "temp-dir": node.temp_dir,
         "include-log-monitor": None if node.log_monitor else "false",
         **({"address": node.head_address} if head is None else _of_head(head)),
@@ -205,7 +205,7 @@ def _environment_of_head(head: Head) -> dict[str, str | int | None]:
     if head.autoscaler is not None:
         given |= {
             "RAY_enable_autoscaler_v2": 1,
-            # Tasks that no node type can ever hold fail at once instead of waiting for ever.
+            # Tasks that no node type can ever hold fail at once instead of waiting forever.
             "RAY_enable_infeasible_task_early_exit": "true",
             "AUTOSCALER_UPDATE_INTERVAL_S": head.autoscaler.interval_s,
             "AUTOSCALER_MAX_LAUNCH_BATCH": head.autoscaler.launch_batch,

@@ -363,5 +363,5 @@ def test_a_job_that_does_not_stop_is_an_error(api, client, monkeypatch):
     api.add("j", "RUNNING")
     with pytest.raises(SunspotError) as caught:
         client.stop("j")
-    assert "'j' was told to stop and is still RUNNING" in str(caught.value)
+    assert "'j' should have stopped but is still RUNNING" in str(caught.value)
     assert "sunspot jobs" in str(caught.value)

@@ -94,7 +94,7 @@ def test_hybrid_reads_as_it_should():
     assert "As bought: 0.192 at the minimum, 0.444 at the maximum" in costs
     assert "catalogue, eastus, about 2025" in costs
     ports = section(text, "Who may connect")
-    assert re.search(r"22 +ssh +head +nobody\n +22 +ssh +workers +the head\n", ports)
+    assert re.search(r"22 +ssh +head +no address\n +22 +ssh +workers +the head\n", ports)
     assert re.search(r"10002-19999 +workers +every node +the cluster's own nodes", ports)
     assert "has no public" in ports
     quota = section(text, "Quota")

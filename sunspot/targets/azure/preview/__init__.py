@@ -52,7 +52,7 @@ def collect(stack: Stack, folder: Path | None = None, *, refresh_prices: bool = 
 
     Raises:
         UsageError: the stack is wrong; the message names every problem.
-        SunspotError: today's prices cannot be had.
+        SunspotError: today's prices cannot be read.
     """
     folder = project_directory() if folder is None else folder
     key_missing = _default_key_is_missing(stack)

@@ -18,7 +18,7 @@ from sunspot.targets.azure import access
 from sunspot.targets.azure.access import Opening
 from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.preview.advice import Quota
-from sunspot.targets.azure.settings import TARGET
+from sunspot.targets.azure.settings import BASTION_USD, TARGET
 from sunspot.targets.azure.tree import Resource, short, span
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 UNKNOWN = "?"
 MARKETS = {"spot-with-fallback": "spot, else on-demand"}
-BASTION_USD = 0.29  # an hour; the documentation and the stack file's schema say the same
 
 
 def show(preview: Preview, console: Console) -> None:
@@ -177,7 +176,7 @@ def _sources(opening: Opening, plan: AzurePlan) -> str:
     head, _ = access.nodes(plan)
     bastion = None if plan.addresses is None else plan.addresses.bastion_subnet
     names = {head: "the head", bastion: "the Bastion"}
-    return ", ".join(names.get(source, source) for source in opening.sources) or "nobody"
+    return ", ".join(names.get(source, source) for source in opening.sources) or "no address"
 
 
 def _network_line(plan: AzurePlan) -> str:
