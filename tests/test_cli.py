@@ -17,7 +17,7 @@ from local_stacks import WORKERS, stack, write
 from typer.testing import CliRunner
 
 from sunspot import stack as stacks
-from sunspot.cli import app
+from sunspot.cli.app import app
 from sunspot.errors import UsageError
 from sunspot.node.processes import Process
 from sunspot.ray import feasibility

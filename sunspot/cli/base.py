@@ -8,26 +8,29 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from sunspot import console
+from sunspot.cli import interrupts
 from sunspot.errors import SunspotError
 
 DEFAULT_STACK = "dev"
-INTERRUPTED = 130
 
 
 class Group(TyperGroup):
     """Prints a SunspotError as one message and exits with its code."""
 
     def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except SunspotError as error:
-            console.fail(str(error))
-            _print_notes(error)
-            ctx.exit(error.exit_code)
-        except KeyboardInterrupt as interrupt:
-            console.fail("interrupted")
-            _print_notes(interrupt)
-            ctx.exit(INTERRUPTED)
+        with interrupts.Raising() as signals:
+            try:
+                return super().invoke(ctx)
+            except SunspotError as error:
+                signals.finish()
+                console.fail(str(error))
+                _print_notes(error)
+                ctx.exit(error.exit_code)
+            except KeyboardInterrupt as interrupt:
+                signals.finish()
+                console.fail("interrupted")
+                _print_notes(interrupt)
+                ctx.exit(interrupts.INTERRUPTED)
 
 
 def _print_notes(error: BaseException) -> None:

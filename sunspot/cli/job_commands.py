@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from sunspot import console
-from sunspot.cli.base import INTERRUPTED, AsJson, JobId, StackOption, UpTarget
+from sunspot.cli import interrupts
+from sunspot.cli.base import AsJson, JobId, StackOption, UpTarget
 from sunspot.errors import SunspotError, UsageError
 from sunspot.targets import abilities, clusters
 from sunspot.targets.protocol import NodeLogs, Target
@@ -181,7 +182,7 @@ def _follow_or_stop(client: Any, job_id: str) -> int:
     except KeyboardInterrupt:
         console.note(f"stopping job {job_id}")
         console.fail(f"interrupted; {_stopped(client, job_id)}")
-        return INTERRUPTED
+        return interrupts.INTERRUPTED
     if job.status != "SUCCEEDED":
         console.fail(f"job {job_id} {job.status}: {job.reason}")
     return job_api.exit_code(job)

@@ -172,7 +172,7 @@ def test_the_hint_of_silence_is_a_command_that_exists(tmp_path):
     from typer.core import TyperGroup
     from typer.main import get_command
 
-    from sunspot.cli import app
+    from sunspot.cli.app import app
 
     error = SilentError(handle_at(1, tmp_path), OSError("x"))
     hint = str(error).rpartition("sunspot ")[2].split()

@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 
 from sunspot import stack as stacks
 from sunspot.catalog import prices
-from sunspot.cli import app
+from sunspot.cli.app import app
 from sunspot.errors import UsageError
 from sunspot.targets.azure import preview
 
