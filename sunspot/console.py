@@ -1,7 +1,9 @@
-"""Progress, notes and errors on stderr; results on stdout."""
+"""Progress, notes and errors on stderr; results on stdout. No line is wrapped: it may be copied."""
 
 from __future__ import annotations
 
+import re
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 err = Console(stderr=True, highlight=False, soft_wrap=True)
-out = Console(highlight=False)
+out = Console(highlight=False, soft_wrap=True)
 
 
 def note(text: str) -> None:
@@ -21,6 +23,27 @@ def note(text: str) -> None:
 def fail(text: str) -> None:
     """Prints an error as one message on stderr."""
     err.print(f"[bold red]error:[/] {escape(text)}")
+
+
+def filled(text: str, width: int, *, first: str = "", rest: str = "") -> str:
+    """The text in lines of `width` characters, except that what is in backticks is never broken.
+
+    Args:
+        text: one paragraph.
+        width: characters of a line, the indents included.
+        first: the indent of the first line.
+        rest: the indent of the others.
+    """
+    held = re.sub(r"`[^`]*`", lambda command: command[0].replace(" ", "\0"), text)
+    lines = textwrap.wrap(
+        held,
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines).replace("\0", " ")
 
 
 @contextmanager

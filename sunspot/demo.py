@@ -130,7 +130,7 @@ def _run_one(
     for node in client.state("nodes"):
         text = text.replace(node["node_id"], node["node_name"])
     result = report.WorkloadResult.from_json(json.loads(text))
-    console.out.print(f"[bold]{name}[/] {result.summary}", soft_wrap=True)
+    console.out.print(f"[bold]{name}[/] {result.summary}")
     return _Run(job=job, result=result)
 
 

@@ -39,7 +39,24 @@ def _print_notes(error: BaseException) -> None:
         console.note(note)
 
 
-class AfterDashes(TyperCommand):
+class Command(TyperCommand):
+    """Prints its example in one line, as all that may be copied; typer would wrap it."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        example, self.epilog = self.epilog, None
+        super().format_help(ctx, formatter)
+        self.epilog = example
+        console.out.print(f" {example}\n", markup=False)
+
+
+class Commands(typer.Typer):
+    """Some commands of the command; each is a `Command`."""
+
+    def command(self, *args: Any, cls: type[Command] = Command, **options: Any) -> Any:
+        return super().command(*args, cls=cls, **options)
+
+
+class AfterDashes(Command):
     """Keeps the arguments after `--` apart from those before it."""
 
     KEY = "sunspot.after_dashes"

@@ -12,12 +12,12 @@ import typer
 
 from sunspot import console
 from sunspot.cli import interrupts
-from sunspot.cli.base import AsJson, JobId, StackOption, UpTarget
+from sunspot.cli.base import AsJson, Commands, JobId, StackOption, UpTarget
 from sunspot.errors import SunspotError, UsageError
 from sunspot.targets import abilities, clusters
 from sunspot.targets.protocol import NodeLogs, Target
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command(
