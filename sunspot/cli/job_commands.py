@@ -22,7 +22,7 @@ commands = Commands()
 
 @commands.command(
     context_settings={"allow_interspersed_args": False},
-    epilog="Example: sunspot submit --num-gpus 1 -- python workloads/primes.py 1 100000",
+    epilog="Example: sunspot submit --num-cpus 1 -- python workloads/primes.py 1 100000",
 )
 def submit(
     entrypoint: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.")],
