@@ -9,7 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.live import Live
 from rich.markup import escape
+from rich.spinner import Spinner
+
+REFRESH_HZ = 12.5
 
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 out = Console(highlight=False, soft_wrap=True)
@@ -47,8 +51,13 @@ def filled(text: str, width: int, *, first: str = "", rest: str = "") -> str:
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Callable[[str], None]]:
+def progress(title: str, *, redirect: bool = True) -> Iterator[Callable[[str], None]]:
     """A spinner with the latest step and the seconds so far; without a terminal, plain lines.
+
+    Args:
+        title: what is done.
+        redirect: whether what is printed meanwhile goes above the spinner, for which sys.stdout and
+            sys.stderr are replaced.
 
     Yields:
         The function to call with each step.
@@ -57,10 +66,18 @@ def progress(title: str) -> Iterator[Callable[[str], None]]:
     if not err.is_terminal:
         yield lambda step: err.print(escape(f"{title}: {step}"))
         return
-    with err.status(escape(title)) as status:
+    spinner = Spinner("dots", text=escape(title), style="status.spinner")
+    with Live(
+        spinner,
+        console=err,
+        transient=True,
+        refresh_per_second=REFRESH_HZ,
+        redirect_stdout=redirect,
+        redirect_stderr=redirect,
+    ):
 
         def show(step: str) -> None:
             elapsed = time.monotonic() - started
-            status.update(f"{escape(title)} [dim]{elapsed:.0f} s · {escape(step)}[/]")
+            spinner.update(text=f"{escape(title)} [dim]{elapsed:.0f} s · {escape(step)}[/]")
 
         yield show

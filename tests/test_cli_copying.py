@@ -1,8 +1,5 @@
 """What a person copies from a terminal of 60 columns: whole lines, values quoted for a shell."""
 
-import os
-import pty
-import re
 import shlex
 import subprocess
 import sys
@@ -10,6 +7,7 @@ import sys
 import pytest
 from job_api import serving
 from local_stacks import WORKERS, stack, write
+from terminal import shown
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -50,28 +48,7 @@ def cluster(tmp_path, monkeypatch):
 
 
 def in_terminal(*arguments):
-    """What a terminal shows of a command, without colours."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "sunspot.cli", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
-    ) as process:
-        os.close(theirs)
-        text = b""
-        while chunk := read(ours):
-            text += chunk
-    os.close(ours)
-    assert process.returncode == 0, text.decode()
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", text.decode())
-
-
-def read(terminal):
-    try:
-        return os.read(terminal, 4096)
-    except OSError:  # Linux's answer when no process has the other end open
-        return b""
+    return shown([sys.executable, "-m", "sunspot.cli", *arguments])
 
 
 def test_the_lines_of_up_work_when_they_are_copied(cluster):
