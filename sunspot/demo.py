@@ -79,6 +79,8 @@ def run(folder: Path, *, keep: bool = False) -> Path:
             created=datetime.now(UTC),
         )
     console.out.print(report.table(made))
+    if limit := report.core_limit(made):
+        console.note(limit)
     return report.write(made, folder)
 
 
