@@ -36,7 +36,8 @@ SUBMIT_TIMEOUT_S = 300.0
 
 STOP_TIMEOUT_S = 20.0
 
-JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+MAX_JOB_ID = 128
 
 # More in one answer is refused (RAY_MAX_LIMIT_FROM_API_SERVER, 2.60).
 STATE_LIMIT = 10_000
@@ -298,9 +299,15 @@ def check_id(job_id: str) -> str:
     Raises:
         UsageError: it could not be part of a path or a file name.
     """
+    if len(job_id) > MAX_JOB_ID:
+        raise UsageError(
+            f"{job_id[:20] + '...'!r} has {len(job_id)} characters, a job id has at most "
+            f"{MAX_JOB_ID}: shorten it"
+        )
     if not JOB_ID.fullmatch(job_id):
         raise UsageError(
-            f"{job_id!r} is not a job id: use letters, digits, periods, hyphens and underscores"
+            f"{job_id!r} is not a job id: use letters, digits, periods, hyphens and underscores, "
+            "no period or hyphen first"
         )
     return job_id
 
@@ -309,7 +316,7 @@ def new_id(entrypoint: Sequence[str]) -> str:
     """A job id that says what runs: `python workloads/primes.py` -> `primes-3f9a1c`."""
     script = next((word for word in entrypoint if word.endswith((".py", ".sh"))), entrypoint[0])
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(script).stem).strip("-") or "job"
-    return f"{stem}-{secrets.token_hex(3)}"
+    return f"{stem[: MAX_JOB_ID - 7]}-{secrets.token_hex(3)}"
 
 
 def exit_code(job: Job) -> int:

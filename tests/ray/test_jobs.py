@@ -39,6 +39,19 @@ def test_a_new_id_tells_what_runs(entrypoint, stem):
     assert first != second
 
 
+@pytest.mark.parametrize("script", ["a" * 500 + ".py", "x.py"])
+def test_a_new_id_is_a_job_id(script):
+    assert jobs.check_id(jobs.new_id(["python", script]))
+
+
+def test_a_long_id_is_told_its_length_and_the_limit():
+    assert jobs.check_id("a" * 128)
+    message = refusal(jobs.check_id, "a" * 400)
+    assert "400" in message
+    assert "128" in message
+    assert "letters" not in message
+
+
 def job(status, **fields):
     defaults = {"id": "j", "ray_id": "", "entrypoint": "x", "message": "", "exit_code": None}
     return Job(**{**defaults, "started": None, "ended": None, **fields, "status": status})
@@ -175,7 +188,7 @@ def test_the_hint_of_silence_is_a_command_that_exists(tmp_path):
     from typer.core import TyperGroup
     from typer.main import get_command
 
-    from sunspot.cli import app
+    from sunspot.cli.app import app
 
     error = SilentError(handle_at(1, tmp_path), OSError("x"))
     hint = str(error).rpartition("sunspot ")[2].split()
