@@ -20,7 +20,7 @@ from sunspot.spec import RayNodeConfig, ScalingGroup
 from sunspot.stack import Stack
 
 MACHINES = "sunspot.node.local.machines.create"
-START_HOOK = "sunspot.node.local.ray_start.leave_out_ray_client"
+START_HOOK = "sunspot.node.local.ray_start.stay_on_this_host"
 
 # Ray refuses less (ray_constants.OBJECT_STORE_MINIMUM_MEMORY_BYTES, 2.60).
 OBJECT_STORE_MINIMUM = 75 * 2**20
