@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -109,7 +109,8 @@ def bring_up_seconds(workers: int) -> float:
     with project(workers) as made:
         started = time.monotonic()
         printed = made.sunspot("up", STACK)
-        exports = dict(re.findall(r"export (\w+)=(\S+)", printed))
+        lines = (shlex.split(line) for line in printed.splitlines() if "export " in line)
+        exports = dict(words[-1].split("=", 1) for words in lines)
         run_task_on_each_node({**made.environment, **exports}, exports["RAY_ADDRESS"], workers + 1)
         return time.monotonic() - started
 

@@ -57,7 +57,7 @@ def _wait_for_gcs(folder: ClusterFolder, children: dict[int, NodeRecord]) -> Non
     while not _accepts(ray_start.LOOPBACK, cluster.gcs_port):
         _exit_if_one_died(folder, children)
         time.sleep(POLL_INTERVAL_S)
-    cluster = folder.update_cluster(address=f"{ray_start.LOOPBACK_NAME}:{cluster.gcs_port}")
+    cluster = folder.update_cluster(address=f"{ray_start.GCS_HOST}:{cluster.gcs_port}")
     _tell(event="gcs", address=cluster.address)
     _announce_dashboard(cluster.address or "", cluster.dashboard_port)
 

@@ -27,10 +27,11 @@ HEAD_POLL_INTERVAL_S = 0.05
 HEAD_TIMEOUT_S = 120.0
 
 LOOPBACK = "127.0.0.1"
-# The host in the GCS's address. Where Ray is given "127.0.0.1", "localhost" or "::1" it takes the
-# host's outer address, on which nothing of the cluster listens; it compares the letters exactly
-# (ray/_private/services.py, resolve_ip_for_localhost, 2.60), and the resolver does not.
-LOOPBACK_NAME = "LOCALHOST"
+# The same in the form of IPv6, for the address of the GCS. Given "127.0.0.1", "localhost" or
+# "::1", Ray takes the host's outer address, on which nothing of the cluster listens
+# (ray/_private/services.py, resolve_ip_for_localhost, 2.60). Another name of the host, "LOCALHOST",
+# may lead to ::1 first, where another user could listen for the token.
+GCS_HOST = "[::ffff:127.0.0.1]"
 # 0 lets Ray take "127.0.0.1" as it is, in the processes that the node starts: the dashboard and the
 # drivers of jobs. Its name is of the systems where that is the default (ray_constants.py, 2.60).
 LOOPBACK_STAYS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"

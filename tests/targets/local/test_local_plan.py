@@ -1,5 +1,6 @@
 """What the nodes of a stack get on this machine, and what `ray start` is told."""
 
+import ipaddress
 import os
 import socket
 import sys
@@ -149,10 +150,16 @@ def test_ray_takes_the_address_of_the_gcs_as_it_is():
     """Where it takes the loopback address for the host's outer one, no driver would connect."""
     from ray._private import services
 
-    address = f"{ray_start.LOOPBACK_NAME}:1"
+    address = f"{ray_start.GCS_HOST}:1"
     assert services.canonicalize_bootstrap_address(address) == address
-    assert services.get_node_ip_address(address) == ray_start.LOOPBACK
-    assert socket.gethostbyname(ray_start.LOOPBACK_NAME) == ray_start.LOOPBACK
+
+
+def test_the_address_of_the_gcs_leads_to_the_loopback_address_and_to_no_other():
+    with socket.create_server((ray_start.LOOPBACK, 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection((ray_start.GCS_HOST.strip("[]"), port)) as connection:
+            assert connection.getpeername()[0] == "::ffff:127.0.0.1"
+    assert ipaddress.IPv6Address(ray_start.GCS_HOST.strip("[]")).ipv4_mapped is not None
 
 
 def test_a_node_listens_on_the_loopback_address_and_has_no_ray_client(monkeypatch):
