@@ -86,6 +86,8 @@ class RayNode:
             nodes share a host, the numbers by name of those that are pinned: Ray chooses the rest.
         logical_gpus: Its GPUs are only numbers: Ray detects none, so `ray start` names their kind.
         log_monitor: False for a worker whose logs another node's log monitor reads.
+        log_scan_s: How often the log monitor looks for new files; Ray's own is 0.1 below 1000 files
+            (ray/_private/log_monitor.py, 2.60). At its end a driver waits 0.5 s for what they say.
         head_away_s: How long it keeps its work while the head is away; Ray's own is 60
             (ray_config_def.h, gcs_rpc_server_reconnect_timeout_s, 2.60).
         sigterm_drain_s: How long `ray start` drains the node after a SIGTERM; Ray's own is 30.
@@ -107,6 +109,7 @@ class RayNode:
     port_numbers: Mapping[str, int] | None = None
     logical_gpus: bool = False
     log_monitor: bool = True
+    log_scan_s: float | None = None
     head_away_s: int | None = None
     sigterm_drain_s: int | None = None
     task_events_interval_ms: int | None = None
@@ -172,6 +175,9 @@ def environment(node: RayNode) -> dict[str, str]:
         "RAY_task_events_report_interval_ms": node.task_events_interval_ms,
         "RAY_SCHEDULER_EVENTS": None if node.scheduler_events else 0,
         "RAY_START_HOOK": node.start_hook,
+        "LOG_NAME_UPDATE_INTERVAL_S": node.log_scan_s,
+        # From how many files on it keeps to that interval.
+        "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": None if node.log_scan_s is None else 0,
         **({} if node.head is None else _environment_of_head(node.head)),
         **ports.environment(node.role, node.port_numbers),
     }

@@ -115,14 +115,11 @@ def _fork(folder: ClusterFolder, node: NodeRecord) -> int:
 
 def _wait_for_gcs(folder: ClusterFolder, starts: Starts) -> None:
     """Waits until the head's GCS accepts connections, and records its address."""
-    import ray
-
     cluster = folder.cluster()
-    host = ray.util.get_node_ip_address()
-    while not _accepts(host, cluster.gcs_port):
+    while not _accepts(ray_start.LOOPBACK, cluster.gcs_port):
         starts.check()
         time.sleep(POLL_INTERVAL_S)
-    cluster = folder.update_cluster(address=f"{host}:{cluster.gcs_port}")
+    cluster = folder.update_cluster(address=f"{ray_start.GCS_HOST}:{cluster.gcs_port}")
     _tell(event="gcs", address=cluster.address)
 
 
@@ -202,7 +199,7 @@ def _announce_dashboard(client: Any, port: int) -> None:
 
     client.internal_kv_put(
         ray_constants.DASHBOARD_ADDRESS.encode(),
-        f"127.0.0.1:{port}".encode(),
+        f"{ray_start.LOOPBACK}:{port}".encode(),
         True,
         ray_constants.KV_NAMESPACE_DASHBOARD,
     )
@@ -217,7 +214,7 @@ def _wait_for_dashboard(folder: ClusterFolder, starts: Starts) -> None:
     port = folder.cluster().dashboard_port
     headers = {"Authorization": f"Bearer {folder.token.read_text().strip()}"}
     while time.monotonic() < deadline:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HTTP_TIMEOUT_S)
+        connection = http.client.HTTPConnection(ray_start.LOOPBACK, port, timeout=HTTP_TIMEOUT_S)
         try:
             connection.request("GET", "/api/jobs/", headers=headers)
             if connection.getresponse().status == http.HTTPStatus.OK:
