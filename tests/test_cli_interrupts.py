@@ -71,3 +71,19 @@ def test_an_interrupt_at_any_moment_is_one_line_and_130(program, number, tries):
         assert code == 0 or (code, told.count("error: interrupted\n")) == (130, 1), at
         codes.add(code)
     assert 130 in codes
+
+
+def test_an_interrupt_in_an_exec_is_130_too(tmp_path):
+    """Python alone would end such a process by SIGINT."""
+    (tmp_path / "program.py").write_text(
+        "import atexit, sys\n"
+        "from sunspot import cli, stack\n"
+        "atexit.register(print, 'ended')\n"
+        "stack.load = lambda _: exec('raise KeyboardInterrupt')\n"
+        "sys.argv = ['sunspot', 'up']\n"
+        "cli.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "program"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "ended\n", "error: interrupted\n")
