@@ -4,7 +4,6 @@ The moments are those at which Python imports a module or clears one away, as `p
 them: the same on a slow machine as on a fast one.
 """
 
-import fcntl
 import re
 import signal
 import subprocess
@@ -18,8 +17,7 @@ PROGRAMS = {
     "module": [sys.executable, "-v", "-m", "sunspot.cli"],
 }
 READY = "import 'sunspot.cli.interrupts'"
-F_SETPIPE_SZ = 1031  # Linux's; the process can be ahead of the reader by no more than this pipe
-PAGE = 4096
+PAGE = 4096  # bytes; the least that a pipe holds, by which the process is ahead of the reader
 
 
 @pytest.fixture(autouse=True)
@@ -42,10 +40,13 @@ def moments(program):
 def interrupted(program, at, number):
     """The exit code of a run that gets a signal at a moment, and what it tells from there on."""
     with subprocess.Popen(
-        [*program, "schema"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [*program, "schema"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        pipesize=PAGE,
     ) as process:
         assert process.stderr is not None
-        fcntl.fcntl(process.stderr, F_SETPIPE_SZ, PAGE)
         assert any(moment(line) == at for line in process.stderr), f"it never came to {at}"
         process.send_signal(number)
         told = process.stderr.read()
@@ -70,3 +71,19 @@ def test_an_interrupt_at_any_moment_is_one_line_and_130(program, number, tries):
         assert code == 0 or (code, told.count("error: interrupted\n")) == (130, 1), at
         codes.add(code)
     assert 130 in codes
+
+
+def test_an_interrupt_in_an_exec_is_130_too(tmp_path):
+    """Python alone would end such a process by SIGINT."""
+    (tmp_path / "program.py").write_text(
+        "import atexit, sys\n"
+        "from sunspot import cli, stack\n"
+        "atexit.register(print, 'ended')\n"
+        "stack.load = lambda _: exec('raise KeyboardInterrupt')\n"
+        "sys.argv = ['sunspot', 'up']\n"
+        "cli.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "program"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "ended\n", "error: interrupted\n")

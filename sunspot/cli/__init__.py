@@ -11,10 +11,15 @@ def main() -> None:
 
         interrupts.answer()
     except KeyboardInterrupt:  # a few milliseconds, until it can answer by itself
-        import sys
+        import os
 
-        print("error: interrupted", file=sys.stderr)
-        sys.exit(130)
+        os.write(2, b"error: interrupted\n")
+        os._exit(130)
     from sunspot.cli.app import app
 
-    app()
+    try:
+        app()
+    except SystemExit as end:
+        if end.code == interrupts.INTERRUPTED:
+            interrupts.leave()
+        raise

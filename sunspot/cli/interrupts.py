@@ -45,17 +45,28 @@ class Raising:
             signal.signal(number, _leave)
 
 
+def leave() -> None:
+    """Ends the process with INTERRUPTED, after what is registered for its end.
+
+    Python would make it a death by SIGINT if the KeyboardInterrupt came out of an `exec`, of which
+    imports have many (Py_RunMain and run_eval_code_obj, CPython 3.11).
+    """
+    atexit._run_exitfuncs()
+    _flush()
+    os._exit(INTERRUPTED)
+
+
 def _leave(_number: int, _frame: object) -> None:
-    try:  # noqa: SIM105  (contextlib takes time to load)
-        sys.stdout.flush()
-    except (
-        OSError,
-        RuntimeError,
-        ValueError,
-    ):  # a closed pipe, or interrupted while it was written
-        pass
+    _flush()
     os.write(2, b"error: interrupted\n")  # not by rich, which may be half imported
     os._exit(INTERRUPTED)
+
+
+def _flush() -> None:
+    try:  # noqa: SIM105  (contextlib takes time to load)
+        sys.stdout.flush()
+    except (OSError, RuntimeError, ValueError):  # a closed pipe, or interrupted in a write
+        pass
 
 
 def _raise(_number: int, _frame: object) -> None:
