@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from sunspot.node.free_ports import free_port
 from sunspot.node.local.folder import CLUSTER_VARIABLE
 from sunspot.ray import packaging
 from sunspot.ray.handle import ClusterHandle
+from sunspot.targets.local import plan
 
 PRINT_FILES = (
     "import pathlib; print(*sorted(str(p) for p in pathlib.Path().rglob('*') if p.is_file()))"
@@ -209,7 +211,11 @@ def larger_node(
         "--max-worker-port=0",
     )
     command = (ray, "start", "--block", f"--address={cluster.head_address}", *sizes, *ports)
-    marked = {CLUSTER_VARIABLE: str(sunspot.folder("main").path), "RAY_USAGE_STATS_ENABLED": "0"}
+    marked = {
+        CLUSTER_VARIABLE: str(sunspot.folder("main").path),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_START_HOOK": plan.START_HOOK,  # on the loopback address, where the cluster is
+    }
     with contextlib.ExitStack() as stack:
 
         def start() -> None:
@@ -306,8 +312,8 @@ def test_a_wrong_option_is_named(
 def test_plain_ray_runs_the_same_job_with_what_up_printed(
     sunspot: Sunspot, cluster: ClusterHandle, up_output: str, folder: Path
 ):
-    exports = [line.split("export ")[1] for line in up_output.splitlines() if "export " in line]
-    variables = dict(line.split("=", 1) for line in exports)
+    lines = (shlex.split(line) for line in up_output.splitlines() if "export " in line)
+    variables = dict(words[-1].split("=", 1) for words in lines)
     assert {"RAY_API_SERVER_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"} <= variables.keys()
     done = subprocess.run(
         [
