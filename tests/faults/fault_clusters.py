@@ -47,6 +47,9 @@ class Clusters:
     def __init__(self, sunspot: Installed, machine: Machine) -> None:
         self.sunspot = sunspot
         self._machine = machine
+        # These two are for all clusters that there ever are.
+        self.sunspot.target.clusters.mkdir()
+        (self.sunspot.target.clusters / ".ports.lock").touch()
         self.nothing = machine.census()
         self._whole: Counter[str] = Counter()
 
@@ -71,7 +74,7 @@ class Clusters:
             self.remove_all()
             self.sunspot.ok("up", SHARED)
             # Ray starts some processes with the first job.
-            self.sunspot.ok("submit", "--stack", SHARED, "--working-dir", self.home, "--", "true")
+            self.sunspot.ok("submit", "--stack", SHARED, "--", "true")
             wait_for("the job's processes to end", lambda: not self.job_processes())
             self._whole = kinds(self.shared.processes())
         return self.census()
@@ -138,10 +141,6 @@ class Clusters:
         except SunspotError as error:
             return str(error)
         return None
-
-    @property
-    def home(self) -> str:
-        return str(self.sunspot.home)
 
     def _up(self) -> list[ClusterFolder]:
         return [self.shared] if SHARED in self.sunspot.target.names() else []

@@ -15,6 +15,8 @@ if [[ $PWD/ = /tmp/* ]]; then
 fi
 mount --move /dev/shm/tmp /tmp
 rmdir /dev/shm/tmp
+# A disk that is made as small as its content must not be empty.
+echo content > /tmp/content
 mkdir "$SUNSPOT_TESTS_DISK"
 mount -t tmpfs -o size=1g tmpfs "$SUNSPOT_TESTS_DISK"
 ip link set lo up

@@ -26,8 +26,6 @@ REPOSITORY = Path(__file__).parents[2]
 # (ray/dashboard/modules/job/job_supervisor.py, 2.60).
 PASSING = ("ray::IDLE", "sleep")
 
-PAGE = 4096
-
 Census = dict[str, str]
 """Each thing by what it is told apart by, with a text for people."""
 
@@ -87,8 +85,8 @@ class Machine:
     def full(self, mount: Path) -> Iterator[None]:
         """While the block runs, one of the machine's disks is full: /tmp, or the user's."""
         before = os.statvfs(mount)
-        wait_for(f"{mount} to be full", lambda: _shrink(mount), not_yet=(OSError,))
         try:
+            wait_for(f"{mount} to be full", lambda: _shrink(mount), not_yet=(OSError,))
             yield
         finally:
             _resize(mount, before.f_blocks * before.f_frsize)
@@ -149,7 +147,7 @@ def _shrink(mount: Path) -> bool:
     """Makes a disk as small as its content."""
     now = os.statvfs(mount)
     used = (now.f_blocks - now.f_bfree) * now.f_frsize
-    _resize(mount, max(used, PAGE))
+    _resize(mount, used)
     return os.statvfs(mount).f_bavail == 0
 
 

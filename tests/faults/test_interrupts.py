@@ -198,13 +198,13 @@ def numbered() -> Iterator[int]:
     return itertools.count()
 
 
-def submit(clusters: Clusters, name: str) -> list[str]:
-    return ["submit", "--working-dir", clusters.home, "--name", name, "--", *FOREVER]
+def submit(name: str) -> list[str]:
+    return ["submit", "--name", name, "--", *FOREVER]
 
 
 def submitting_takes(sunspot: Installed, clusters: Clusters) -> float:
     clusters.share()
-    return timed(sunspot, "submit", "--working-dir", clusters.home, "--", "echo", "done")
+    return timed(sunspot, "submit", "--", "echo", "done")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl_c", "kill"])
@@ -213,7 +213,7 @@ def test_submit(
 ):
     def one(moment: float) -> Iterator[str]:
         before, name = clusters.share(), f"{number.name.lower()}-{next(numbered)}"
-        ended = sunspot.cut(*submit(clusters, name), at=[moment], number=number)
+        ended = sunspot.cut(*submit(name), at=[moment], number=number)
         if number == signal.SIGKILL:
             yield from wrong_end(ended, "never")
         else:
@@ -246,7 +246,7 @@ def stopped(sunspot: Installed, name: str, by: Ended) -> Iterator[str]:
 def test_logs(sunspot: Installed, clusters: Clusters, record: Record, number: signal.Signals):
     clusters.share()
     name = f"read-{number.name.lower()}"
-    sunspot.ok("submit", "--detach", *submit(clusters, name)[1:])
+    sunspot.ok("submit", "--detach", *submit(name)[1:])
     wait_for("the job to begin", lambda: "begun" in sunspot.ok("logs", name))
 
     def one(moment: float) -> Iterator[str]:
