@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
+import shlex
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import yaml
 
 BIN = Path(sys.executable).parent
@@ -106,6 +109,75 @@ def bring_up_seconds(workers: int) -> float:
     with project(workers) as made:
         started = time.monotonic()
         printed = made.sunspot("up", STACK)
-        exports = dict(re.findall(r"export (\w+)=(\S+)", printed))
+        lines = (shlex.split(line) for line in printed.splitlines() if "export " in line)
+        exports = dict(words[-1].split("=", 1) for words in lines)
         run_task_on_each_node({**made.environment, **exports}, exports["RAY_ADDRESS"], workers + 1)
         return time.monotonic() - started
+
+
+@dataclass(frozen=True)
+class PlainRay:
+    """Nodes that plain `ray start` started, one process tree each, and their GCS's address."""
+
+    environment: Mapping[str, str]
+    address: str
+    nodes: Sequence[subprocess.Popen[bytes]]
+
+    def processes(self) -> list[psutil.Process]:
+        """Return every process of the nodes."""
+        trees = [psutil.Process(node.pid) for node in self.nodes]
+        return [one for tree in trees for one in (tree, *tree.children(recursive=True))]
+
+
+@contextlib.contextmanager
+def plain_ray(workers: int, host: str) -> Iterator[PlainRay]:
+    """Yield a head and workers on this machine's address, each started after the one before it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="sunspot-bench-") as name,
+        contextlib.ExitStack() as stop,
+    ):
+        folder = Path(name)
+        environment = token_environment(folder)
+        port, dashboard, *agents = _free_ports(workers + 3)
+        common = ["start", f"--num-cpus={CPUS_A_NODE}", "--disable-usage-stats", "--block"]
+        head = ["--head", f"--port={port}", f"--dashboard-port={dashboard}"]
+        address = f"{host}:{port}"
+        nodes = []
+        for number, agent in enumerate(agents):
+            role = [f"--address={address}"] if number else head
+            ports = [f"--dashboard-agent-listen-port={agent}", f"--temp-dir={folder / str(number)}"]
+            ranges = ["--min-worker-port=0", "--max-worker-port=0"]
+            log = stop.enter_context((folder / f"{number}.log").open("w+"))
+            command = [str(BIN / "ray"), *common, *role, *ports, *ranges]
+            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+            stop.callback(_end, process)
+            _wait_for_text(folder / f"{number}.log", "Ray runtime started", process)
+            nodes.append(process)
+        yield PlainRay(environment, address, nodes)
+
+
+def ray_host() -> str:
+    """Return this machine's address as Ray sees it, asked in a process of its own."""
+    code = "import ray; print(ray.util.get_node_ip_address())"
+    return subprocess.check_output([sys.executable, "-c", code], text=True).strip()
+
+
+def _wait_for_text(log: Path, text: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while text not in log.read_text():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(log.read_text())
+        time.sleep(0.02)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    process.wait(timeout=60)
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as open_sockets:
+        sockets = [open_sockets.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("", 0))
+        return [one.getsockname()[1] for one in sockets]

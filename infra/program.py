@@ -1,5 +1,6 @@
 """The Pulumi program, as a function: a stack in, its outputs out."""
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -98,4 +99,6 @@ def _ssh(
 
 
 def _private_key(checked: AzurePlan) -> str:
-    return checked.access.ssh_public_key_file.removesuffix(".pub")
+    """The file as a shell reads it, which replaces a ~ only where that is not quoted."""
+    key = checked.access.ssh_public_key_file.removesuffix(".pub")
+    return f"~/{shlex.quote(key[2:])}" if key.startswith("~/") else shlex.quote(key)

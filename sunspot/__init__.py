@@ -3,10 +3,13 @@
 Importing this package loads nothing else: each name below is imported from its module on first use.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+# Not from `typing`, which takes longer to load than this package: type checkers know the name.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from sunspot.cluster import RayCluster
     from sunspot.errors import SunspotError, UsageError
     from sunspot.spec import (
@@ -50,6 +53,8 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         value = _version()
     elif name in _MODULES:
+        from importlib import import_module
+
         value = getattr(import_module(f"sunspot.{_MODULES[name]}"), name)
     else:
         raise AttributeError(f"module 'sunspot' has no attribute {name!r}")

@@ -1,16 +1,22 @@
-"""Progress, notes and errors on stderr; results on stdout."""
+"""Progress, notes and errors on stderr; results on stdout. No line is wrapped: it may be copied."""
 
 from __future__ import annotations
 
+import re
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.live import Live
 from rich.markup import escape
+from rich.spinner import Spinner
+
+REFRESH_HZ = 12.5
 
 err = Console(stderr=True, highlight=False, soft_wrap=True)
-out = Console(highlight=False)
+out = Console(highlight=False, soft_wrap=True)
 
 
 def note(text: str) -> None:
@@ -23,9 +29,35 @@ def fail(text: str) -> None:
     err.print(f"[bold red]error:[/] {escape(text)}")
 
 
+def filled(text: str, width: int, *, first: str = "", rest: str = "") -> str:
+    """The text in lines of `width` characters, except that what is in backticks is never broken.
+
+    Args:
+        text: one paragraph.
+        width: characters of a line, the indents included.
+        first: the indent of the first line.
+        rest: the indent of the others.
+    """
+    held = re.sub(r"`[^`]*`", lambda command: command[0].replace(" ", "\0"), text)
+    lines = textwrap.wrap(
+        held,
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines).replace("\0", " ")
+
+
 @contextmanager
-def progress(title: str) -> Iterator[Callable[[str], None]]:
+def progress(title: str, *, redirect: bool = True) -> Iterator[Callable[[str], None]]:
     """A spinner with the latest step and the seconds so far; without a terminal, plain lines.
+
+    Args:
+        title: what is done.
+        redirect: whether what is printed meanwhile goes above the spinner, for which sys.stdout and
+            sys.stderr are replaced.
 
     Yields:
         The function to call with each step.
@@ -34,10 +66,18 @@ def progress(title: str) -> Iterator[Callable[[str], None]]:
     if not err.is_terminal:
         yield lambda step: err.print(escape(f"{title}: {step}"))
         return
-    with err.status(escape(title)) as status:
+    spinner = Spinner("dots", text=escape(title), style="status.spinner")
+    with Live(
+        spinner,
+        console=err,
+        transient=True,
+        refresh_per_second=REFRESH_HZ,
+        redirect_stdout=redirect,
+        redirect_stderr=redirect,
+    ):
 
         def show(step: str) -> None:
             elapsed = time.monotonic() - started
-            status.update(f"{escape(title)} [dim]{elapsed:.0f} s · {escape(step)}[/]")
+            spinner.update(text=f"{escape(title)} [dim]{elapsed:.0f} s · {escape(step)}[/]")
 
         yield show

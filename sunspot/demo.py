@@ -79,6 +79,8 @@ def run(folder: Path, *, keep: bool = False) -> Path:
             created=datetime.now(UTC),
         )
     console.out.print(report.table(made))
+    if limit := report.core_limit(made):
+        console.note(limit)
     return report.write(made, folder)
 
 
@@ -130,7 +132,7 @@ def _run_one(
     for node in client.state("nodes"):
         text = text.replace(node["node_id"], node["node_name"])
     result = report.WorkloadResult.from_json(json.loads(text))
-    console.out.print(f"[bold]{name}[/] {result.summary}", soft_wrap=True)
+    console.out.print(f"[bold]{name}[/] {result.summary}")
     return _Run(job=job, result=result)
 
 

@@ -27,6 +27,16 @@ def uninterrupted() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """Raises KeyboardInterrupt after the block, not in it, if Ctrl-C or SIGTERM came meanwhile."""
+    received: list[None] = []
+    with handed_over(lambda: received.append(None)):
+        yield
+    if received:
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
 def handed_over(received: Callable[[], None]) -> Iterator[None]:
     """Calls `received` for each Ctrl-C, SIGTERM and hang-up, instead of the previous handlers.
 

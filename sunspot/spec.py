@@ -30,6 +30,11 @@ Market = Literal["spot", "on-demand", "spot-with-fallback"]
 MIN_NODE_MEMORY_GB = 2.0
 MIN_AUTOSCALER_MEMORY_GB = 1.0
 
+# Several times the largest machines that there are: more is a slip of the pen, on every target.
+MAX_CPU = 10_000
+MAX_MEMORY_GB = 100_000
+MAX_GPUS = 1_000
+
 # 'sunspot-STACK-GROUP-on-demand' and Pulumi's 8 random characters must stay within 63, the limit of
 # a DNS label and of a Kubernetes label value (a scale set may have 64). 24 leaves 12 for the stack.
 MAX_GROUP_NAME = 24
@@ -121,13 +126,16 @@ class RayNodeConfig(Config, frozen=True):
     model_config = ConfigDict(json_schema_extra=_size_or_needs)
 
     # No node keeps these two defaults: the VM size replaces them, or their absence is an error.
-    cpu: Number = Field(default=0.0, gt=0, description="CPUs (vCPUs on Azure) of the node")
+    cpu: Number = Field(
+        default=0.0, gt=0, le=MAX_CPU, description="CPUs (vCPUs on Azure) of the node"
+    )
     memory_gb: Number = Field(
         default=0.0,
         ge=MIN_NODE_MEMORY_GB,
+        le=MAX_MEMORY_GB,
         description="memory of the node in GiB (2**30 bytes)",
     )
-    gpu_count: Count = Field(default=0, ge=0, description="GPUs of the node")
+    gpu_count: Count = Field(default=0, ge=0, le=MAX_GPUS, description="GPUs of the node")
     vm_size: VmSizeName | None = Field(
         default=None,
         description="Azure VM size instead of cpu and memory_gb; `Standard_` may be left out",
@@ -226,9 +234,11 @@ class ScalingGroup(Config, frozen=True):
 class AutoscalerConfig(Config, frozen=True):
     """The resources of Ray's autoscaler, which runs beside the head."""
 
-    cpu: Number = Field(gt=0, description="CPUs of the autoscaler")
+    cpu: Number = Field(gt=0, le=MAX_CPU, description="CPUs of the autoscaler")
     memory_gb: Number = Field(
-        ge=MIN_AUTOSCALER_MEMORY_GB, description="memory of the autoscaler in GiB (2**30 bytes)"
+        ge=MIN_AUTOSCALER_MEMORY_GB,
+        le=MAX_MEMORY_GB,
+        description="memory of the autoscaler in GiB (2**30 bytes)",
     )
 
 

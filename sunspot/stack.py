@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from sunspot import registry, stack_problems
+from sunspot import registry, stack_problems, yaml_files
 from sunspot.errors import UsageError
 from sunspot.settings import Settings
 from sunspot.spec import Config, RayClusterConfig, Text
@@ -36,7 +36,8 @@ KEYS = {"sunspot:target": "target", "sunspot:cluster": "cluster", "sunspot:image
 DEFAULT_DOCKERFILE = "Dockerfile"
 
 # Pulumi's own rule for stack names; it also keeps a name from leaving the project's folder.
-_STACK_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
+_MAX_STACK_NAME = 100
+_STACK_NAME = re.compile(rf"[A-Za-z0-9_-][A-Za-z0-9_.-]{{0,{_MAX_STACK_NAME - 1}}}")
 
 
 def check_name(name: str) -> str:
@@ -45,10 +46,15 @@ def check_name(name: str) -> str:
     Raises:
         UsageError: Pulumi would refuse the name.
     """
+    if len(name) > _MAX_STACK_NAME:
+        raise UsageError(
+            f"{name[:20] + '...'!r} has {len(name)} characters, a stack name has at most "
+            f"{_MAX_STACK_NAME}: shorten it"
+        )
     if not _STACK_NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} is not a stack name: use letters, digits, hyphens, underscores and periods "
-            "(at most 100), as in Pulumi.<name>.yaml"
+            f"{name!r} is not a stack name: use letters, digits, hyphens, underscores and periods, "
+            "no period first, as in Pulumi.<name>.yaml"
         )
     return name
 
@@ -278,24 +284,6 @@ def schema() -> dict[str, Any]:
 # Reading the file
 
 
-class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, except that a duplicate key is an error, as in Pulumi."""
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        node = super().compose_mapping_node(anchor)
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                continue
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"the key {key.value!r} is given twice: remove one",
-                    problem_mark=key.start_mark,
-                )
-            seen.add(key.value)
-        return node
-
-
 def _config_block(path: Path) -> Mapping[str, Any]:
     """The `config:` mapping of a stack file. Its other keys are Pulumi's own."""
     document = _read_yaml(path)
@@ -313,10 +301,11 @@ def _config_block(path: Path) -> Mapping[str, Any]:
 
 def _read_yaml(path: Path) -> Any:
     try:
-        # A subclass of SafeLoader builds only plain values.
-        return yaml.load(path.read_bytes(), Loader=_Loader)  # noqa: S506
+        return yaml_files.load(path)
     except OSError as error:
         raise UsageError(f"Cannot read {path}: {error.strerror}") from error
+    except yaml_files.TooLargeError as error:
+        raise wrong(str(path), [str(error)]) from error
     except yaml.MarkedYAMLError as error:
         raise wrong(str(path), [stack_problems.of_yaml(error)]) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:

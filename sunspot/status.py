@@ -73,9 +73,11 @@ def show(status: Status, console: Console) -> None:
     console.print(f"[bold]{escape(status.name)}[/]{where}")
     console.print(_node_table(status))
     for node in status.nodes:
+        for note in node.notes:
+            console.print(f"[yellow]{node.name}:[/] {escape(note)}", soft_wrap=True)
         if node.state == "lost" and not node.is_head:
             console.print(f"[red]{node.name} is lost.[/] The end of its log:")
-            console.print(escape(node.log or "(empty)"), style="dim", soft_wrap=True)
+            console.print(escape(node.log or "(empty)"), style="dim")
     if status.jobs:
         console.print(job_table(status.jobs[:SHOWN_JOBS]))
     elif not status.problem:
@@ -85,7 +87,8 @@ def show(status: Status, console: Console) -> None:
 def job_table(jobs: list[Job]) -> Table:
     """Jobs as a table: id, state, seconds, command."""
     table = Table(box=None, header_style="dim", expand=True)
-    for heading in ("job", "state", "seconds"):
+    _add_whole(table, "job", [job.id for job in jobs])
+    for heading in ("state", "seconds"):
         table.add_column(heading, no_wrap=True)
     table.add_column("command", no_wrap=True, overflow="ellipsis", ratio=1)
     for job in jobs:
@@ -109,7 +112,8 @@ def to_json(status: Status) -> dict[str, Any]:
         "head_address": handle.head_address if handle else None,
         "job_address": handle.job_address if handle else None,
         "nodes": [
-            asdict(node) | {"used": dict(status.used.get(node.name, {}))} for node in status.nodes
+            asdict(node) | {"notes": list(node.notes), "used": dict(status.used.get(node.name, {}))}
+            for node in status.nodes
         ],
         "jobs": [job_to_json(job) for job in status.jobs],
         "problem": status.problem,
@@ -122,9 +126,11 @@ def job_to_json(job: Job) -> dict[str, Any]:
 
 
 def _node_table(status: Status) -> Table:
-    table = Table(
-        "node", "group", "market", "state", "CPUs", "GPUs", "GiB", box=None, header_style="dim"
-    )
+    table = Table(box=None, header_style="dim")
+    _add_whole(table, "node", [node.name for node in status.nodes])
+    _add_whole(table, "group", [node.group for node in status.nodes])
+    for heading in ("market", "state", "CPUs", "GPUs", "GiB"):
+        table.add_column(heading)
     for node in status.nodes:
         used = status.used.get(node.name, {})
         style = STATE_STYLES[node.state]
@@ -138,6 +144,11 @@ def _node_table(status: Status) -> Table:
             f"{node.memory_gb:g}",
         )
     return table
+
+
+def _add_whole(table: Table, heading: str, values: list[str]) -> None:
+    """Adds a column whose values are never cut or wrapped, because commands take them."""
+    table.add_column(heading, no_wrap=True, min_width=max(map(len, values), default=0))
 
 
 def _used(client: JobClient) -> dict[str, dict[str, float]]:

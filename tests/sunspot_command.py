@@ -13,7 +13,7 @@ from pathlib import Path
 from sunspot.targets.records import STATE_DIRECTORY_VARIABLE
 
 # How long a command may take. Generous: the machine may be busy.
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 
 
 def clean_environment(state: Path, home: Path) -> dict[str, str]:

@@ -6,6 +6,7 @@ of tests/ray; nothing of the command is replaced.
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from local_stacks import WORKERS, stack, write
 from typer.testing import CliRunner
 
 from sunspot import stack as stacks
-from sunspot.cli import app
+from sunspot.cli.app import app
 from sunspot.errors import UsageError
 from sunspot.node.processes import Process
 from sunspot.ray import feasibility
@@ -202,6 +203,20 @@ def test_submit_follows_the_job_and_passes_what_is_behind_the_dashes(cluster):
     assert body["entrypoint_num_cpus"] == 1
     assert body["runtime_env"]["env_vars"] == {"A": "1"}
     assert body["runtime_env"]["working_dir"].startswith("gcs://")
+
+
+def test_the_example_of_submit_runs_on_the_first_cluster(clusters, request):
+    from typer.main import get_command
+
+    dev = stacks.load("dev", request.config.rootpath).for_target("local")
+    (_, _, example) = get_command(app).commands["submit"].epilog.partition(": sunspot ")  # type: ignore[attr-defined]
+    with serving() as (api, port):
+        folder = write(clusters, dev, address="127.0.0.1:1", ready_at=1.0)
+        folder.update_cluster(dashboard_port=port)
+        folder.token.write_text(api.token)
+        folder.record_process("head", Process.current())
+        result = run(*shlex.split(example))
+    assert result.exit_code == 0, result.output
 
 
 def test_without_the_dashes_options_behind_the_command_are_its_own_too(cluster):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from sunspot.cli import app
+from sunspot.cli.app import app
 
 COMMANDS = [
     "up",
@@ -97,3 +98,15 @@ def test_completion_knows_the_commands():
         check=False,
     )
     assert set(done.stdout.split()) == {"status", "stop"}, done.stdout + done.stderr
+
+
+def test_version_names_sunspot_ray_and_python_in_one_line():
+    result = run("--version")
+    assert result.exit_code == 0
+    (line,) = result.stdout.splitlines()
+    for version in (
+        metadata.version("sunspot-ray"),
+        metadata.version("ray"),
+        sys.version.split()[0],
+    ):
+        assert version in line

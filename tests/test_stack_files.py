@@ -106,11 +106,11 @@ def test_merge_keys_are_no_duplicates(project):
 
 
 def test_unreadable_file_is_said_so(project, monkeypatch):
-    def refuse(self):
+    def refuse(self, *_):
         raise PermissionError(13, "Permission denied")
 
     folder = project(GOOD)
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     message = refusal(stack.load, "dev", folder)
     assert "Permission denied" in message
     assert "Pulumi.dev.yaml" in message

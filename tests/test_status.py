@@ -93,6 +93,11 @@ def test_a_lost_node_shows_the_end_of_its_log(handle):
     assert "workers-1 is lost. The end of its log:\n(empty)\n" in text
 
 
+def test_what_happened_to_a_node_is_shown(handle):
+    found = Status(name="dev", handle=handle, nodes=[node("head", notes=("12:00 it [hiccuped]",))])
+    assert "head: 12:00 it [hiccuped]\n" in printed(found)
+
+
 def test_a_lost_heads_log_is_told_once_by_the_problem():
     found = Status(
         name="dev",
@@ -165,6 +170,7 @@ def test_json_has_everything_and_is_json(handle):
         "gpus": 0,
         "memory_gb": 8.0,
         "log": "",
+        "notes": [],
         "used": {"CPU": 1.0},
     }
     assert (worker["state"], worker["log"], worker["used"]) == ("lost", "evicted", {})

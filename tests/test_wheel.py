@@ -64,7 +64,7 @@ def test_user_data_is_rendered_from_it(wheel):
     script = f"""
 import json, sys
 sys.path.insert(0, {str(wheel)!r})
-from sunspot.cli import app
+from sunspot.cli.app import app
 app(["preview", "hybrid", "--json", "--show", "user-data", "head"], standalone_mode=False)
 import cloud_init, sunspot
 print(json.dumps([cloud_init.__file__, sunspot.__file__]), file=sys.stderr)

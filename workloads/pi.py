@@ -36,6 +36,9 @@ TASKS_A_CPU = 4
 Piece = tuple[int, int, int]
 """The seed, the piece's number, and how many points it has."""
 
+Thrown = tuple[Place, int]
+"""Where a task ran, and how many of its points are inside."""
+
 
 def hits(seed: int, number: int, points: int) -> int:
     """Return how many of a piece's points fall inside the quarter circle."""
@@ -63,7 +66,7 @@ def deal(work: list[Piece], hands: int) -> list[list[Piece]]:
 
 @ray.remote(num_cpus=0)
 class Tally:
-    """Adds up what the tasks report.
+    """Adds up what the tasks report while they run.
 
     A report holds a task's totals so far and replaces its previous report. So a task that runs
     again, because its node was evicted, is not counted twice.
@@ -83,7 +86,7 @@ class Tally:
 
 
 @ray.remote(num_cpus=1)
-def _sample(tally: Any, task: int, part: list[Piece]) -> Place:
+def _sample(tally: Any, task: int, part: list[Piece]) -> Thrown:
     points = inside = 0
     reported = time.monotonic()
     for piece in part:
@@ -92,9 +95,10 @@ def _sample(tally: Any, task: int, part: list[Piece]) -> Place:
         if time.monotonic() - reported >= REPORT_EVERY:
             tally.report.remote(task, points, inside)
             reported = time.monotonic()
-    # Wait for the last report, so that the tally is complete when the task has ended.
-    ray.get(tally.report.remote(task, points, inside))
-    return here()
+    # The result comes back with the task, which waits for no report: Ray would give the CPU of a
+    # task that waits to another one, and start a worker process for that.
+    tally.report.remote(task, points, inside)
+    return here(), inside
 
 
 def estimate(points: int, inside: int) -> float:
@@ -102,9 +106,15 @@ def estimate(points: int, inside: int) -> float:
     return 4 * inside / points
 
 
-def throw(parts: list[list[Piece]], samples: int) -> tuple[int, list[Place]]:
-    """Return how many points are inside, and where each task ran."""
+def start_tally() -> Any:
+    """Return an actor that is ready to add up."""
     tally: Any = Tally.options(scheduling_strategy=on_this_node()).remote()
+    ray.get(tally.totals.remote())
+    return tally
+
+
+def throw(tally: Any, parts: list[list[Piece]], samples: int) -> list[Thrown]:
+    """Return what each task did; show the tally meanwhile."""
     spread = _sample.options(name="pi", scheduling_strategy="SPREAD")
     refs = [spread.remote(tally, task, part) for task, part in enumerate(parts)]
     waiting = refs
@@ -115,8 +125,7 @@ def throw(parts: list[list[Piece]], samples: int) -> tuple[int, list[Place]]:
             if points:
                 now = f"{points / samples:4.0%} of the points: pi is about"
                 progress.show(f"{now} {estimate(points, inside):.6f}")
-    _, inside = ray.get(tally.totals.remote())
-    return inside, ray.get(refs)
+    return ray.get(refs)
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -144,14 +153,15 @@ def main(argv: list[str] | None = None) -> None:
     work = pieces(args.seed, args.samples)
     baseline = one_worker_seconds(hits, work) if args.baseline else None
     warm_up(cpus)
+    tally = start_tally()
     began = time.perf_counter()
-    inside, places = throw(deal(work, args.tasks or TASKS_A_CPU * cpus), args.samples)
+    thrown = throw(tally, deal(work, args.tasks or TASKS_A_CPU * cpus), args.samples)
     seconds = time.perf_counter() - began
-    value = estimate(args.samples, inside)
+    value = estimate(args.samples, sum(inside for _, inside in thrown))
     error = value - math.pi
     Result(
         workload="pi",
-        places=places,
+        places=[place for place, _ in thrown],
         seconds=seconds,
         one_worker_seconds=baseline,
         summary=f"pi is about {value:.6f}, {error:+.6f} off, from {args.samples:,} points",

@@ -44,7 +44,12 @@ class Costs:
     unknown: tuple[str, ...]
 
     def usd(self, group: Group, count: int, *, spot: bool) -> float | None:
-        """USD an hour of `count` machines of a group at one price; None where it is not known."""
+        """USD an hour of `count` machines of a group at one price; None where it is not known.
+
+        No machines cost nothing, whatever the price.
+        """
+        if not count:
+            return 0.0
         price = self.prices.of(group.size)
         each = price.spot if spot else price.on_demand
         return None if each is None else round(each * count, 4)

@@ -12,7 +12,7 @@ EVERYWHERE = "*"
 
 
 def is_sold(size: str, region: str) -> bool | None:
-    """Whether the list has the size (by its full name) in the region; None if it cannot tell."""
+    """Whether the list has the size (by its full name) in the region; None if it does not say."""
     regions = sold_in(size)
     if region not in _table()[EVERYWHERE] or not regions:
         return None

@@ -8,26 +8,29 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from sunspot import console
+from sunspot.cli import interrupts
 from sunspot.errors import SunspotError
 
 DEFAULT_STACK = "dev"
-INTERRUPTED = 130
 
 
 class Group(TyperGroup):
     """Prints a SunspotError as one message and exits with its code."""
 
     def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except SunspotError as error:
-            console.fail(str(error))
-            _print_notes(error)
-            ctx.exit(error.exit_code)
-        except KeyboardInterrupt as interrupt:
-            console.fail("interrupted")
-            _print_notes(interrupt)
-            ctx.exit(INTERRUPTED)
+        with interrupts.Raising() as signals:
+            try:
+                return super().invoke(ctx)
+            except SunspotError as error:
+                signals.finish()
+                console.fail(str(error))
+                _print_notes(error)
+                ctx.exit(error.exit_code)
+            except KeyboardInterrupt as interrupt:
+                signals.finish()
+                console.fail("interrupted")
+                _print_notes(interrupt)
+                ctx.exit(interrupts.INTERRUPTED)
 
 
 def _print_notes(error: BaseException) -> None:
@@ -36,7 +39,24 @@ def _print_notes(error: BaseException) -> None:
         console.note(note)
 
 
-class AfterDashes(TyperCommand):
+class Command(TyperCommand):
+    """Prints its example in one line, as all that may be copied; typer would wrap it."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        example, self.epilog = self.epilog, None
+        super().format_help(ctx, formatter)
+        self.epilog = example
+        console.out.print(f" {example}\n", markup=False)
+
+
+class Commands(typer.Typer):
+    """Some commands of the command; each is a `Command`."""
+
+    def command(self, *args: Any, cls: type[Command] = Command, **options: Any) -> Any:
+        return super().command(*args, cls=cls, **options)
+
+
+class AfterDashes(Command):
     """Keeps the arguments after `--` apart from those before it."""
 
     KEY = "sunspot.after_dashes"

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Annotated
 
 import typer
 
 from sunspot import console
 from sunspot import stack as stacks
-from sunspot.cli.base import DEFAULT_STACK, AsJson, NewStack, StackOption, UpStack, UpTarget
+from sunspot.cli.base import (
+    DEFAULT_STACK,
+    AsJson,
+    Commands,
+    NewStack,
+    StackOption,
+    UpStack,
+    UpTarget,
+)
 from sunspot.errors import SunspotError, UsageError
 from sunspot.ray.handle import ClusterHandle
 from sunspot.targets import abilities, clusters
 from sunspot.targets.protocol import Outputs, Removal, Scaling, Target
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command(epilog="Example: sunspot up hybrid --target local")
@@ -54,7 +63,7 @@ def up(
     if program := abilities.find(target, Outputs):
         console.out.print("  the stack's outputs:")
         for name, value in program.outputs(stack).items():
-            console.out.print(f"    {name:<24} {value}", soft_wrap=True, markup=False)
+            console.out.print(f"    {name:<24} {value}", markup=False)
 
 
 @commands.command(epilog="Example: sunspot down dev")
@@ -131,11 +140,11 @@ def _print_handle(handle: ClusterHandle) -> None:
         "token": f"in {handle.token_path}",
     }
     for label, value in rows.items():
-        console.out.print(f"  {label:<22} {value}", soft_wrap=True)
+        console.out.print(f"  {label:<22} {value}", markup=False)
     drivers = " and ray.init()" if handle.driver_address else ""
     console.out.print(f"  for plain `ray` commands{drivers}:")
     for variable, value in handle.environment().items():
-        console.out.print(f"    export {variable}={value}", soft_wrap=True)
+        console.out.print(f"    export {variable}={shlex.quote(value)}", markup=False)
     console.out.print("    ray job submit --working-dir . -- python workloads/primes.py")
     console.note(f"next: sunspot submit -- python workloads/primes.py · sunspot down {handle.name}")
 
@@ -155,7 +164,7 @@ def _print_removal(name: str, removal: Removal) -> None:
     other = "other " if removal.kept else ""
     console.out.print(f"[bold]{name}[/] is down; no {other}{removal.looked_for} of it is left")
     for sentence in removal.kept:
-        console.out.print(f"  {sentence}", soft_wrap=True)
+        console.out.print(f"  {sentence}", markup=False)
 
 
 def _count(change: str) -> tuple[str, int]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import Annotated
 
 import typer
 
 from sunspot import console
-from sunspot.cli.base import AfterDashes, StackOption, UpStack, UpTarget
+from sunspot.cli.base import AfterDashes, Commands, StackOption, UpStack, UpTarget
 from sunspot.targets import abilities, clusters
 from sunspot.targets.protocol import Shell, Shells
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command(epilog="Example: sunspot dashboard --open")
@@ -24,10 +25,10 @@ def dashboard(
     """Print the dashboard's address, how to print its token, and the address of Grafana."""
     target, name = clusters.find(stack, target_name)
     handle = target.handle(name, console.note)
-    console.out.print(handle.job_address, soft_wrap=True)
+    console.out.print(handle.job_address)
     console.note(
         "The dashboard asks for the cluster's token once and keeps it in a cookie. Print it with:\n"
-        f"  cat {handle.token_path}"
+        f"  cat {shlex.quote(str(handle.token_path))}"
     )
     for name, url in handle.monitoring.items():
         console.note(f"{name}: {url}")

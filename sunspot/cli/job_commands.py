@@ -11,17 +11,18 @@ from typing import Annotated, Any
 import typer
 
 from sunspot import console
-from sunspot.cli.base import INTERRUPTED, AsJson, JobId, StackOption, UpTarget
+from sunspot.cli import interrupts
+from sunspot.cli.base import AsJson, Commands, JobId, StackOption, UpTarget
 from sunspot.errors import SunspotError, UsageError
 from sunspot.targets import abilities, clusters
 from sunspot.targets.protocol import NodeLogs, Target
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command(
     context_settings={"allow_interspersed_args": False},
-    epilog="Example: sunspot submit --num-gpus 1 -- python workloads/primes.py 1 100000",
+    epilog="Example: sunspot submit --num-cpus 1 -- python workloads/primes.py 1 100000",
 )
 def submit(
     entrypoint: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.")],
@@ -181,7 +182,7 @@ def _follow_or_stop(client: Any, job_id: str) -> int:
     except KeyboardInterrupt:
         console.note(f"stopping job {job_id}")
         console.fail(f"interrupted; {_stopped(client, job_id)}")
-        return INTERRUPTED
+        return interrupts.INTERRUPTED
     if job.status != "SUCCEEDED":
         console.fail(f"job {job_id} {job.status}: {job.reason}")
     return job_api.exit_code(job)

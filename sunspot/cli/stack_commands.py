@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from sunspot import console
 from sunspot import stack as stacks
-from sunspot.cli.base import DEFAULT_STACK, AsJson, NewStack
+from sunspot.cli.base import DEFAULT_STACK, AsJson, Commands, NewStack
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command(epilog="Example: sunspot demo --out /tmp/report")
@@ -24,7 +25,7 @@ def demo(
     from sunspot import demo as demonstration
 
     index = demonstration.run(out, keep=keep)
-    console.out.print(f"report: [bold]{index}[/]", soft_wrap=True)
+    console.out.print(f"report: [bold]{escape(str(index))}[/]")
 
 
 @commands.command(epilog="Example: sunspot preview hybrid --show user-data head")
@@ -52,7 +53,8 @@ def preview(
         print(json.dumps(view.to_json(found), indent=2))
     else:
         view.show(found, console.out)
-        console.note(f"next: pulumi up -s {stack}")
+        for line in view.next_steps(found):
+            console.note(line)
 
 
 @commands.command(epilog="Example: sunspot schema > cluster.schema.json")

@@ -34,9 +34,17 @@ class Process:
         """True while this process is alive; a zombie, or another process with its pid, is not."""
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.start_time) <= START_TIME_TOLERANCE_S
-            return same and process.status() != psutil.STATUS_ZOMBIE
+            return self._is(process) and process.status() != psutil.STATUS_ZOMBIE
         return False
+
+    def is_recycled(self) -> bool:
+        """Whether another process has its pid. As long as its session has members, none gets it."""
+        with contextlib.suppress(psutil.Error):
+            return not self._is(psutil.Process(self.pid))
+        return False
+
+    def _is(self, process: psutil.Process) -> bool:
+        return abs(process.create_time() - self.start_time) <= START_TIME_TOLERANCE_S
 
 
 def stop(processes: list[psutil.Process], grace_s: float) -> None:

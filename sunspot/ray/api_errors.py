@@ -15,7 +15,7 @@ class SilentError(SunspotError):
         self.reason = type(cause).__name__
         super().__init__(
             f"the job API of {handle.name!r} at {handle.job_address} does not answer "
-            f"({self.reason}). See what is the matter with: sunspot status {handle.name}"
+            f"({self.reason}). To see what is wrong: sunspot status {handle.name}"
         )
 
 

@@ -56,7 +56,7 @@ def reload_authentication() -> None:
 
 
 def connect(address: str, *, forward_logs: bool) -> None:
-    """`ray.init` at an address; tried again where a connection through Ray Client is not had.
+    """`ray.init` at an address; through Ray Client, a failed connection is tried again.
 
     For each driver the head starts a server of its own, which a busy head fails to do within Ray's
     30 s (ray/util/client/server/proxier.py, CHECK_CHANNEL_TIMEOUT_S, 2.60).

@@ -90,7 +90,7 @@ def wait_for_node(
     request: Request,
     types: Iterable[NodeType],
     live_nodes: Callable[[], list[NodeType]],
-    tell: Callable[[str], None],
+    note: Callable[[str], None],
 ) -> None:
     """Returns once some node type, or a node that is there, can hold the request.
 
@@ -98,13 +98,13 @@ def wait_for_node(
     """
     types = list(types)
     while not can_hold(request, [*types, *live_nodes()]):
-        tell("waiting for a node that can hold the job (Ctrl-C ends the waiting)")
-        tell = _silent
+        note("waiting for a node that can hold the job (Ctrl-C stops the wait)")
+        note = _silent
         time.sleep(NODE_POLL_S)
 
 
 def _silent(_text: str) -> None:
-    """Prints nothing: the user has been told already."""
+    """Prints nothing: the note has been printed once."""
 
 
 def can_hold(request: Request, types: Iterable[NodeType]) -> bool:

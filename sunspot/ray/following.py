@@ -44,33 +44,33 @@ READING_SHARE = 0.1
 REASON_WIDTH = 120
 
 
-def follow(client: JobClient, job_id: str, out: TextIO, tell: Callable[[str], None]) -> Job:
+def follow(client: JobClient, job_id: str, out: TextIO, note: Callable[[str], None]) -> Job:
     """Prints a job's log to `out` as it grows and returns the job when it has ended.
 
-    While the job API does not answer, it retries, and continues the log where it stopped. `tell`
+    While the job API does not answer, it retries, and continues the log where it stopped. `note`
     gets messages for the user.
 
     Raises:
         SunspotError: the API was away for longer than RECONNECT_TIMEOUT_S, refused the token, or
             does not know the job.
-        HeadLostError: the target says that the head will not come back.
+        HeadLostError: the head is dead and will not come back.
         NotUpError: the cluster was taken down.
     """
-    return _Follower(client, job_id, out, tell).run()
+    return _Follower(client, job_id, out, note).run()
 
 
 class _Follower:
     """Follows one job, over one connection after the other."""
 
     def __init__(
-        self, client: JobClient, job_id: str, out: TextIO, tell: Callable[[str], None]
+        self, client: JobClient, job_id: str, out: TextIO, note: Callable[[str], None]
     ) -> None:
-        self._client, self._job_id, self._tell = client, job_id, tell
+        self._client, self._job_id, self._note = client, job_id, note
         self._path = job_path(job_id)
         self._printer = job_log.Printer(out)
         self._known = False  # whether the API has known the job
         self._undecodable = False
-        self._told_pending = False
+        self._noted_pending = False
         self._lost_since: float | None = None
         self._retry_s = FIRST_RETRY_S
 
@@ -89,14 +89,14 @@ class _Follower:
         reason = textwrap.shorten(api_errors.passing(error) or "", REASON_WIDTH)
         if self._lost_since is None:
             self._lost_since, self._retry_s = now, FIRST_RETRY_S
-            self._tell(
+            self._note(
                 f"lost the connection to the job API ({reason}); the job goes on, trying again "
                 f"for up to {minutes:g} minutes"
             )
         elif now - self._lost_since > RECONNECT_TIMEOUT_S:
             raise SunspotError(
                 f"the job API of {self._client.handle.name!r} was away for {minutes:g} minutes "
-                f"({reason}); job {self._job_id!r} may still run. See what is the matter with: "
+                f"({reason}); job {self._job_id!r} may still run. To see what is wrong: "
                 f"sunspot status {self._client.handle.name}, and follow the job again with: "
                 f"sunspot logs {self._job_id} -f"
             ) from error
@@ -163,7 +163,7 @@ class _Follower:
             ) from None
         if self._lost_since is not None:
             self._lost_since = None
-            self._tell("connected again")
+            self._note("connected again")
         self._known = True
         return job
 
@@ -175,7 +175,7 @@ class _Follower:
                 if ended.is_set():
                     return closed
             started = time.monotonic()
-            with suppress(SunspotError):  # it may come yet; at the end this is told
+            with suppress(SunspotError):  # it may come yet; at the end its absence is noted
                 await self._catch_up(api, final=False)
             await asyncio.sleep(max(LOG_POLL_S, (time.monotonic() - started) / READING_SHARE))
         return False
@@ -227,15 +227,15 @@ class _Follower:
                     raise
             if time.monotonic() > deadline:
                 reason = textwrap.shorten(reason, REASON_WIDTH)
-                return self._tell(f"the end of the job's log cannot be read ({reason})")
+                return self._note(f"the end of the job's log cannot be read ({reason})")
             await asyncio.sleep(LOG_POLL_S)
             await self._state(api)  # raises if the connection is lost
 
     def _say_pending(self, job: Job) -> None:
-        if not self._told_pending:
-            self._told_pending = True
+        if not self._noted_pending:
+            self._noted_pending = True
             message = " ".join(job.message.split())
-            self._tell(f"waiting for a node that can hold the job ({message})")
+            self._note(f"waiting for a node that can hold the job ({message})")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,11 @@ submitting.
 
 from __future__ import annotations
 
+import errno
 import re
 import secrets
 import shlex
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,18 +25,19 @@ from sunspot.ray.api_errors import NotFoundError, RefusedError, SilentError
 from sunspot.ray.feasibility import NodeType, Request
 from sunspot.ray.handle import ClusterHandle
 
-# How often the state of a job that was told to stop is polled.
+# How often the state of a job that should stop is polled.
 POLL_S = 0.1
 
 REQUEST_TIMEOUT_S = 30.0
 UPLOAD_TIMEOUT_S = 600.0
-# The head's agent connects to the cluster as a driver when its first job comes
+# The head's agent connects to the cluster as a driver when its first job arrives
 # (init_ray_and_catch_exceptions, 2.60), which takes a busy or small head long.
 SUBMIT_TIMEOUT_S = 300.0
 
 STOP_TIMEOUT_S = 20.0
 
-JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+MAX_JOB_ID = 128
 
 # More in one answer is refused (RAY_MAX_LIMIT_FROM_API_SERVER, 2.60).
 STATE_LIMIT = 10_000
@@ -183,7 +186,7 @@ class JobClient:
         while not job.has_ended:
             if time.monotonic() > deadline:
                 raise SunspotError(
-                    f"job {job_id!r} was told to stop and is still {job.status} after "
+                    f"job {job_id!r} should have stopped but is still {job.status} after "
                     f"{STOP_TIMEOUT_S:.0f} s; look again with: sunspot jobs"
                 )
             time.sleep(POLL_S)
@@ -191,7 +194,7 @@ class JobClient:
         return job
 
     def upload(
-        self, directory: Path, files: Sequence[packaging.File], tell: Callable[[str], None]
+        self, directory: Path, files: Sequence[packaging.File], note: Callable[[str], None]
     ) -> str:
         """Sends a working directory unless the cluster has the same content; returns its URI."""
         with packaging.package(directory, list(files)) as package:
@@ -199,9 +202,9 @@ class JobClient:
             what = f"{directory.resolve()} ({len(files)} files, {_size(package.size)})"
             try:
                 self._call("GET", path)
-                tell(f"{what} is on the cluster already")
+                note(f"{what} is on the cluster already")
             except NotFoundError:
-                tell(f"uploading {what}")
+                note(f"uploading {what}")
                 self._call("PUT", path, data=package.file, timeout=UPLOAD_TIMEOUT_S)
         return package.uri
 
@@ -222,21 +225,21 @@ class JobClient:
         """The dashboard's summary of the nodes, with their logical resources in use."""
         return self._call("GET", "/nodes?view=summary")["data"]
 
-    def send_working_dir(self, env: dict[str, Any], tell: Callable[[str], None]) -> None:
+    def send_working_dir(self, env: dict[str, Any], note: Callable[[str], None]) -> None:
         """Uploads a local `working_dir` of the environment and puts its URI in its place.
 
         Raises:
             UsageError: the folder is missing or too large, or a file cannot be read or disappears
                 while the folder is packed.
         """
-        place = str(env["working_dir"])
-        if "://" in place:
+        given = str(env["working_dir"])
+        if "://" in given:
             return
-        directory = Path(place)
+        directory = Path(given)
         try:
             files = packaging.collect(directory, env.get("excludes", ()))
             if files:
-                env["working_dir"] = self.upload(directory, files, tell)
+                env["working_dir"] = self.upload(directory, files, note)
             else:
                 del env["working_dir"]
         except PermissionError as error:
@@ -247,6 +250,13 @@ class JobClient:
             raise UsageError(
                 f"{error.filename} disappeared while the folder was packed; try again, or name "
                 "files that keep changing in .rayignore"
+            ) from error
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise SunspotError(
+                f"the disk of {tempfile.gettempdir()} is full, where the folder is packed. Free "
+                "some space, or set TMPDIR to another folder"
             ) from error
 
     def _fields(self, job_id: str) -> dict[str, Any]:
@@ -289,9 +299,15 @@ def check_id(job_id: str) -> str:
     Raises:
         UsageError: it could not be part of a path or a file name.
     """
+    if len(job_id) > MAX_JOB_ID:
+        raise UsageError(
+            f"{job_id[:20] + '...'!r} has {len(job_id)} characters, a job id has at most "
+            f"{MAX_JOB_ID}: shorten it"
+        )
     if not JOB_ID.fullmatch(job_id):
         raise UsageError(
-            f"{job_id!r} is not a job id: use letters, digits, periods, hyphens and underscores"
+            f"{job_id!r} is not a job id: use letters, digits, periods, hyphens and underscores, "
+            "no period or hyphen first"
         )
     return job_id
 
@@ -300,7 +316,7 @@ def new_id(entrypoint: Sequence[str]) -> str:
     """A job id that says what runs: `python workloads/primes.py` -> `primes-3f9a1c`."""
     script = next((word for word in entrypoint if word.endswith((".py", ".sh"))), entrypoint[0])
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(script).stem).strip("-") or "job"
-    return f"{stem}-{secrets.token_hex(3)}"
+    return f"{stem[: MAX_JOB_ID - 7]}-{secrets.token_hex(3)}"
 
 
 def exit_code(job: Job) -> int:

@@ -30,6 +30,11 @@ ALWAYS_IGNORED = frozenset({".git", ".venv", "venv", "__pycache__"})
 # Ray's limit for an upload is 512 MiB since 2.40; over 100 MiB, it probably contains a data set.
 LIMIT_BYTES = 100 * 2**20
 
+# More files and folders than this are a home or a data set, and would take minutes to look at.
+LIMIT_ENTRIES = 100_000
+# In a directory that is too large, so many are looked at to name its largest files.
+ENTRIES_TO_NAME = 20_000
+
 MIB = 2**20
 
 
@@ -57,20 +62,27 @@ def collect(directory: Path, excludes: Sequence[str] = ()) -> list[File]:
     form of an ignore file, as a runtime environment may have them.
 
     Raises:
-        UsageError: it is not a directory, or its files exceed LIMIT_BYTES in total; the message
-            lists the largest paths.
+        UsageError: it is not a directory, it is the root, a home directory or above one, or its
+            files exceed LIMIT_BYTES in total or LIMIT_ENTRIES; the message lists the largest paths.
     """
     if not directory.is_dir():
         what = "is a file, not a directory" if directory.exists() else "does not exist"
         raise UsageError(
             f"the working directory {directory} {what}; give another with --working-dir"
         )
+    _check_place(directory)
     specs = [(Path(), GitIgnoreSpec.from_lines(excludes))]
-    files = sorted(_walk(directory, Path(), specs), key=lambda file: file.path.as_posix())
-    total = sum(file.size for file in files)
+    files: list[File] = []
+    total = 0
+    for entries, found in enumerate(_walk(directory, Path(), specs)):
+        if entries >= (LIMIT_ENTRIES if total <= LIMIT_BYTES else ENTRIES_TO_NAME):
+            raise UsageError(_too_large(directory, files, total, whole=False))
+        if found is not None:
+            files.append(found)
+            total += found.size
     if total > LIMIT_BYTES:
         raise UsageError(_too_large(directory, files, total))
-    return files
+    return sorted(files, key=lambda file: file.path.as_posix())
 
 
 @contextmanager
@@ -98,7 +110,32 @@ def _add(archive: zipfile.ZipFile, directory: Path, file: File) -> None:
             target.write(chunk)
 
 
-def _walk(root: Path, folder: Path, specs: list[tuple[Path, GitIgnoreSpec]]) -> Iterator[File]:
+def _check_place(directory: Path) -> None:
+    """Refuses, before anything in it is read, a directory that is never a project's own."""
+    place, home = directory.resolve(), _home()
+    if place == Path(place.anchor):
+        what = "the whole file system"
+    elif home and (place == home or place in home.parents):
+        what = "a home directory, with its keys and tokens"
+    else:
+        return
+    raise UsageError(
+        f"the working directory {place} is {what}: it is sent with the job, at most "
+        f"{LIMIT_BYTES // MIB} MiB. Change to the project's folder, or name it with --working-dir"
+    )
+
+
+def _home() -> Path | None:
+    try:
+        return Path.home().resolve()
+    except RuntimeError:  # in a container, a user without a name may have none
+        return None
+
+
+def _walk(
+    root: Path, folder: Path, specs: list[tuple[Path, GitIgnoreSpec]]
+) -> Iterator[File | None]:
+    """Each file to send, and None for each folder and for what is neither."""
     specs = specs + [(folder, spec) for spec in _specs(root / folder)]
     with os.scandir(root / folder) as entries:
         for entry in entries:
@@ -107,18 +144,20 @@ def _walk(root: Path, folder: Path, specs: list[tuple[Path, GitIgnoreSpec]]) -> 
             if entry.name in ALWAYS_IGNORED or _ignored(path, is_folder, specs):
                 continue
             if is_folder:
+                yield None
                 yield from _walk(root, path, specs)
-            elif size := _regular_size(entry):
-                yield File(path, size[0])
+            else:
+                size = _regular_size(entry)
+                yield None if size is None else File(path, size)
 
 
-def _regular_size(entry: os.DirEntry[str]) -> tuple[int] | None:
+def _regular_size(entry: os.DirEntry[str]) -> int | None:
     """The size of a file, also behind a link; None for sockets, pipes and dangling links."""
     try:
         status = entry.stat()
     except OSError:
         return None
-    return (status.st_size,) if stat.S_ISREG(status.st_mode) else None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def _specs(folder: Path) -> Iterator[GitIgnoreSpec]:
@@ -143,14 +182,18 @@ def _pattern(path: Path) -> str:
     return "/" + re.sub(r"([\\*?\[\]])", r"\\\1", path.as_posix())
 
 
-def _too_large(directory: Path, files: list[File], total: int) -> str:
+def _too_large(directory: Path, files: list[File], total: int, *, whole: bool = True) -> str:
+    """The message for a directory of which these files were seen, or `whole`, all of them."""
     largest = sorted(files, key=lambda file: file.size, reverse=True)[:5]
-    rows = "\n".join(f"  {file.size / MIB:8.1f} MiB  {file.path.as_posix()}" for file in largest)
+    rows = "".join(f"\n  {file.size / MIB:8.1f} MiB  {file.path.as_posix()}" for file in largest)
+    example = shlex.quote(_pattern(largest[0].path if largest else Path("data")))
     return (
-        f"the working directory {directory} holds {total / MIB:.0f} MiB in {len(files)} files; at "
-        f"most {LIMIT_BYTES // MIB} MiB can be sent with a job. The largest:\n{rows}\n"
+        f"the working directory {directory} holds {'' if whole else 'more than '}"
+        f"{total / MIB:.0f} MiB in {len(files):,} files; at most {LIMIT_BYTES // MIB} MiB in "
+        f"{LIMIT_ENTRIES:,} files can be sent with a job. The largest"
+        f"{'' if whole else ' that were seen'}:{rows}\n"
         f"Leave out what the job does not read by a line in .rayignore (same form as .gitignore), "
-        f"for instance:\n  echo {shlex.quote(_pattern(largest[0].path))} >> "
-        f"{shlex.quote(str(directory / '.rayignore'))}\n"
-        f"and put data where the nodes can read it (the stack's storage)."
+        f"for instance:\n  echo {example} >> {shlex.quote(str(directory / '.rayignore'))}\n"
+        f"and put data where the nodes can read it (the stack's storage). If this is not the "
+        f"project's folder, name that one with --working-dir."
     )

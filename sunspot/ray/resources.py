@@ -32,10 +32,10 @@ class NodeResources:
 
     @property
     def accelerator_resource(self) -> dict[str, int]:
-        """The resource by which Ray tells kinds of GPUs apart: {"accelerator_type:T4": 1}, or {}.
+        """The resource by which Ray distinguishes kinds of GPUs: {"accelerator_type:T4": 1}, or {}.
 
-        Ray adds it for the GPUs that it detects; where a node's GPUs are only logical, `ray start`
-        must be told.
+        Ray adds it for the GPUs that it detects; where a node's GPUs are only logical, it
+        is a flag of `ray start`.
         """
         return {} if self.accelerator is None else {f"accelerator_type:{self.accelerator}": 1}
 

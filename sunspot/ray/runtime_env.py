@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from sunspot import yaml_files
 from sunspot.errors import UsageError
 
 
@@ -34,10 +35,12 @@ def load(file: Path | None, variables: Sequence[str], working_dir: str | None) -
 
 def _read_runtime_env(file: Path) -> dict[str, Any]:
     try:
-        env = yaml.safe_load(file.read_text())  # JSON is YAML
+        env = yaml_files.load(file)  # JSON is YAML
     except OSError as error:
         raise UsageError(f"cannot read the runtime environment {file}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except yaml_files.TooLargeError as error:
+        raise UsageError(f"{file}: {error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{file} is neither YAML nor JSON: {error}") from error
     if not isinstance(env, dict):
         raise UsageError(f"{file} must hold a mapping such as {{pip: [numpy]}}, not {env!r}")

@@ -49,7 +49,7 @@ class Autoscaler:
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """The settings of only the head; None where the target does not have the thing.
+    """The settings of only the head; None where the target does not have it.
 
     Attributes:
         autoscaler: Ray's autoscaler.
@@ -86,6 +86,8 @@ class RayNode:
             nodes share a host, the numbers by name of those that are pinned: Ray chooses the rest.
         logical_gpus: Its GPUs are only numbers: Ray detects none, so `ray start` names their kind.
         log_monitor: False for a worker whose logs another node's log monitor reads.
+        log_scan_s: How often the log monitor looks for new files; Ray's own is 0.1 below 1000 files
+            (ray/_private/log_monitor.py, 2.60). At its end a driver waits 0.5 s for what they say.
         head_away_s: How long it keeps its work while the head is away; Ray's own is 60
             (ray_config_def.h, gcs_rpc_server_reconnect_timeout_s, 2.60).
         sigterm_drain_s: How long `ray start` drains the node after a SIGTERM; Ray's own is 30.
@@ -107,6 +109,7 @@ class RayNode:
     port_numbers: Mapping[str, int] | None = None
     logical_gpus: bool = False
     log_monitor: bool = True
+    log_scan_s: float | None = None
     head_away_s: int | None = None
     sigterm_drain_s: int | None = None
     task_events_interval_ms: int | None = None
@@ -137,7 +140,7 @@ def parameters(node: RayNode) -> dict[str, str]:
     A flag without a value is "true".
     """
     has, head = node.resources, node.head
-    told = labels(node.group, node.market)
+    node_labels = labels(node.group, node.market)
     given = {
         "block": ON,
         "disable-usage-stats": ON,
@@ -148,7 +151,7 @@ def parameters(node: RayNode) -> dict[str, str]:
         "memory": has.memory,
         "object-store-memory": node.object_store,
         "resources": _logical(has) if node.logical_gpus else None,
-        "labels": ",".join(f"{name}={value}" for name, value in told.items()),
+        "labels": ",".join(f"{name}={value}" for name, value in node_labels.items()),
         "temp-dir": node.temp_dir,
         "include-log-monitor": None if node.log_monitor else "false",
         **({"address": node.head_address} if head is None else _of_head(head)),
@@ -172,6 +175,9 @@ def environment(node: RayNode) -> dict[str, str]:
         "RAY_task_events_report_interval_ms": node.task_events_interval_ms,
         "RAY_SCHEDULER_EVENTS": None if node.scheduler_events else 0,
         "RAY_START_HOOK": node.start_hook,
+        "LOG_NAME_UPDATE_INTERVAL_S": node.log_scan_s,
+        # From how many files on it keeps to that interval.
+        "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": None if node.log_scan_s is None else 0,
         **({} if node.head is None else _environment_of_head(node.head)),
         **ports.environment(node.role, node.port_numbers),
     }
@@ -205,7 +211,7 @@ def _environment_of_head(head: Head) -> dict[str, str | int | None]:
     if head.autoscaler is not None:
         given |= {
             "RAY_enable_autoscaler_v2": 1,
-            # Tasks that no node type can ever hold fail at once instead of waiting for ever.
+            # Tasks that no node type can ever hold fail at once instead of waiting forever.
             "RAY_enable_infeasible_task_early_exit": "true",
             "AUTOSCALER_UPDATE_INTERVAL_S": head.autoscaler.interval_s,
             "AUTOSCALER_MAX_LAUNCH_BATCH": head.autoscaler.launch_batch,

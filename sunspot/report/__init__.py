@@ -9,6 +9,7 @@ The page is self-contained: no script, no font and no address outside the file.
 
 from sunspot.report.model import NodeInfo, Report, TaskSpan, WorkloadResult
 from sunspot.report.output import INDEX, TIMELINE, check_folder, table, write
+from sunspot.report.page import core_limit
 
 __all__ = [
     "INDEX",
@@ -18,6 +19,7 @@ __all__ = [
     "TaskSpan",
     "WorkloadResult",
     "check_folder",
+    "core_limit",
     "table",
     "write",
 ]

@@ -233,14 +233,17 @@ def _notes(report: Report) -> str:
     return f"<footer>\n{notes}\n</footer>" if notes else ""
 
 
-def _note_texts(report: Report) -> Sequence[str]:
+def core_limit(report: Report) -> str | None:
+    """How far this machine's cores limit the speed-up; None if each CPU of the cluster has one."""
     logical = sum(node.cpus for node in report.nodes)
-    notes = []
-    if logical > report.cores:
-        notes.append(
-            f"This machine has {plural(report.cores, 'core')}, so {number(logical)} logical CPUs "
-            f"cannot be faster than {plural(report.cores, 'core')}."
-        )
+    if logical <= report.cores:
+        return None
+    cores, cpus = plural(report.cores, "core"), number(logical)
+    return f"This machine has {cores}, so {cpus} logical CPUs cannot be faster than {cores}."
+
+
+def _note_texts(report: Report) -> Sequence[str]:
+    notes = [limit] if (limit := core_limit(report)) else []
     lanes = {(span.node, span.worker) for span in report.spans}
     by_workload = {(span.node, span.worker, span.workload) for span in report.spans}
     if len({span.workload for span in report.spans}) > 1 and len(lanes) == len(by_workload):

@@ -34,6 +34,7 @@ class NodeStatus:
         gpus: Ray's GPUs.
         memory_gb: Ray's memory in GiB.
         log: the end of a lost node's log; "" for others.
+        notes: what happened to it, a line each, the oldest first.
     """
 
     name: str
@@ -44,6 +45,7 @@ class NodeStatus:
     gpus: float
     memory_gb: float
     log: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def is_head(self) -> bool:

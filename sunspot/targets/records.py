@@ -119,6 +119,9 @@ class Folders:
         path = self.path(name)
         lock = path.with_name(f".{name}.lock")
         with readable_disk_errors(self.root), contextlib.ExitStack() as held:
+            # Only the last folder of a path gets a mode; in this one, others would see the targets.
+            with contextlib.suppress(OSError):  # raised again below, with the file's name
+                self.root.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             _wait_for(lock, name, held, progress)
             with contextlib.suppress(OSError):  # only a note: a full disk must not stop `down`
                 lock.write_text(json.dumps({"pid": os.getpid(), "since": time.time()}))

@@ -83,6 +83,7 @@ def test_one_market_can_be_asked_for():
     found = costs(HEAD)
     assert found.usd(HEAD, 3, spot=False) == pytest.approx(0.6)
     assert found.usd(HEAD, 3, spot=True) is None
+    assert found.usd(HEAD, 0, spot=True) == 0
 
 
 def test_as_plain_values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import azure_site
@@ -23,7 +23,7 @@ STAGES = {
     "toy": toy_site.STAGES,
 }
 NEEDS = {"azure": [needs_sshd]}
-TIMEOUT_S = 150
+TIMEOUT_S = 300
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -67,6 +67,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _site(item: pytest.Item, order: list[str]) -> int:
     callspec = getattr(item, "callspec", None)
     return -1 if callspec is None else order.index(callspec.params["site"])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Shows with a failure what the site's machines have printed."""
+    report = yield
+    site = getattr(item, "funcargs", {}).get("site")
+    if report.failed and isinstance(site, Site):
+        for console in sorted(site.root.glob("azure/*/console")):
+            report.sections.append((str(console), console.read_text(errors="replace")))
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -88,13 +88,10 @@ class Group:
         if os.getuid() == 0:
             PRIVILEGE_SEPARATION.mkdir(mode=0o755, exist_ok=True)
         sshd = self._start([str(SSHD), "-D", "-e", "-f", str(server.folder / "sshd_config")])
-        boot = self._start(
-            [
-                *(sys.executable, "-m", "sunspot.cli", "up", self.stack),
-                *("--target", "local", "--dashboard-port", str(dashboard)),
-            ],
-            project,
-        )
+        up = [sys.executable, "-m", "sunspot.cli", "up", self.stack]
+        up += ["--target", "local", "--dashboard-port", str(dashboard)]
+        # Again if it fails, as systemd does it (sunspot-ray.service, Restart=on-failure).
+        boot = self._start(["sh", "-c", 'until "$@"; do sleep 1; done', "boot", *up], project)
         wait_for("sshd", lambda: listens(server.port))
         head = Head(
             machine=str(uuid.uuid4()),

@@ -152,6 +152,20 @@ def test_through_a_bastion_azure_carries_ssh(rich):
     assert outputs["tunnel_command"].endswith(" -- -N -L 8265:127.0.0.1:8265")
 
 
+@pytest.mark.parametrize(
+    ("file", "word"),
+    [("keys/id.pub", "keys/id"), ("my keys/id.pub", "'my keys/id'"), ("~/a b.pub", "~/'a b'")],
+)
+def test_a_key_file_is_quoted_for_the_shell(tmp_path, monkeypatch, file, word):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    place = tmp_path / file.removeprefix("~/")
+    place.parent.mkdir(exist_ok=True)
+    place.write_text(PUBLIC_KEY)
+    access = {"bastion": True, "ssh_public_key": None, "ssh_public_key_file": file}
+    stack = make_stack(access=access)
+    assert build(stack, folder=tmp_path).outputs["ssh_command"].endswith(f" --ssh-key {word}")
+
+
 def test_an_unreachable_head_is_warned_of(monkeypatch):
     said = []
     monkeypatch.setattr(pulumi.log, "warn", said.append)

@@ -160,7 +160,7 @@ def test_a_full_disk_is_refused_and_nothing_is_left(full_disk: Path, sandbox: Su
     full = Sunspot(project=sandbox.project, state=full_disk / "state", home=sandbox.home)
     done = full("up", "alpha")
     assert done.returncode == 2
-    assert "No space left" in done.stderr
+    assert "is full" in done.stderr
     assert str(full.state) in done.stderr
     assert_nothing_was_made(full)
     assert "is not up" in full.ok("down", "alpha")

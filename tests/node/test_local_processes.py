@@ -120,6 +120,27 @@ def test_marked_processes_and_their_children_are_found_and_ended(folder, start, 
     assert is_gone(child)
 
 
+def test_those_of_a_node_are_found_when_its_own_process_was_killed(folder, start):
+    parent, child = start(PARENT, start_new_session=True)
+    started = psutil.Process(parent.pid).create_time()
+    folder.record_process("head", Process(pid=parent.pid, start_time=started))
+    sessions = folder.sessions()
+    parent.kill()
+    parent.wait()
+    assert [process.pid for process in folder.processes()] == [child]
+    folder.forget_process("head")
+    assert [process.pid for process in folder.processes(sessions=sessions)] == [child]
+    assert folder.processes() == []
+    folder.record_process("head", Process(pid=parent.pid, start_time=started))
+    folder.stop()
+    assert is_gone(child)
+
+
+def test_the_session_of_a_recycled_pid_is_not_ours(folder):
+    folder.record_process("head", Process(pid=os.getsid(0), start_time=1.0))
+    assert folder.sessions() == set()
+
+
 def test_one_that_ignores_sigterm_is_killed_after_the_grace(folder, start):
     stubborn, _ = start(STUBBORN, start_new_session=True)
     folder.stop(grace_s=0.1)

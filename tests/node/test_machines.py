@@ -12,6 +12,7 @@ from local_stacks import NODE, WORKERS, stack, write
 from waiting import wait_for
 
 from sunspot.node.local import machines as local_machines
+from sunspot.node.local.folder import ClusterFolder
 from sunspot.node.local.machines import LocalMachines
 from sunspot.node.processes import Process
 from sunspot.ray.resources import GIB
@@ -92,6 +93,7 @@ def test_a_node_runs_once_its_process_does(provider, folder):
     assert not provider.is_running("workers-0")
     assert not provider.is_terminated("workers-0")
     folder.record_process("workers-0", Process.current())
+    provider.non_terminated_nodes({})  # Ray lists first, and then asks for each
     assert provider.is_running("workers-0")
 
 
@@ -180,6 +182,16 @@ def adapter(provider, folder):
     from ray.autoscaler.v2.instance_manager.node_provider import NodeProviderAdapter
 
     return NodeProviderAdapter(provider, FileConfigReader(str(folder.autoscaler_config)))
+
+
+def test_a_tick_reads_the_records_once_however_many_machines_there_are(
+    adapter, provider, monkeypatch
+):
+    create(provider, 5)
+    nodes, reads = ClusterFolder.nodes, []
+    monkeypatch.setattr(ClusterFolder, "nodes", lambda self: reads.append(1) or nodes(self))
+    assert len(adapter.get_non_terminated()) == 6
+    assert len(reads) == 1
 
 
 def test_rays_adapter_launches_and_terminates(adapter):

@@ -1,8 +1,11 @@
 """Jobs: how we talk to Ray's job API (tests/job_api.py stands in for it)."""
 
+import errno
 import io
+import os
 import re
 import socket
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -34,6 +37,19 @@ def test_a_new_id_tells_what_runs(entrypoint, stem):
     first, second = jobs.new_id(entrypoint), jobs.new_id(entrypoint)
     assert re.fullmatch(rf"{re.escape(stem)}-[0-9a-f]{{6}}", first), first
     assert first != second
+
+
+@pytest.mark.parametrize("script", ["a" * 500 + ".py", "x.py"])
+def test_a_new_id_is_a_job_id(script):
+    assert jobs.check_id(jobs.new_id(["python", script]))
+
+
+def test_a_long_id_is_told_its_length_and_the_limit():
+    assert jobs.check_id("a" * 128)
+    message = refusal(jobs.check_id, "a" * 400)
+    assert "400" in message
+    assert "128" in message
+    assert "letters" not in message
 
 
 def job(status, **fields):
@@ -172,7 +188,7 @@ def test_the_hint_of_silence_is_a_command_that_exists(tmp_path):
     from typer.core import TyperGroup
     from typer.main import get_command
 
-    from sunspot.cli import app
+    from sunspot.cli.app import app
 
     error = SilentError(handle_at(1, tmp_path), OSError("x"))
     hint = str(error).rpartition("sunspot ")[2].split()
@@ -301,6 +317,17 @@ def test_an_empty_working_directory_is_left_out(api, client, tmp_path, tell):
     assert not api.seen
 
 
+def test_a_full_disk_is_named_while_a_folder_is_packed(api, client, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "main.py").write_text("")
+    monkeypatch.setattr(packaging, "package", full)
+    with pytest.raises(SunspotError, match="TMPDIR") as caught:
+        client.send_working_dir({"working_dir": str(tmp_path)}, Told())
+    assert tempfile.gettempdir() in str(caught.value)
+
+
 def test_a_file_that_goes_away_while_it_is_packed_is_told(api, client, tmp_path, monkeypatch):
     (tmp_path / "main.py").write_text("")
     gone = packaging.File(path=Path("gone.py"), size=1)
@@ -349,5 +376,5 @@ def test_a_job_that_does_not_stop_is_an_error(api, client, monkeypatch):
     api.add("j", "RUNNING")
     with pytest.raises(SunspotError) as caught:
         client.stop("j")
-    assert "'j' was told to stop and is still RUNNING" in str(caught.value)
+    assert "'j' should have stopped but is still RUNNING" in str(caught.value)
     assert "sunspot jobs" in str(caught.value)

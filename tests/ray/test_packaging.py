@@ -323,3 +323,52 @@ def test_what_is_ignored_does_not_count(folder):
     sparse(folder, {"data/big.bin": 200 * MIB, ".venv/big.bin": 200 * MIB})
     fill(folder, {".rayignore": "data/\n", "x.py": "1"})
     assert collected(folder) == [".rayignore", "x.py"]
+
+
+# What is refused before it is read
+
+
+@pytest.mark.parametrize("place", ["/", "{home}", "{home}/..", "{home}/project/.."])
+def test_the_root_a_home_and_what_is_above_one_are_refused_unread(tmp_path, monkeypatch, place):
+    home = tmp_path / "home" / "me"
+    (home / "project").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+
+    def scandir(path):
+        raise AssertionError(f"{path} is read")
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    given = Path(place.format(home=home))
+    message = refusal(given)
+    assert f"the working directory {given.resolve()} is" in message
+    assert "100 MiB" in message
+    assert "--working-dir" in message
+
+
+def test_a_project_in_a_home_goes_along(folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder))
+    fill(folder, {"project/x.py": "1"})
+    assert collected(folder / "project") == ["x.py"]
+
+
+def test_a_folder_of_gigabytes_is_not_looked_through_to_its_end(folder, monkeypatch):
+    monkeypatch.setattr(packaging, "ENTRIES_TO_NAME", 50)
+    sparse(folder, {f"{n:03}/big.bin": 200 * MIB for n in range(200)})
+    seen = []
+
+    real = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: seen.append(path) or real(path))
+    message = refusal(folder)
+    assert len(seen) < 60
+    assert f"the working directory {folder} holds more than" in message
+    assert "--working-dir" in message
+
+
+def test_a_folder_of_too_many_files_is_refused(folder, monkeypatch):
+    monkeypatch.setattr(packaging, "LIMIT_ENTRIES", 10)
+    fill(folder, {f"{n}.txt": "" for n in range(10)})
+    assert len(packaging.collect(folder)) == 10
+    fill(folder, {"one-more.txt": ""})
+    assert "at most 100 MiB in 10 files" in refusal(folder)
+    fill(folder, {".rayignore": "*.txt\n"})  # what is left out does not count
+    assert collected(folder) == [".rayignore"]

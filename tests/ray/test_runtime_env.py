@@ -62,7 +62,7 @@ def test_an_env_flag_that_is_not_a_pair_is_refused(variable):
         (b"{pip: [a], conda: x}", "conda"),
         (b"working_dir: ./not-there", "not-there"),
         (b"1: 2", ""),
-        (b"\xff\xfe\x00\xff", "neither YAML nor JSON"),
+        (b"\xff\x00", "neither YAML nor JSON"),
     ],
 )
 def test_a_bad_runtime_env_file_is_named_with_its_fault(tmp_path, content, part):

@@ -39,6 +39,7 @@ EVERYTHING = replace(
     temp_dir="/tmp/here",  # noqa: S108
     logical_gpus=True,
     log_monitor=False,
+    log_scan_s=0.25,
     head_away_s=600,
     sigterm_drain_s=0,
     task_events_interval_ms=200,
@@ -158,6 +159,8 @@ OF_THE_PLACE = {
         "RAY_AUTH_TOKEN_PATH",
         # only on this machine
         "AUTOSCALER_UPDATE_INTERVAL_S",
+        "LOG_NAME_UPDATE_INTERVAL_S",
+        "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD",
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S",
         "RAY_SCHEDULER_EVENTS",
         "RAY_START_HOOK",

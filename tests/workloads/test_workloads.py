@@ -331,6 +331,18 @@ def test_pieces_add_up_to_the_samples():
     assert [piece for part in dealt for piece in part] == work
 
 
+def test_a_task_of_pi_waits_for_no_report():
+    """Ray gives the CPU of a waiting task to another one, and starts a worker process for it."""
+    code = """[
+        tally := type("Tally", (), {"report": type("Report", (), {"remote": lambda *_: None})}),
+        setattr(pi, "here", lambda: ("node", 1)),
+        pi._sample._function(tally, 0, [(7, 0, 1000), (7, 1, 500)]),
+        pi.hits(7, 0, 1000) + pi.hits(7, 1, 500),
+    ][2:]"""
+    (place, inside), expected = _evaluate(code, "pi")
+    assert (place, inside) == (["node", 1], expected)
+
+
 def test_a_task_carries_the_code_that_it_needs(tmp_path):
     """A worker on another machine cannot import the workload or its sibling."""
     code = (

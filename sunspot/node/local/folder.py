@@ -9,6 +9,7 @@ environment, so that all of them can be found, also those that a killed parent l
     <folder>/nodes/NAME.json     NodeRecord
     <folder>/nodes/NAME.pid      Process
     <folder>/nodes/NAME.log      what `ray start` printed
+    <folder>/nodes/NAME.notes    what happened to it, a line each
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +29,7 @@ import psutil
 
 from sunspot.node.files import locked, write_private
 from sunspot.node.free_ports import free_port
+from sunspot.node.local.exits import ending
 from sunspot.node.processes import Process, is_alive, stop
 
 CLUSTER_VARIABLE = "SUNSPOT_CLUSTER"
@@ -165,12 +167,26 @@ class ClusterFolder:
         return self.path / "nodes" / f"{node}.log"
 
     def log_tail(self, node: str) -> str:
-        """The last lines that a node's process printed, without colour codes; "" if none."""
-        return _tail(self.log(node))
+        """Why a node's Ray ended, if its log says so, and the log's last lines; "" if none.
+
+        Without colour codes, and without Ray's own logs, which `ray start` copies at the end: the
+        nodes of a cluster share one folder of them, so they may be another node's.
+        """
+        return "\n".join(ending(_lines(self.log(node)), TAIL_LINES))
 
     def ray_log_tail(self, name: str) -> str:
         """The last lines of one of Ray's own logs, "dashboard.log" for instance."""
-        return _tail(self.temp_dir / HEAD_TEMP_DIR / "session_latest" / "logs" / name)
+        log = self.temp_dir / HEAD_TEMP_DIR / "session_latest" / "logs" / name
+        return "\n".join(_lines(log)[-TAIL_LINES:])
+
+    def add_note(self, node: str, text: str) -> None:
+        """Adds a line with the time to what `status` tells of a node."""
+        with (self.path / "nodes" / f"{node}.notes").open("a") as file:
+            file.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+
+    def notes(self, node: str) -> list[str]:
+        """The lines of `add_note`, the oldest first."""
+        return _lines(self.path / "nodes" / f"{node}.notes")
 
     def process(self, node: str) -> Process | None:
         """The node's process as it recorded itself; None before it started."""
@@ -183,25 +199,39 @@ class ClusterFolder:
     def record_process(self, node: str, process: Process) -> None:
         write_private(self.path / "nodes" / f"{node}.pid", json.dumps(asdict(process)))
 
+    def forget_process(self, node: str) -> None:
+        """Makes a node one that has not started yet."""
+        (self.path / "nodes" / f"{node}.pid").unlink(missing_ok=True)
+
     def is_running(self, node: str) -> bool:
         process = self.process(node)
         return process is not None and process.is_running()
 
-    def processes(self, node: str | None = None) -> list[psutil.Process]:
+    def processes(
+        self, node: str | None = None, *, sessions: Collection[int] | None = None
+    ) -> list[psutil.Process]:
         """The running processes of the cluster, or of one of its nodes; never the caller itself.
 
-        They are those whose environment names it, the nodes' own processes (forked, so that the
-        kernel shows the launcher's environment for them), and the descendants of both: Ray's
-        agents overwrite their environment when they set their process title.
+        They are those whose environment names it, those in the sessions of its nodes, and the
+        descendants of both. Ray's agents overwrite their environment when they set their process
+        title, but keep their session when the node's own process is killed.
+
+        Args:
+            node: the node's name; None for all of the cluster.
+            sessions: what `sessions` returned, for when the records are gone.
         """
         wanted = {CLUSTER_VARIABLE: str(self.path)} | ({NODE_VARIABLE: node} if node else {})
-        recorded = {p.pid for p in self._recorded_processes(node) if p.is_running()}
+        ours = self.sessions(node) if sessions is None else sessions
         found: dict[int, psutil.Process] = {}
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                if process.pid in recorded or wanted.items() <= process.environ().items():
+                if os.getsid(process.pid) in ours or wanted.items() <= process.environ().items():
                     found |= {p.pid: p for p in [process, *process.children(recursive=True)]}
         return [p for p in found.values() if p.pid != os.getpid() and is_alive(p)]
+
+    def sessions(self, node: str | None = None) -> set[int]:
+        """The ids of the sessions that the nodes' own processes lead, or led until they ended."""
+        return {p.pid for p in self._recorded_processes(node) if not p.is_recycled()}
 
     def _recorded_processes(self, node: str | None) -> Iterator[Process]:
         for file in (self.path / "nodes").glob(f"{node or '*'}.pid"):
@@ -250,12 +280,13 @@ def _naming_broken(file: Path) -> Iterator[Path]:
         raise BrokenRecordError(f"{file} cannot be read ({error})") from error
 
 
-def _tail(log: Path) -> str:
+def _lines(log: Path) -> list[str]:
+    """A log's lines without colour codes; none if there is no such file."""
     try:
         text = log.read_text(errors="replace")
     except FileNotFoundError:
-        return ""
-    return "\n".join(COLOUR_CODE.sub("", text).expandtabs(1).rstrip().splitlines()[-TAIL_LINES:])
+        return []
+    return COLOUR_CODE.sub("", text).expandtabs(1).rstrip().splitlines()
 
 
 def _natural(name: str) -> tuple[str, int]:

@@ -7,22 +7,31 @@ member of the cluster, or when one could not start. The nodes keep running.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
+import select
+import shutil
 import socket
 import sys
 import time
+from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
 from sunspot.node import gcs
 from sunspot.node.local import ray_start
 from sunspot.node.local.folder import HEAD, ClusterFolder, NodeRecord
+from sunspot.node.processes import stop
 
 POLL_INTERVAL_S = 0.05
 HTTP_TIMEOUT_S = 10.0
 DASHBOARD_TIMEOUT_S = 60.0
+
+# How many nodes start at once, and how often a worker is started before the launch fails.
+AT_ONCE = max(4, 2 * (os.cpu_count() or 1))
+TRIES = 3
 
 
 def main(arguments: list[str]) -> int:
@@ -38,10 +47,63 @@ def main(arguments: list[str]) -> int:
 def _launch(folder: ClusterFolder, nodes: list[NodeRecord]) -> int:
     import ray.scripts.scripts  # noqa: F401 - loaded here so that every fork has it
 
-    children = {_fork(folder, node): node for node in nodes}
+    starts = Starts(folder, nodes)
     if HEAD in (node.name for node in nodes):
-        _wait_for_gcs(folder, children)
-    return _wait_until_up(folder, children)
+        _wait_for_gcs(folder, starts)
+    return _wait_until_up(folder, starts)
+
+
+class Starts:
+    """The starts of nodes: only so many at once, and a worker's again when it fails.
+
+    Nodes that start at the same time slow each other down, and `ray start` gives its raylet up
+    after 30 s (ray/_private/node.py, raylet_start_wait_time_s, 2.60).
+
+    Attributes:
+        waiting: the names of the nodes that are not members yet.
+    """
+
+    def __init__(self, folder: ClusterFolder, nodes: list[NodeRecord]) -> None:
+        self._folder = folder
+        self._queue = deque(nodes)
+        self._children: dict[int, NodeRecord] = {}
+        self._tries: Counter[str] = Counter()
+        self.waiting = {node.name for node in nodes}
+        self._go_on()
+
+    def joined(self, name: str) -> None:
+        """Notes that a node is a member, which lets the next one start."""
+        self.waiting.remove(name)
+        self._go_on()
+
+    def check(self) -> None:
+        """Starts a worker again whose process ended; exits where that is of no use."""
+        pid, _ = os.waitpid(-1, os.WNOHANG)
+        node = self._children.pop(pid, None)
+        if node is None:
+            return
+        if node.is_head or node.name not in self.waiting or self._tries[node.name] == TRIES:
+            _tell(event="died", name=node.name, log=self._folder.log_tail(node.name))
+            sys.exit(1)
+        _tell(event="again", name=node.name)
+        self._clear(node)
+        self._queue.append(node)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Starts nodes while there is room; those that are members need none."""
+        starting = sum(node.name in self.waiting for node in self._children.values())
+        for _ in range(min(len(self._queue), AT_ONCE - starting)):
+            node = self._queue.popleft()
+            self._tries[node.name] += 1
+            self._children[_fork(self._folder, node)] = node
+
+    def _clear(self, node: NodeRecord) -> None:
+        """Removes what a failed start left, its process' record first: the node is not lost."""
+        processes = self._folder.processes(node.name)
+        self._folder.forget_process(node.name)
+        stop(processes, grace_s=0)
+        shutil.rmtree(node.temp_dir, ignore_errors=True)
 
 
 def _fork(folder: ClusterFolder, node: NodeRecord) -> int:
@@ -51,21 +113,82 @@ def _fork(folder: ClusterFolder, node: NodeRecord) -> int:
     return pid
 
 
-def _wait_for_gcs(folder: ClusterFolder, children: dict[int, NodeRecord]) -> None:
+def _wait_for_gcs(folder: ClusterFolder, starts: Starts) -> None:
     """Waits until the head's GCS accepts connections, and records its address."""
-    import ray
-
     cluster = folder.cluster()
-    host = ray.util.get_node_ip_address()
-    while not _accepts(host, cluster.gcs_port):
-        _exit_if_one_died(folder, children)
+    while not _accepts(ray_start.LOOPBACK, cluster.gcs_port):
+        starts.check()
         time.sleep(POLL_INTERVAL_S)
-    cluster = folder.update_cluster(address=f"{host}:{cluster.gcs_port}")
+    cluster = folder.update_cluster(address=f"{ray_start.GCS_HOST}:{cluster.gcs_port}")
     _tell(event="gcs", address=cluster.address)
-    _announce_dashboard(cluster.address or "", cluster.dashboard_port)
 
 
-def _announce_dashboard(address: str, port: int) -> None:
+def _wait_until_up(folder: ClusterFolder, starts: Starts) -> int:
+    with_head = HEAD in starts.waiting
+    members = Members(folder, with_head=with_head)
+    while starts.waiting:
+        starts.check()
+        for name in members.new():
+            if name in starts.waiting:
+                starts.joined(name)
+                _tell(event="node", name=name)
+    if with_head:
+        _wait_for_dashboard(folder, starts)
+        folder.update_cluster(ready_at=time.time())
+    _tell(event="ready")
+    return 0
+
+
+class Members:
+    """The members of the cluster, as a process of its own hears of them from the GCS.
+
+    A process that has a client of the GCS cannot fork any more: gRPC's threads do not come along,
+    and calls on both sides then never return.
+    """
+
+    def __init__(self, folder: ClusterFolder, *, with_head: bool) -> None:
+        self._names, ours = os.pipe()
+        self._pending = b""
+        if os.fork() == 0:
+            try:
+                _watch_members(folder, ours, with_head=with_head)
+            finally:
+                os._exit(1)
+        os.close(ours)
+
+    def new(self) -> list[str]:
+        """The nodes that have joined since the last call; waits a moment for some.
+
+        Raises:
+            ChildProcessError: the process ended.
+        """
+        if not select.select([self._names], [], [], POLL_INTERVAL_S)[0]:
+            return []
+        chunk = os.read(self._names, 65_536)
+        if not chunk:
+            raise ChildProcessError("the members of the cluster could not be watched")
+        *names, self._pending = (self._pending + chunk).split(b"\n")
+        return [name.decode() for name in names]
+
+
+def _watch_members(folder: ClusterFolder, out: int, *, with_head: bool) -> None:
+    """Writes the name of each node that joins, one per line, as long as the launcher lives."""
+    from ray.exceptions import RpcError
+
+    cluster, launcher = folder.cluster(), os.getppid()
+    client = gcs.connect(cluster.address or "")
+    if with_head:
+        _announce_dashboard(client, cluster.dashboard_port)
+    known: set[str] = set()
+    while os.getppid() == launcher:
+        with contextlib.suppress(RpcError):  # too busy to answer in time: ask again
+            joined = gcs.alive_nodes(client).keys() - known
+            known |= joined
+            os.write(out, "".join(f"{name}\n" for name in sorted(joined)).encode())
+        time.sleep(POLL_INTERVAL_S)
+
+
+def _announce_dashboard(client: Any, port: int) -> None:
     """Tells the starting head the address of its dashboard in advance.
 
     `ray start` starts the dashboard, waits until the address is in the GCS, and only then starts
@@ -74,31 +197,15 @@ def _announce_dashboard(address: str, port: int) -> None:
     """
     from ray._private import ray_constants
 
-    gcs.connect(address).internal_kv_put(
+    client.internal_kv_put(
         ray_constants.DASHBOARD_ADDRESS.encode(),
-        f"127.0.0.1:{port}".encode(),
+        f"{ray_start.LOOPBACK}:{port}".encode(),
         True,
         ray_constants.KV_NAMESPACE_DASHBOARD,
     )
 
 
-def _wait_until_up(folder: ClusterFolder, children: dict[int, NodeRecord]) -> int:
-    client = gcs.connect(folder.cluster().address or "")
-    waiting = {node.name for node in children.values()}
-    while waiting:
-        _exit_if_one_died(folder, children)
-        for name in sorted(waiting & gcs.alive_nodes(client).keys()):
-            waiting.remove(name)
-            _tell(event="node", name=name)
-        time.sleep(POLL_INTERVAL_S)
-    if HEAD in (node.name for node in children.values()):
-        _wait_for_dashboard(folder, children)
-        folder.update_cluster(ready_at=time.time())
-    _tell(event="ready")
-    return 0
-
-
-def _wait_for_dashboard(folder: ClusterFolder, children: dict[int, NodeRecord]) -> None:
+def _wait_for_dashboard(folder: ClusterFolder, starts: Starts) -> None:
     """Waits until the job API accepts the token.
 
     `ray start` does not notice a dashboard that could not start, since we announced the address.
@@ -107,7 +214,7 @@ def _wait_for_dashboard(folder: ClusterFolder, children: dict[int, NodeRecord]) 
     port = folder.cluster().dashboard_port
     headers = {"Authorization": f"Bearer {folder.token.read_text().strip()}"}
     while time.monotonic() < deadline:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HTTP_TIMEOUT_S)
+        connection = http.client.HTTPConnection(ray_start.LOOPBACK, port, timeout=HTTP_TIMEOUT_S)
         try:
             connection.request("GET", "/api/jobs/", headers=headers)
             if connection.getresponse().status == http.HTTPStatus.OK:
@@ -116,7 +223,7 @@ def _wait_for_dashboard(folder: ClusterFolder, children: dict[int, NodeRecord]) 
             pass
         finally:
             connection.close()
-        _exit_if_one_died(folder, children)
+        starts.check()
         time.sleep(POLL_INTERVAL_S)
     _tell(event="died", name=f"{HEAD}'s dashboard", log=folder.ray_log_tail("dashboard.log"))
     sys.exit(1)
@@ -128,15 +235,6 @@ def _accepts(host: str, port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-def _exit_if_one_died(folder: ClusterFolder, children: dict[int, NodeRecord]) -> None:
-    """Exits if a child ended: all children are nodes, and one that ends now could not start."""
-    pid, _ = os.waitpid(-1, os.WNOHANG)
-    if pid in children:
-        name = children[pid].name
-        _tell(event="died", name=name, log=folder.log_tail(name))
-        sys.exit(1)
 
 
 def _tell(**event: Any) -> None:

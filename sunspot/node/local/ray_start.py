@@ -26,6 +26,16 @@ from sunspot.node.processes import Process
 HEAD_POLL_INTERVAL_S = 0.05
 HEAD_TIMEOUT_S = 120.0
 
+LOOPBACK = "127.0.0.1"
+# The same in the form of IPv6, for the address of the GCS. Given "127.0.0.1", "localhost" or
+# "::1", Ray takes the host's outer address, on which nothing of the cluster listens
+# (ray/_private/services.py, resolve_ip_for_localhost, 2.60). Another name of the host, "LOCALHOST",
+# may lead to ::1 first, where another user could listen for the token.
+GCS_HOST = "[::ffff:127.0.0.1]"
+# 0 lets Ray take "127.0.0.1" as it is, in the processes that the node starts: the dashboard and the
+# drivers of jobs. Its name is of the systems where that is the default (ray_constants.py, 2.60).
+LOOPBACK_STAYS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+
 
 def run(folder: ClusterFolder, node: NodeRecord) -> None:
     """Turns the calling process into the node; never returns.
@@ -43,6 +53,10 @@ def run(folder: ClusterFolder, node: NodeRecord) -> None:
         _share_logs(folder, node)
     from ray.scripts import scripts
 
+    if node.is_head:
+        from sunspot.node.local import head
+
+        head.keep_helpers(folder)
     try:
         scripts.cli(arguments(cluster, node), prog_name="ray", standalone_mode=False)
     finally:
@@ -61,9 +75,14 @@ def arguments(cluster: ClusterRecord, node: NodeRecord) -> list[str]:
     return ["start", *node.shape.flags, *own]
 
 
-# The caller's settings that would make these nodes belong to another node, cluster or token.
+TEMP_FILES = "tmp"
+"""The folder for temporary files of the cluster's processes, within its own, which goes with it."""
+
+# The caller's settings that would make these nodes belong to another node, cluster or token. With
+# LOOPBACK_STAYS, which an autoscaler has from its own node, `ray start` would refuse to join.
 FOREIGN_VARIABLES = {
     NODE_VARIABLE,
+    LOOPBACK_STAYS,
     "RAY_ADDRESS",
     "RAY_API_SERVER_ADDRESS",
     "RAY_AUTH_TOKEN",
@@ -83,6 +102,7 @@ def launcher_environment(folder: ClusterFolder, nodes: Iterable[NodeRecord]) -> 
         # So that a job's `python` is the one with Ray in it, whether its venv is active or not.
         "PATH": os.pathsep.join([bin_directory, own.get("PATH", os.defpath)]),
         CLUSTER_VARIABLE: str(folder.path),
+        "TMPDIR": str(folder.temp_dir / TEMP_FILES),
     }
     for node in nodes:
         own |= node.shape.environment
@@ -106,14 +126,21 @@ def take_environment(cluster: ClusterRecord, node: NodeRecord) -> None:
     os.environ.update(node_environment(node))
 
 
-def leave_out_ray_client(params: Any, head: bool) -> None:  # noqa: ARG001 - Ray passes it
-    """Ray's start hook: no `ray://` server, since drivers on the same host do not need one.
+def stay_on_this_host(params: Any, head: bool) -> None:  # noqa: ARG001 - Ray passes it
+    """Ray's start hook: listen only on the loopback address, and have no `ray://` server.
 
-    `ray start` has no flag for that (a port of 0 is refused), and the server costs a port and
-    about a second of CPU at start.
+    Ray's servers listen on every address of the host, or only on the loopback address if that is
+    the node's own: the GCS, raylets, workers, agents, and the metrics endpoints, which ask for no
+    token (ray/dashboard/agent.py, reporter_agent.py, autoscaler/v2/monitor.py, 2.60).
+    `--node-ip-address=127.0.0.1` does not do it: `ray start` replaces it before it calls the hook.
+
+    There is no flag to leave the `ray://` server out either (a port of 0 is refused). Drivers on
+    the same host do not need it, and it costs a port and about a second of CPU at start.
     """
+    params.node_ip_address = LOOPBACK
     params.ray_client_server_port = None
     os.environ.pop("RAY_START_HOOK", None)
+    os.environ[LOOPBACK_STAYS] = "0"
 
 
 def _wait_for_head(folder: ClusterFolder) -> ClusterRecord:

@@ -55,10 +55,11 @@ class Pulumi(auto.PulumiCommand):
 
     @contextmanager
     def holding_interrupts(self) -> Iterator[None]:
-        """Holds each interrupt until a command runs, which gets it, or begins, which does not then.
+        """Holds interrupts back between commands; a command that runs gets them itself.
 
-        For calls of the Automation API: it starts threads that only its own clean-up stops, and an
-        exception between two of its lines would leave them, and with them this process, for ever.
+        After one that was held back, no further command starts. For calls of the Automation API: it
+        starts threads that only its own clean-up stops, and an exception between two of its lines
+        would leave them, and with them this process, forever.
 
         Raises:
             KeyboardInterrupt: an interrupt came while no command ran.

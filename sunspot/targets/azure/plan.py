@@ -76,7 +76,7 @@ class Pool:
     """The workers of one group and market: one scale set, one Ray node type.
 
     `elastic` says that Ray's autoscaler sets the number of workers, and Pulumi only the first.
-    `twin` is the node type that replaces this one while its machines cannot be had.
+    `twin` is the node type that replaces this one while Azure refuses its machines.
     """
 
     node_type: str
@@ -93,7 +93,7 @@ class Pool:
     def starts_with(self) -> int:
         """How many machines Pulumi creates.
 
-        0 with a twin: one spot machine that cannot be had would fail the whole creation. There the
+        0 with a twin: one spot machine that Azure refuses would fail the whole creation. There the
         autoscaler creates the minimum.
         """
         return 0 if self.twin else self.minimum

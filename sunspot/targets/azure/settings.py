@@ -21,6 +21,9 @@ DEFAULT_KEY_FILE = "~/.ssh/id_ed25519.pub"
 DEFAULT_RETENTION_DAYS = 30
 UNASSIGNED = "unassigned"
 
+BASTION_USD = 0.29
+"""About what an Azure Bastion costs, in USD an hour."""
+
 # A /16 is the largest block that one organisation commonly holds; a wider one is "the internet".
 MIN_SSH_PREFIX = 16
 # The internet does not route these, so a whole one may be listed (a VPN's addresses).
@@ -172,7 +175,7 @@ class Access(Config, frozen=True):
     bastion: bool = Field(
         default=False,
         strict=True,
-        description="whether to create an Azure Bastion (about 0.29 USD an hour) for SSH",
+        description=f"whether to create an Azure Bastion (about {BASTION_USD} USD an hour) for SSH",
     )
     ssh_public_key: Annotated[Text, AfterValidator(checked_ssh_public_key)] | None = Field(
         default=None, description="public SSH key that may log in, as text"

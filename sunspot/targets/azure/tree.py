@@ -107,8 +107,8 @@ def _network(name: str, plan: AzurePlan) -> Resource:
     if plan.access.bastion:
         subnets += f", Bastion {addresses.bastion_subnet}"
     parts += [
-        _public_address(name, "nat-ip", "what the nodes come from"),
-        _native(name, "nat", "network:NatGateway", "the way out"),
+        _public_address(name, "nat-ip", "the address that nodes connect from"),
+        _native(name, "nat", "network:NatGateway", "the nodes' outbound access"),
         _native(name, "vnet", "network:VirtualNetwork", subnets),
     ]
     return _component("network", "Network", name, parts, addresses.space)
@@ -145,7 +145,7 @@ def _results(name: str, plan: AzurePlan) -> Resource:
         account,
         _native(name, "blobs", "storage:BlobServiceProperties", "undelete"),
         container,
-        # Protected too: without its rule, the blobs would be kept for ever.
+        # Protected too: without its rule, the blobs would be kept forever.
         _native(name, "lifecycle", "storage:ManagementPolicy", rule, protected=keep),
         _role(name, "head-writes", "head writes results"),
         _role(name, "workers-write", "workers write results"),

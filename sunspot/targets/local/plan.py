@@ -20,7 +20,7 @@ from sunspot.spec import RayNodeConfig, ScalingGroup
 from sunspot.stack import Stack
 
 MACHINES = "sunspot.node.local.machines.create"
-START_HOOK = "sunspot.node.local.ray_start.leave_out_ray_client"
+START_HOOK = "sunspot.node.local.ray_start.stay_on_this_host"
 
 # Ray refuses less (ray_constants.OBJECT_STORE_MINIMUM_MEMORY_BYTES, 2.60).
 OBJECT_STORE_MINIMUM = 75 * 2**20
@@ -29,8 +29,11 @@ OBJECT_STORE_MINIMUM = 75 * 2**20
 WORKER_PORTS = {"workers": 0}
 HEAD_PORTS = {**WORKER_PORTS, "autoscaler-metrics": 0, "dashboard-metrics": 0}
 
-# A node starts within seconds, so the autoscaler ticks more often than Ray's 5 s.
-AUTOSCALER_INTERVAL_S = 1
+# A node starts within seconds, so the autoscaler ticks more often than Ray's 5 s. A tick takes some
+# 15 ms of CPU, most of it to read its file, and an idle cluster ticks as often.
+AUTOSCALER_INTERVAL_S = 2
+# With Ray's ten times a second, looking for logs costs more the longer a cluster runs.
+LOG_SCAN_S = 0.25
 # Ray's 1000 loses the last tasks of a short job, whose workers end with it.
 TASK_EVENTS_INTERVAL_MS = 200
 
@@ -51,6 +54,7 @@ def shapes(
         ),
         port_numbers={**HEAD_PORTS, "gcs": gcs_port, "dashboard": dashboard_port},
         log_monitor=True,
+        log_scan_s=LOG_SCAN_S,
     )
     workers = [
         _ray_node(stack, folder, group.worker_nodes, group.name, _market(group))
@@ -133,17 +137,17 @@ def write_autoscaler_config(folder: ClusterFolder, stack: Stack) -> None:
     write_private(folder.autoscaler_config, yaml.safe_dump(config, sort_keys=False))
 
 
-def set_minimum(folder: ClusterFolder, group: str, count: int) -> int:
-    """Sets the group's minimum in the autoscaler's file to `count`, and returns the previous one.
-
-    It re-reads its file at every tick.
-    """
+def minimum(folder: ClusterFolder, group: str) -> int:
+    """The group's minimum in the autoscaler's file."""
     config = yaml.safe_load(folder.autoscaler_config.read_text())
-    node_type = config["available_node_types"][group]
-    before = node_type["min_workers"]
-    node_type["min_workers"] = count
+    return config["available_node_types"][group]["min_workers"]
+
+
+def set_minimum(folder: ClusterFolder, group: str, count: int) -> None:
+    """Sets the group's minimum in the autoscaler's file, which it re-reads at every tick."""
+    config = yaml.safe_load(folder.autoscaler_config.read_text())
+    config["available_node_types"][group]["min_workers"] = count
     write_private(folder.autoscaler_config, yaml.safe_dump(config, sort_keys=False))
-    return before
 
 
 def choose_port(flag: str, wanted: int | None, taken: set[int]) -> int:

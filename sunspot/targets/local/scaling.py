@@ -10,9 +10,10 @@ from dataclasses import replace
 from sunspot.errors import UsageError
 from sunspot.node.local.folder import ClusterFolder, NodeRecord, ports_locked
 from sunspot.ray.handle import ClusterHandle
+from sunspot.signals import uninterrupted
 from sunspot.stack import Stack
 from sunspot.targets import abilities
-from sunspot.targets.local import plan
+from sunspot.targets.local import capacity, plan
 from sunspot.targets.local.starting import start
 from sunspot.targets.protocol import Progress
 
@@ -41,21 +42,36 @@ def scale(
 ) -> None:
     """Gives a group `count` workers. The caller holds the cluster's lock."""
     running = [n for n in _wanted(folder) if n.shape.group == group and _is_up(folder, n)]
-    nodes: list[NodeRecord] = []
     if count > len(running):
+        _start(folder, group, count, len(running), progress)
+        return
+    plan.set_minimum(folder, group, count)
+    if count < len(running):
+        _stop(folder, handle, running[count:], progress)
+
+
+def _start(folder: ClusterFolder, group: str, count: int, running: int, progress: Progress) -> None:
+    """Starts workers up to `count`. Whatever stops that, the group has what it had before.
+
+    The minimum changes after the records of the new nodes are written, and is put back before the
+    nodes are stopped: at every moment in between, the autoscaler would start the missing ones.
+    """
+    capacity.check_space(folder)
+    known = {node.name for node in folder.nodes()}
+    minimum = plan.minimum(folder, group)
+    try:
         with ports_locked(folder.path.parent):
             shape = folder.cluster().shapes[group]
-            nodes = [folder.add_node(shape) for _ in range(count - len(running))]
-    # After the nodes' records, or the autoscaler would start the missing ones as well.
-    before = plan.set_minimum(folder, group, count)
-    if nodes:
-        try:
-            start(folder, nodes, progress)
-        except BaseException:
-            plan.set_minimum(folder, group, before)
-            raise
-    elif count < len(running):
-        _stop(folder, handle, running[count:], progress)
+            nodes = [folder.add_node(shape) for _ in range(count - running)]
+        plan.set_minimum(folder, group, count)
+        start(folder, nodes, progress)
+    except BaseException as error:
+        with uninterrupted():
+            plan.set_minimum(folder, group, minimum)
+            added = [n for n in _wanted(folder) if n.name not in known and n.shape.group == group]
+            _stop_at_once(folder, added)
+        error.add_note(f"group {group} has the {running} workers that it had before")
+        raise
 
 
 def _stop(
@@ -63,17 +79,27 @@ def _stop(
 ) -> None:
     """Drains nodes, so that running tasks can end, and stops them."""
     names = [node.name for node in nodes]
+    drain = [sys.executable, "-P", "-m", "sunspot.node.drain", f"--seconds={DRAIN_TIMEOUT_S}"]
+    try:
+        for node in nodes:
+            folder.write_node(replace(node, goal="down"))
+        progress(f"draining {', '.join(names)} (at most {DRAIN_TIMEOUT_S:.0f} s)")
+        subprocess.run([*drain, *names], env=os.environ | handle.environment(), check=False)
+    except KeyboardInterrupt as interrupt:
+        # There is no way back for a node that drains.
+        interrupt.add_note(f"stopped {', '.join(names)} without waiting for their tasks any longer")
+        raise
+    finally:
+        with uninterrupted():
+            _stop_at_once(folder, nodes)
+    progress(f"stopped {', '.join(names)}")
+
+
+def _stop_at_once(folder: ClusterFolder, nodes: list[NodeRecord]) -> None:
     for node in nodes:
         folder.write_node(replace(node, goal="down"))
-    progress(f"draining {', '.join(names)} (at most {DRAIN_TIMEOUT_S:.0f} s)")
-    subprocess.run(
-        [sys.executable, "-P", "-m", "sunspot.node.drain", f"--seconds={DRAIN_TIMEOUT_S}", *names],
-        env=os.environ | handle.environment(),
-        check=False,
-    )
-    for name in names:
-        folder.stop(name)
-    progress(f"stopped {', '.join(names)}")
+    for node in nodes:
+        folder.stop(node.name)
 
 
 def _wanted(folder: ClusterFolder) -> list[NodeRecord]:

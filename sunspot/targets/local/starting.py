@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 from sunspot.errors import SunspotError
 from sunspot.node.local.folder import ClusterFolder, NodeRecord
 from sunspot.node.local.machines import launch
-from sunspot.signals import uninterrupted
+from sunspot.signals import deferred
+from sunspot.targets.local import capacity
 from sunspot.targets.protocol import UP_TIMEOUT_S, Progress
 
 
@@ -23,7 +24,7 @@ def start(
     progress: Progress,
     timeout_s: float = UP_TIMEOUT_S,
 ) -> None:
-    """Starts nodes and waits until they are members; stops all of them if one cannot start.
+    """Starts nodes and waits until they are members. If that fails, the caller stops them.
 
     Args:
         folder: the cluster's folder.
@@ -34,21 +35,26 @@ def start(
     Raises:
         SunspotError: a node could not start, or it took too long.
     """
-    process = launch(folder, nodes, stdout=subprocess.PIPE)
+    with contextlib.ExitStack() as at_end:
+        # An interrupt while it starts would leave a launcher that nothing stops.
+        with deferred():
+            process = launch(folder, nodes, stdout=subprocess.PIPE)
+            at_end.callback(process.wait)
+            at_end.callback(process.kill)
+        _follow(process, folder, progress, timeout_s)
+
+
+def _follow(
+    process: subprocess.Popen[bytes], folder: ClusterFolder, progress: Progress, timeout_s: float
+) -> None:
+    """Reports what the launcher does, until it has ended well."""
     try:
         for event in _events(process, timeout_s):
             _report(event, progress)
         if process.wait() != 0:
             raise SunspotError(f"the launcher of {folder.path.name}'s nodes failed")
-    except BaseException:
-        with uninterrupted():
-            process.kill()
-            for node in nodes:
-                folder.write_node(replace(node, goal="down"))
-                folder.stop(node.name, grace_s=1)
-        raise
-    finally:
-        process.wait()
+    except SunspotError as error:
+        raise capacity.explained(folder, error) from error
 
 
 def _events(process: subprocess.Popen[bytes], timeout_s: float) -> Iterator[dict[str, str]]:
@@ -81,6 +87,8 @@ def _report(event: dict[str, str], progress: Progress) -> None:
             progress(f"GCS answers at {event['address']}")
         case "node":
             progress(f"node {event['name']} is up")
+        case "again":
+            progress(f"node {event['name']} did not start: starting it again")
         case "ready":
             progress("ready")
         case "died":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ from pydantic import ValidationError
 from sunspot.errors import HeadLostError, SunspotError
 from sunspot.node.files import write_private
 from sunspot.node.free_ports import port_is_free
+from sunspot.node.local import ray_start
 from sunspot.node.local.folder import (
     HEAD,
     BrokenRecordError,
@@ -33,7 +35,7 @@ from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.resources import GIB
 from sunspot.signals import uninterrupted
 from sunspot.stack import Stack
-from sunspot.targets.local import node_log, plan, scaling, starting
+from sunspot.targets.local import capacity, node_log, plan, scaling, starting
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
     NodeStatus,
@@ -61,7 +63,7 @@ class LocalTarget:
     name: str = "local"
 
     def check(self, stack: Stack) -> None:
-        """Raises nothing: this machine can run every valid stack."""
+        capacity.check(stack)
 
     def up(
         self,
@@ -77,6 +79,7 @@ class LocalTarget:
         with self._folders.locked(stack.name, progress):
             if folder.exists() and (handle := self._running(folder, progress)):
                 return Up(handle, was_up=True)
+            capacity.check_space(folder)
             try:
                 nodes = self._write_plan(folder, stack, port, dashboard_port)
                 starting.start(folder, nodes, progress, timeout_s)
@@ -97,9 +100,9 @@ class LocalTarget:
             return None
         with self._folders.locked(name, progress):
             progress(f"stopping {len(folder.processes())} processes")
-            ports = _ports(folder)
+            ports, sessions = _ports(folder), folder.sessions()
             _remove(folder)
-            return Removal(looked_for="process, port or file", left=_left(folder, ports))
+            return Removal(looked_for="process, port or file", left=_left(folder, ports, sessions))
 
     def names(self) -> list[str]:
         return self._folders.names()
@@ -149,7 +152,8 @@ class LocalTarget:
     ) -> list[NodeStatus]:
         folder = self._folder(name)
         with _readable_records(name):
-            status = [_status(folder, node) for node in folder.nodes()]
+            ready = folder.cluster().ready_at is not None
+            status = [_status(folder, node, ready=ready) for node in folder.nodes()]
         wanted = [node for node in status if node is not None]
         return sorted(wanted, key=lambda node: node.state == "lost")
 
@@ -245,10 +249,10 @@ def _ports(folder: ClusterFolder) -> list[int]:
     return []
 
 
-def _left(folder: ClusterFolder, ports: list[int]) -> list[str]:
+def _left(folder: ClusterFolder, ports: list[int], sessions: set[int]) -> list[str]:
     """What is left of a cluster, one line each."""
     return [
-        *(f"process {process.pid}" for process in folder.processes()),
+        *(f"process {process.pid}" for process in folder.processes(sessions=sessions)),
         *(f"port {port}" for port in ports if not port_is_free(port)),
         *(str(path) for path in (folder.path, folder.temp_dir) if path.exists()),
     ]
@@ -260,14 +264,15 @@ def _is_ready(folder: ClusterFolder) -> bool:
     return False
 
 
-def _status(folder: ClusterFolder, node: NodeRecord) -> NodeStatus | None:
+def _status(folder: ClusterFolder, node: NodeRecord, *, ready: bool) -> NodeStatus | None:
+    """A node's status; None for one that was stopped. In a cluster that starts, it starts."""
     running, started = folder.is_running(node.name), folder.process(node.name) is not None
     if node.goal == "down" and not running:
         return None
     if node.goal == "down":
         state = "draining"
     elif running:
-        state = "up"
+        state = "up" if ready else "starting"
     else:
         state = "lost" if started else "starting"
     return NodeStatus(
@@ -279,13 +284,32 @@ def _status(folder: ClusterFolder, node: NodeRecord) -> NodeStatus | None:
         gpus=node.shape.gpus,
         memory_gb=node.shape.memory / GIB,
         log=folder.log_tail(node.name) if state == "lost" else "",
+        notes=tuple(folder.notes(node.name)),
     )
 
 
 def _make_temp_dir(path: Path) -> None:
-    """Makes an empty folder that only we can use, in a folder where every user may write."""
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    if path.parent.is_symlink() or path.parent.stat().st_uid != os.getuid():
-        raise SunspotError(f"{path.parent} belongs to another user; remove it")
+    """Makes an empty folder that only we can use, in a folder where every user may write.
+
+    Raises:
+        SunspotError: somebody else made the folder that it would be in.
+    """
+    parent = path.parent
+    parent.mkdir(mode=0o700, exist_ok=True)
+    if parent.is_symlink() or parent.stat().st_uid != os.getuid():
+        raise SunspotError(
+            f"{parent} is for the sockets of your clusters, but {_owner(parent)} has made it. Only "
+            f"they or an administrator can remove it: sudo rm -r {parent}"
+        )
+    parent.chmod(0o700)
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(mode=0o700)
+    (path / ray_start.TEMP_FILES).mkdir()
+
+
+def _owner(path: Path) -> str:
+    uid = path.lstat().st_uid
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name!r}"
+    except KeyError:
+        return f"the user with id {uid}"

@@ -3,7 +3,7 @@
 from typer.testing import CliRunner
 
 from sunspot import stack as stacks
-from sunspot.cli import app
+from sunspot.cli.app import app
 
 STACK = """
 config:

@@ -21,7 +21,7 @@ from ssh_server import SshServer, make_key, needs_sshd, prepared, running
 from typer.testing import CliRunner
 
 from sunspot import stack as stacks
-from sunspot.cli import app
+from sunspot.cli.app import app
 from sunspot.errors import SunspotError, UsageError
 from sunspot.targets import ssh as jump
 from sunspot.targets.azure import node_log as azure_node_log

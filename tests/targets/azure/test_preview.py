@@ -11,6 +11,7 @@ import yaml
 from azure_model.price_list import T4, price_list, row
 from preview_stacks import (
     D4,
+    E4,
     INFINIBAND,
     KEY,
     LONG_NAME,
@@ -26,7 +27,7 @@ from typer.testing import CliRunner
 
 from sunspot import stack as stacks
 from sunspot.catalog import prices
-from sunspot.cli import app
+from sunspot.cli.app import app
 from sunspot.errors import UsageError
 from sunspot.targets.azure import preview
 
@@ -79,7 +80,7 @@ def test_the_widest_stack_fits_80_columns_uncut(amd_without_infiniband):
         network={"address_space": "10.0.0.0/8"},
     )
     text = shown(found)
-    assert max(map(len, text.splitlines())) <= 80
+    assert max(len(line) for line in text.splitlines() if "`" not in line) <= 80
     assert "…" not in text
 
 
@@ -94,7 +95,7 @@ def test_hybrid_reads_as_it_should():
     assert "As bought: 0.192 at the minimum, 0.444 at the maximum" in costs
     assert "catalogue, eastus, about 2025" in costs
     ports = section(text, "Who may connect")
-    assert re.search(r"22 +ssh +head +nobody\n +22 +ssh +workers +the head\n", ports)
+    assert re.search(r"22 +ssh +head +no address\n +22 +ssh +workers +the head\n", ports)
     assert re.search(r"10002-19999 +workers +every node +the cluster's own nodes", ports)
     assert "has no public" in ports
     quota = section(text, "Quota")
@@ -118,22 +119,63 @@ def test_needs_become_the_size_that_they_would_get():
     assert found.plan.head.size.name == D4
 
 
+# Commands to copy
+
+
+@pytest.mark.parametrize("width", [20, 60, 80])
+def test_no_command_is_wrapped(width, home):
+    stack = parse(group(size="Standard_NC40ads_H100_v5"), access={"ssh_cidrs": ["192.0.2.1/32"]})
+    found = preview.collect(stack.model_copy(update={"target": "local"}), ROOT)
+    text = shown(found, width)
+    commands = re.findall("`([^`]+)`", " ".join([*found.notes, *found.warnings]))
+    assert any(len(command) > 60 for command in commands)
+    for command in [*commands, "sunspot up test", "pulumi up -s test"]:
+        assert f"`{command}`" in text
+
+
+def readme_steps():
+    """The README's commands for Azure, from the login to the cluster."""
+    lines = (ROOT / "README.md").read_text().splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("    pulumi login"))
+    last = next(n for n, line in enumerate(lines) if line.startswith("    sunspot up hybrid "))
+    return [line.partition("#")[0].strip() for line in lines[first : last + 1]]
+
+
+def test_the_next_steps_are_those_of_the_readme(project):
+    assert len(readme_steps()) > 3
+    told = [line.strip() for line in run("hybrid").stderr.splitlines()]
+    assert told[-len(readme_steps()) :] == readme_steps()
+
+
+def test_the_next_step_of_a_stack_for_this_machine_is_up(project):
+    steps = run("dev").stderr
+    assert "local: sunspot up dev\n" in steps
+    assert steps.endswith("sunspot up dev --target azure\n")
+
+
 # Cost
 
 
 def test_unknown_prices_are_said_to_be_unknown(amd_without_infiniband):
-    text = section(shown(make(group("w", max_workers=2))), "Cost")
-    assert re.search(r"w +1-2 x D4s_v5, spot +\? +0\.192 +\? +0\.384", text)
-    assert "? No spot price known for D4s_v5; the sums take the on-demand price." in text
-    text = section(shown(make(group(market="on-demand"))), "Cost")
-    assert "? No spot price known for D4s_v5." in text
+    text = section(shown(make(group("w", E4, max_workers=2))), "Cost")
+    assert re.search(r"w +1-2 x E4s_v5, spot +\? +0\.252 +\? +0\.504", text)
+    assert "? No spot price known for E4s_v5; the sums take the on-demand price." in text
+    text = section(shown(make(group(size=E4, market="on-demand"))), "Cost")
+    assert "? No spot price known for E4s_v5." in text
     image = {"reference": "registry.test/rocm:1"}
     text = section(shown(make(head="Standard_ND96isr_MI300X_v5", image=image)), "Cost")
     assert "? No price known for ND96isr_MI300X_v5; the sums leave it out." in text
 
 
-def test_known_prices_need_no_such_word():
-    assert "?" not in section(shown(make(group("g", T4))), "Cost")
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_prices_of_every_shipped_stack_are_known(name):
+    found = preview.collect(stacks.load(name, ROOT), ROOT)
+    assert "?" not in section(shown(found), "Cost")
+
+
+def test_no_machines_cost_nothing_at_an_unknown_price():
+    text = section(shown(make(group("w", E4, min_workers=0, max_workers=2))), "Cost")
+    assert re.search(r"w +0-2 x E4s_v5, spot +0\.000 +0\.000 +\? +0\.504", text)
 
 
 def test_a_group_that_falls_back_may_be_all_on_demand():
@@ -335,9 +377,9 @@ def test_nothing_of_pulumi_and_no_network_is_needed():
 import json, socket, sys
 def refuse(*_): raise OSError("no network")
 socket.socket.connect = refuse
-from sunspot import cli
+from sunspot.cli.app import app
 for arguments in (["hybrid"], ["hybrid", "--json"], ["hybrid", "--show", "user-data", "head"]):
-    cli.app(["preview", *arguments], standalone_mode=False)
+    app(["preview", *arguments], standalone_mode=False)
 print("\\n" + json.dumps(sorted(sys.modules)))
 """
     done = subprocess.run(

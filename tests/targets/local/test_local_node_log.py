@@ -12,7 +12,7 @@ from local_stacks import WORKERS, stack, write
 from typer.testing import CliRunner
 from waiting import wait_for
 
-from sunspot.cli import app
+from sunspot.cli.app import app
 from sunspot.errors import UsageError
 from sunspot.node.processes import Process
 from sunspot.targets.local import node_log as local_node_log

@@ -1,6 +1,8 @@
 """What the nodes of a stack get on this machine, and what `ray start` is told."""
 
+import ipaddress
 import os
+import socket
 import sys
 from collections import namedtuple
 
@@ -117,7 +119,8 @@ def two(tmp_path):
 
 
 def test_the_nodes_environment_points_at_no_other_cluster(two, monkeypatch):
-    for name in ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_API_SERVER_ADDRESS", "RAY_JOB_ID"):
+    names = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_API_SERVER_ADDRESS", "RAY_JOB_ID")
+    for name in (*names, ray_start.LOOPBACK_STAYS):
         monkeypatch.setenv(name, "another")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setenv("MINE", "stays")
@@ -141,3 +144,31 @@ def test_a_node_forked_beside_the_head_gets_nothing_of_the_heads(two, monkeypatc
     assert found == worker.shape.environment
     assert "RAY_enable_autoscaler_v2" not in environment
     assert (environment["SUNSPOT_NODE"], environment["RAY_CLOUD_INSTANCE_ID"]) == ("workers-0",) * 2
+
+
+def test_ray_takes_the_address_of_the_gcs_as_it_is():
+    """Where it takes the loopback address for the host's outer one, no driver would connect."""
+    from ray._private import services
+
+    address = f"{ray_start.GCS_HOST}:1"
+    assert services.canonicalize_bootstrap_address(address) == address
+
+
+def test_the_address_of_the_gcs_leads_to_the_loopback_address_and_to_no_other():
+    with socket.create_server((ray_start.LOOPBACK, 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection((ray_start.GCS_HOST.strip("[]"), port)) as connection:
+            assert connection.getpeername()[0] == "::ffff:127.0.0.1"
+    assert ipaddress.IPv6Address(ray_start.GCS_HOST.strip("[]")).ipv4_mapped is not None
+
+
+def test_a_node_listens_on_the_loopback_address_and_has_no_ray_client(monkeypatch):
+    from ray._common.utils import load_class
+    from ray._private.parameter import RayParams
+
+    monkeypatch.setattr(os, "environ", {"RAY_START_HOOK": plan.START_HOOK})
+    params = RayParams(node_ip_address="192.0.2.1", ray_client_server_port=10001)
+    load_class(plan.START_HOOK)(params, head=True)
+    assert (params.node_ip_address, params.ray_client_server_port) == ("127.0.0.1", None)
+    # What the node starts must not replace the address again, and runs no hook.
+    assert os.environ == {ray_start.LOOPBACK_STAYS: "0"}

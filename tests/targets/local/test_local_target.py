@@ -92,7 +92,7 @@ def test_a_dead_head_says_what_to_do_and_shows_its_log(clusters):
 
 
 def test_nodes_have_the_state_that_record_and_process_say(clusters):
-    folder = write(clusters, stack(WORKERS))
+    folder = write(clusters, stack(WORKERS), address="127.0.0.1:1", ready_at=1.0)
     shape = folder.cluster().shapes["workers"]
     starting, lost, draining, gone = [folder.add_node(shape) for _ in range(4)]
     dead = Process(pid=os.getpid(), start_time=1.0)
@@ -111,6 +111,8 @@ def test_nodes_have_the_state_that_record_and_process_say(clusters):
         (lost.name, "lost", "evicted"),
     ]
     assert (found[0].market, found[1].market, found[1].memory_gb) == ("on-demand", "spot", 4.0)
+    folder.update_cluster(ready_at=None)
+    assert LocalTarget(clusters).nodes("dev")[0].state == "starting"
 
 
 @pytest.mark.parametrize(

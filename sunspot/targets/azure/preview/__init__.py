@@ -18,11 +18,11 @@ from sunspot.targets.azure.costs import costs
 from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.preview import advice, user_data
 from sunspot.targets.azure.preview.output import to_json
-from sunspot.targets.azure.preview.text import show
+from sunspot.targets.azure.preview.text import next_steps, show
 from sunspot.targets.azure.settings import DEFAULT_KEY_FILE, AzureSettings
 from sunspot.targets.azure.tree import Resource, tree
 
-__all__ = ["USER_DATA", "Preview", "collect", "show", "show_part", "to_json"]
+__all__ = ["USER_DATA", "Preview", "collect", "next_steps", "show", "show_part", "to_json"]
 
 USER_DATA = "user-data"
 
@@ -52,7 +52,7 @@ def collect(stack: Stack, folder: Path | None = None, *, refresh_prices: bool = 
 
     Raises:
         UsageError: the stack is wrong; the message names every problem.
-        SunspotError: today's prices cannot be had.
+        SunspotError: today's prices cannot be read.
     """
     folder = project_directory() if folder is None else folder
     key_missing = _default_key_is_missing(stack)

@@ -1,4 +1,4 @@
-"""A preview as text for a user, to fit 80 columns."""
+"""A preview as text for a user, to fit 80 columns; only a command in it may be longer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from rich.text import Text
 from rich.tree import Tree
 
 from sunspot.catalog.cost import HOURS_A_MONTH, Costs
+from sunspot.console import filled
 from sunspot.spec import HEAD
 from sunspot.targets.azure import access
 from sunspot.targets.azure.access import Opening
 from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.preview.advice import Quota
-from sunspot.targets.azure.settings import TARGET
+from sunspot.targets.azure.settings import BASTION_USD, TARGET
 from sunspot.targets.azure.tree import Resource, short, span
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 UNKNOWN = "?"
 MARKETS = {"spot-with-fallback": "spot, else on-demand"}
-BASTION_USD = 0.29  # an hour; the documentation and the stack file's schema say the same
 
 
 def show(preview: Preview, console: Console) -> None:
@@ -38,25 +38,41 @@ def show(preview: Preview, console: Console) -> None:
         f"machine{'' if nodes == 1 else 's'}"
     )
     if preview.target != TARGET:
-        console.print(
-            f"`sunspot up {escape(plan.stack)}` runs it on target {preview.target}; this is what "
-            f"`pulumi up -s {escape(plan.stack)}` would create.",
-            style="dim",
+        _paragraph(
+            console,
+            f"`sunspot up {plan.stack}` runs it on target {preview.target}; this is what "
+            f"`pulumi up -s {plan.stack}` would create.",
+            indent="",
         )
     made = sum(1 for r in preview.resources.walk() if not r.children)
     _heading(console, f"Resources ({made})")
-    console.print(_indented(_tree(preview.resources)))
+    _block(console, _tree(preview.resources))
     _heading(console, "Cost, USD an hour")
-    console.print(_indented(_cost_table(preview.costs)))
+    _block(console, _cost_table(preview.costs))
     for line in _cost_lines(preview):
-        console.print(_indented(Text(line, style="dim")))
+        _paragraph(console, line)
     _heading(console, "Who may connect")
-    console.print(_indented(_port_table(preview)))
-    console.print(_indented(Text(_network_line(plan), style="dim")))
+    _block(console, _port_table(preview))
+    _paragraph(console, _network_line(plan))
     _heading(console, f"Quota to have in {plan.location}, all groups full")
-    console.print(_indented(_quota_table(preview.quotas)))
+    _block(console, _quota_table(preview.quotas))
     _list(console, "Good to know", preview.notes)
     _list(console, "Warnings", preview.warnings, style="yellow")
+
+
+def next_steps(preview: Preview) -> Iterator[str]:
+    """What to run next, with the README's own commands: on this machine if that is its target."""
+    stack = preview.plan.stack
+    if preview.target == TARGET:
+        on, up = "", f"sunspot up {stack}"
+    else:
+        yield f"next, on target {preview.target}: sunspot up {stack}"
+        on, up = ", on Azure", f"sunspot up {stack} --target {TARGET}"
+    yield f"next{on} (docs/azure.md):"
+    yield "    pulumi login --local"
+    yield "    export PULUMI_CONFIG_PASSPHRASE=..."
+    yield f"    pulumi stack init {stack}"
+    yield f"    {up}"
 
 
 def _heading(console: Console, title: str, style: str = "bold") -> None:
@@ -68,14 +84,17 @@ def _list(console: Console, title: str, lines: Sequence[str], style: str = "") -
     if not lines:
         return
     _heading(console, title, f"bold {style}".strip())
-    table = Table.grid(padding=(0, 1))
     for line in lines:
-        table.add_row(Text("-", style=style), Text(line))
-    console.print(_indented(table))
+        console.print(Text(filled(line, console.width, first="  - ", rest="    ")), soft_wrap=True)
 
 
-def _indented(content: Table | Text | Tree) -> Padding:
-    return Padding(content, (0, 0, 0, 2), expand=False)
+def _block(console: Console, content: Table | Tree) -> None:
+    console.print(Padding(content, (0, 0, 0, 2), expand=False), soft_wrap=False)
+
+
+def _paragraph(console: Console, text: str, indent: str = "  ") -> None:
+    lines = filled(text, console.width, first=indent, rest=indent)
+    console.print(Text(lines, style="dim"), soft_wrap=True)
 
 
 def _tree(resource: Resource, into: Tree | None = None) -> Tree:
@@ -177,7 +196,7 @@ def _sources(opening: Opening, plan: AzurePlan) -> str:
     head, _ = access.nodes(plan)
     bastion = None if plan.addresses is None else plan.addresses.bastion_subnet
     names = {head: "the head", bastion: "the Bastion"}
-    return ", ".join(names.get(source, source) for source in opening.sources) or "nobody"
+    return ", ".join(names.get(source, source) for source in opening.sources) or "no address"
 
 
 def _network_line(plan: AzurePlan) -> str:
