@@ -21,6 +21,9 @@ DEADLINE_S = 60.0
 
 MOMENTS = 10
 
+# After so many moments at which something was wrong, the others are not tried.
+ENOUGH = 2
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
@@ -153,12 +156,14 @@ def moments(duration_s: float) -> list[float]:
 
 
 def at_each(duration_s: float, one: Callable[[float], Iterable[str]]) -> list[str]:
-    """What `one` finds wrong at each of ten moments of a command's run."""
-    return [
-        f"at {moment:.2f} s of {duration_s:.2f}: {wrong}"
-        for moment in moments(duration_s)
-        for wrong in one(moment)
-    ]
+    """What `one` finds wrong at ten moments of a command's run; the first two are enough."""
+    found: dict[str, list[str]] = {}
+    for moment in moments(duration_s):
+        if wrong := list(one(moment)):
+            found[f"at {moment:.2f} s of {duration_s:.2f}"] = wrong
+        if len(found) == ENOUGH:
+            break
+    return [f"{when}: {wrong}" for when, several in found.items() for wrong in several]
 
 
 def nothing_wrong(found: Iterable[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections import Counter
 from collections.abc import Iterator
 
@@ -63,9 +63,14 @@ class Clusters:
 
     def changes(self, before: Census, within_s: float = SETTLE_S) -> list[str]:
         """What differs from a former census, as soon as nothing does, or at the deadline."""
-        deadline = time.monotonic() + within_s
-        while (changed := differences(before, self.census())) and time.monotonic() < deadline:
-            time.sleep(0.1)
+        changed: list[str] = []
+
+        def is_as_before() -> bool:
+            changed[:] = differences(before, self.census())
+            return not changed
+
+        with contextlib.suppress(AssertionError):  # at the deadline the changes are the answer
+            wait_for("what was there before", is_as_before, within_s)
         return changed
 
     def share(self) -> Census:

@@ -3,6 +3,7 @@
 # processes, sockets, files in /tmp and in /dev/shm there. Needs root.
 set -euo pipefail
 
+# shellcheck disable=SC2016  # what is quoted is expanded inside
 inside='
 set -euo pipefail
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm
