@@ -10,7 +10,7 @@ LOCKS  := requirements.txt requirements-dev.txt
 UV     := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-train demo test engine image check format lock clean
+.PHONY: help setup setup-train demo test faults engine image check format lock clean
 
 help:
 	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
@@ -46,9 +46,13 @@ demo: $(STAMP)
 
 # Unit tests wait half of their time, so two run at once on each core.
 test: $(STAMP)
-	@$(BIN)/python -m pytest --ignore tests/real -m "not integration" \
+	@$(BIN)/python -m pytest --ignore tests/real --ignore tests/faults -m "not integration" \
 		--numprocesses $$((2 * $$(nproc))) --dist worksteal
-	@$(BIN)/python -m pytest --ignore tests/real -m integration
+	@$(BIN)/python -m pytest --ignore tests/real --ignore tests/faults -m integration
+
+#   make faults  what faults leave behind, on a machine of its own made of namespaces (needs root)
+faults: $(STAMP)
+	@tests/faults/machine.sh $(BIN)/python -m pytest tests/faults $(ARGS)
 
 #   make engine  builds Pulumi's engine from source (needs Go), for the tests in tests/real
 engine:

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness import Sunspot, marked_processes
+from training import CLUSTER, Training
 
 # What CI sets: nothing is skipped, and a test without torch fails.
 NEEDED = "SUNSPOT_TESTS_NEED_TRAIN"
 ROOT = Path(__file__).resolve().parents[2]
-# Last, so that nobody finds the other conftest.py in there.
-sys.path.append(str(ROOT / "tests" / "integration"))
-
-from harness import (  # noqa: E402  # pyright: ignore[reportMissingImports]
-    Sunspot,
-    marked_processes,
-)
-from training import CLUSTER, Training  # noqa: E402
 
 # Two CPUs a node: a worker that asks for two has one to itself, two that ask for one share it.
 NODE = {"cpu": 2, "memory_gb": 3}

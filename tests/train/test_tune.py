@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 import psutil
-from harness import SMALL  # pyright: ignore[reportMissingImports]
+from harness import SMALL
 from training import CLUSTER, DEADLINE_S, Training
 from waiting import wait_for
 from workload import call, check_refusals, check_refused, module

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from harness import Sunspot, alive, kill_node  # pyright: ignore[reportMissingImports]
+from harness import Sunspot, alive, kill_node
 from waiting import wait_for
 
 from sunspot.errors import SunspotError

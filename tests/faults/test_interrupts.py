@@ -1,0 +1,267 @@
+"""Ctrl-C and kill -9 at ten moments of each command's run."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from cut_off import Ended, Installed, at_each, moments, nothing_wrong
+from fault_clusters import OWN, SHARED, Clusters
+from fault_table import AFTER_DOWN, AS_IT_WAS, NOTHING, Row
+from harness import FOREVER
+from waiting import wait_for
+
+CTRL_C, KILL = "Ctrl-C at ten moments", "`kill -9` at ten moments"
+INTERRUPTED, KILLED = "130", "137 (killed)"
+# A command that is killed says nothing; what is asked next must make sense of what it left.
+NOT_UP = "is not up", "was interrupted", "is dead"
+
+Record = Callable[[Row], None]
+
+
+def timed(sunspot: Installed, *arguments: str) -> float:
+    """Seconds that a command takes, which must do well."""
+    started = time.monotonic()
+    sunspot.ok(*arguments)
+    return time.monotonic() - started
+
+
+def wrong_answer(ended: Ended, done: str) -> Iterator[str]:
+    """What is wrong with the answer to Ctrl-C: it may have come after `done` was printed."""
+    yield from ended.troubles()
+    is_right = ended.code == 130 and "interrupted" in ended.error
+    if ended.hits and not is_right and not (ended.code == 0 and done in ended.out):
+        yield str(ended)
+
+
+def wrong_end(ended: Ended, done: str) -> Iterator[str]:
+    """What is wrong with a command that was killed, or had done its work before that."""
+    is_right = ended.code == -signal.SIGKILL
+    if ended.hits and not is_right and not (ended.code == 0 and done in ended.out):
+        yield str(ended)
+
+
+def wrong_status(sunspot: Installed, name: str) -> Iterator[str]:
+    """What is wrong with what `status` says of a cluster after a fault."""
+    asked = sunspot.cut("status", name)
+    yield from asked.troubles()
+    if asked.code not in (0, 1):
+        yield str(asked)
+    if asked.code == 1 and not any(part in asked.error for part in NOT_UP):
+        yield f"status does not say how it is: {asked.error!r}"
+
+
+# Up and down, of a cluster of its own
+
+
+@pytest.fixture(scope="module")
+def seconds(sunspot: Installed, clusters: Clusters) -> dict[str, float]:
+    """How long `up` and `down` of such a cluster take."""
+    return {command: timed(sunspot, command, OWN) for command in ("up", "down")}
+
+
+def test_ctrl_c_in_up(sunspot: Installed, clusters: Clusters, seconds, record: Record):
+    def one(moment: float) -> Iterator[str]:
+        before = clusters.census()
+        ended = sunspot.cut("up", OWN, at=[moment])
+        yield from wrong_answer(ended, f"{OWN} is up")
+        if ended.code == 130 and f"sunspot down {OWN}" not in ended.errors:
+            yield from clusters.swept(before)
+        yield from clusters.take_down(OWN, before)
+
+    nothing_wrong(at_each(seconds["up"], one))
+    record(Row(fault=CTRL_C, to="up", code=INTERRUPTED, says="interrupted", left=NOTHING))
+
+
+def test_kill_in_up(sunspot: Installed, clusters: Clusters, seconds, record: Record):
+    def one(moment: float) -> Iterator[str]:
+        before = clusters.census()
+        ended = sunspot.cut("up", OWN, at=[moment], number=signal.SIGKILL)
+        yield from wrong_end(ended, f"{OWN} is up")
+        yield from wrong_status(sunspot, OWN)
+        yield from clusters.take_down(OWN, before)
+
+    nothing_wrong(at_each(seconds["up"], one))
+    says = "`status`: its start was interrupted"
+    record(Row(fault=KILL, to="up", code=KILLED, says=says, left=AFTER_DOWN))
+
+
+def test_ctrl_c_in_down(sunspot: Installed, clusters: Clusters, seconds, record: Record):
+    """A `down` that goes on, since it has begun, gets the next interrupts as well."""
+    before = clusters.census()
+    pending, found = moments(seconds["down"]), []
+    while pending:
+        if clusters.problem(OWN):
+            sunspot.ok("up", OWN)
+        whole = clusters.census()
+        ended = sunspot.cut("down", OWN, at=pending)
+        found += [f"at {pending[0]:.2f} s: {wrong}" for wrong in wrong_answer(ended, "is down")]
+        pending = pending[max(1, ended.hits) :]
+        if ended.code == 130 and clusters.changes(whole, within_s=1):
+            if f"sunspot down {OWN}" not in ended.errors:
+                found.append(f"not told what is left: {ended}")
+            found += clusters.take_down(OWN, before)
+        elif ended.code == 0:
+            found += clusters.swept(before)
+    found += clusters.take_down(OWN, before)
+    nothing_wrong(found)
+    record(
+        Row(
+            fault=CTRL_C,
+            to="down",
+            code="130, or 0",
+            says="interrupted, or is down",
+            left="as it was, or nothing",
+        )
+    )
+
+
+def test_kill_in_down(sunspot: Installed, clusters: Clusters, seconds, record: Record):
+    before = clusters.census()
+
+    def one(moment: float) -> Iterator[str]:
+        if clusters.problem(OWN):
+            sunspot.ok("up", OWN)
+        whole = clusters.census()
+        ended = sunspot.cut("down", OWN, at=[moment], number=signal.SIGKILL)
+        yield from wrong_end(ended, f"{OWN} is down")
+        if clusters.changes(whole, within_s=1):
+            yield from wrong_status(sunspot, OWN)
+            yield from clusters.take_down(OWN, before)
+
+    found = at_each(seconds["down"], one)
+    nothing_wrong([*found, *clusters.take_down(OWN, before)])
+    record(Row(fault=KILL, to="down", code=KILLED, says="", left=AFTER_DOWN))
+
+
+# Scale, submit and logs, in the cluster that is shared
+
+
+def test_ctrl_c_in_scale(sunspot: Installed, clusters: Clusters, record: Record):
+    duration = scaling_takes(sunspot, clusters)
+
+    def one(moment: float) -> Iterator[str]:
+        before = clusters.share()
+        ended = sunspot.cut("scale", "workers=2", at=[moment])
+        yield from wrong_answer(ended, "has 2 workers")
+        if ended.code == 130 and "sunspot scale" not in ended.errors:
+            if (minimum := clusters.minimum()) != 1:
+                yield f"the minimum is {minimum}, and not told: {ended.errors!r}"
+            yield from changed(clusters, before)
+        yield from scale_back(sunspot, clusters, before)
+
+    nothing_wrong(at_each(duration, one))
+    record(Row(fault=CTRL_C, to="scale", code=INTERRUPTED, says="interrupted", left=AS_IT_WAS))
+
+
+def test_kill_in_scale(sunspot: Installed, clusters: Clusters, record: Record):
+    duration = scaling_takes(sunspot, clusters)
+
+    def one(moment: float) -> Iterator[str]:
+        before = clusters.share()
+        ended = sunspot.cut("scale", "workers=2", at=[moment], number=signal.SIGKILL)
+        yield from wrong_end(ended, "has 2 workers")
+        yield from wrong_status(sunspot, SHARED)
+        yield from scale_back(sunspot, clusters, before)
+
+    nothing_wrong(at_each(duration, one))
+    left = f"{AS_IT_WAS}, after `sunspot scale` with the former number"
+    record(Row(fault=KILL, to="scale", code=KILLED, says="", left=left))
+
+
+def scaling_takes(sunspot: Installed, clusters: Clusters) -> float:
+    before = clusters.share()
+    duration = timed(sunspot, "scale", "workers=2")
+    nothing_wrong(scale_back(sunspot, clusters, before))
+    return duration
+
+
+def scale_back(sunspot: Installed, clusters: Clusters, before: dict[str, str]) -> Iterator[str]:
+    """Takes the second worker away, if there is one; yields what differs then."""
+    if clusters.minimum() != 1 or clusters.changes(before, within_s=0):
+        back = sunspot.cut("scale", "workers=1")
+        if back.code != 0:
+            yield f"scaling back: {back}"
+    yield from changed(clusters, before)
+
+
+def changed(clusters: Clusters, before: dict[str, str]) -> Iterator[str]:
+    if changes := clusters.changes(before):
+        yield f"changed: {changes}"
+
+
+@pytest.fixture
+def numbered() -> Iterator[int]:
+    return itertools.count()
+
+
+def submit(name: str) -> list[str]:
+    return ["submit", "--name", name, "--", *FOREVER]
+
+
+def submitting_takes(sunspot: Installed, clusters: Clusters) -> float:
+    clusters.share()
+    return timed(sunspot, "submit", "--", "echo", "done")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl_c", "kill"])
+def test_submit(
+    sunspot: Installed, clusters: Clusters, numbered, record: Record, number: signal.Signals
+):
+    def one(moment: float) -> Iterator[str]:
+        before, name = clusters.share(), f"{number.name.lower()}-{next(numbered)}"
+        ended = sunspot.cut(*submit(name), at=[moment], number=number)
+        if number == signal.SIGKILL:
+            yield from wrong_end(ended, "never")
+        else:
+            yield from wrong_answer(ended, "never")
+        if not (ended.code == 130 and name not in ended.error):
+            yield from stopped(sunspot, name, by=ended)
+        yield from changed(clusters, before)
+
+    nothing_wrong(at_each(submitting_takes(sunspot, clusters), one))
+    if number == signal.SIGKILL:
+        left = "its job, until `sunspot stop`"
+        record(Row(fault=KILL, to="submit", code=KILLED, says="", left=left))
+    else:
+        says = "interrupted; its job is stopped"
+        record(Row(fault=CTRL_C, to="submit", code=INTERRUPTED, says=says, left=AS_IT_WAS))
+
+
+def stopped(sunspot: Installed, name: str, by: Ended) -> Iterator[str]:
+    """Stops a job that a killed `submit` left."""
+    jobs = {job.id: job for job in sunspot.client(SHARED).list()}
+    if name in jobs and not jobs[name].has_ended:
+        if by.code == 130 and "may still run" not in by.error:
+            yield f"job {name} is {jobs[name].status}: {by}"
+        done = sunspot.cut("stop", name)
+        if done.code != 0:
+            yield f"stop: {done}"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl_c", "kill"])
+def test_logs(sunspot: Installed, clusters: Clusters, record: Record, number: signal.Signals):
+    clusters.share()
+    name = f"read-{number.name.lower()}"
+    sunspot.ok("submit", "--detach", *submit(name)[1:])
+    wait_for("the job to begin", lambda: "begun" in sunspot.ok("logs", name))
+
+    def one(moment: float) -> Iterator[str]:
+        before = clusters.census()
+        ended = sunspot.cut("logs", name, "-f", at=[moment], number=number)
+        if number == signal.SIGKILL:
+            yield from wrong_end(ended, "never")
+        else:
+            yield from wrong_answer(ended, "never")
+        yield from changed(clusters, before)
+
+    # Following begins where reading once would end.
+    found = at_each(2 * timed(sunspot, "logs", name), one)
+    sunspot.ok("stop", name)
+    nothing_wrong(found)
+    code, says = (KILLED, "") if number == signal.SIGKILL else (INTERRUPTED, "interrupted")
+    fault = KILL if number == signal.SIGKILL else CTRL_C
+    record(Row(fault=fault, to="logs -f", code=code, says=says, left="the job, which runs on"))

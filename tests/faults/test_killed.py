@@ -1,0 +1,118 @@
+"""`kill -9` of each process of a running cluster in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psutil
+import pytest
+from cut_off import Installed
+from fault_clusters import SHARED, Clusters
+from fault_table import AFTER_DOWN, AS_IT_WAS, Row
+from harness import FOREVER
+from waiting import wait_for
+
+from sunspot.node.local.folder import HEAD
+
+Record = Callable[[Row], None]
+
+KILL = "`kill -9`"
+RAYLET = "raylet was killed by signal 9"
+START = "`ray start`, was killed"
+
+# What `status` says of the node. A raylet ends in order when one of its agents has ended
+# (src/ray/raylet/agent_manager.cc, 2.60): the autoscaler then takes the rest of a worker away.
+OF_A_WORKER = {
+    "raylet": RAYLET,
+    "ray start": START,
+    "ray::DashboardAgent": "",
+    "ray::RuntimeEnvAgent": "",
+}
+OF_THE_HEAD = {
+    "gcs_server": "gcs_server was killed by signal 9",
+    "raylet": RAYLET,
+    "ray start": START,
+    "ray::DashboardAgent": "raylet",
+    "ray::RuntimeEnvAgent": "raylet",
+}
+RESTARTED = ("dashboard.py", "monitor.py", "log_monitor.py")
+
+
+@pytest.mark.parametrize("kind", OF_A_WORKER)
+def test_of_a_worker(sunspot: Installed, clusters: Clusters, kind: str, record: Record):
+    clusters.share()
+    (worker,) = clusters.workers()
+    clusters.process(worker.name, kind).kill()
+    wait_for("its end", lambda: worker.name not in names(clusters))
+    told = sunspot.cut("status", SHARED)
+    assert told.troubles() == []
+    assert (f"{worker.name} is lost" in told.out) is bool(OF_A_WORKER[kind])
+    assert OF_A_WORKER[kind] in told.out
+    wait_for("another worker", clusters.workers)
+    wait_for("the same processes", clusters.shared_is)
+    left = "the cluster with another worker in its place"
+    record(Row(fault=KILL, to=f"{kind} of a worker", code="", says=OF_A_WORKER[kind], left=left))
+
+
+def names(clusters: Clusters) -> list[str]:
+    return [node.name for node in clusters.workers()]
+
+
+@pytest.mark.parametrize("kind", ["driver", "ray::JobSupervisor"])
+def test_of_a_job(sunspot: Installed, clusters: Clusters, kind: str, record: Record):
+    before = clusters.share()
+    name = f"killed-{kind.strip('ray:').lower()}"
+    with sunspot.begun("submit", "--name", name, "--", *FOREVER) as submit:
+        wait_for("the job to begin", lambda: "begun" in submit.printed())
+        job_process(clusters, kind).kill()
+        ended = submit.to_its_end()
+    assert ended.troubles() == []
+    assert ended.code not in (0, None)
+    assert f"job {name} FAILED" in ended.error
+    says = f"job FAILED: {'exit code 137' if kind == 'driver' else 'supervisor'}"
+    assert says.rpartition(" ")[2] in ended.error
+    assert clusters.changes(before) == []
+    record(Row(fault=KILL, to=f"{kind} of a job", code=str(ended.code), says=says, left=AS_IT_WAS))
+
+
+def job_process(clusters: Clusters, wanted: str) -> psutil.Process:
+    """A job's supervisor, or its driver: the program itself, not the shell that started it."""
+    found = clusters.job_processes()
+    if wanted == "driver":
+        return next(p for p in found if p.name().startswith("python"))
+    return next(p for p in found if any(word.startswith(wanted) for word in p.cmdline()))
+
+
+@pytest.mark.parametrize("kind", RESTARTED)
+def test_of_the_head_and_restarted(
+    sunspot: Installed, clusters: Clusters, kind: str, record: Record
+):
+    clusters.share()
+    killed = clusters.process(HEAD, kind)
+    killed.kill()
+    wait_for("its end", lambda: not killed.is_running())
+    wait_for("the same processes", clusters.shared_is)
+    wait_for("the cluster to answer", lambda: sunspot.cut("status", SHARED).code == 0)
+    told = sunspot.cut("status", SHARED)
+    assert "was started again" in told.out
+    assert sunspot.cut("submit", "--", "true").code == 0
+    left = "the cluster, in which it was restarted"
+    record(Row(fault=KILL, to=f"{kind} of the head", code="", says="was started again", left=left))
+
+
+@pytest.mark.parametrize("kind", OF_THE_HEAD)
+def test_of_the_head(sunspot: Installed, clusters: Clusters, kind: str, record: Record):
+    clusters.share()
+    clusters.process(HEAD, kind).kill()
+    wait_for("the head to be lost", lambda: clusters.problem(SHARED))
+    told = sunspot.cut("status", SHARED)
+    assert told.troubles() == []
+    assert told.code == 1
+    assert f"sunspot down {SHARED}" in told.error
+    first, *more = told.errors[told.errors.index(told.error) :].splitlines()[:3]
+    assert OF_THE_HEAD[kind] in " ".join([first, *more])
+    assert f"{SHARED} is down" in sunspot.ok("down", SHARED)
+    assert clusters.changes(clusters.nothing, within_s=2) == []
+    record(
+        Row(fault=KILL, to=f"{kind} of the head", code="", says=OF_THE_HEAD[kind], left=AFTER_DOWN)
+    )
