@@ -81,7 +81,7 @@ class Site(SunspotCommand):
 
     def prepare(self) -> None:
         """Makes the project with its stack files."""
-        for folder in (self.project, self.home):
+        for folder in (self.project, self.home, self.empty):
             folder.mkdir()
         (self.project / "Pulumi.yaml").write_text("name: sunspot\nruntime: python\n")
         for name in STACKS:
@@ -128,7 +128,12 @@ class Site(SunspotCommand):
     def submit(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """`sunspot submit` from an empty folder, to the first cluster if none is named."""
         stack = () if "--stack" in arguments else ("--stack", STACKS[0])
-        return self("submit", *stack, "--working-dir", str(self.home), *arguments)
+        return self("submit", *stack, "--working-dir", str(self.empty), *arguments)
+
+    @property
+    def empty(self) -> Path:
+        """A folder without files."""
+        return self.home / "empty"
 
     @property
     def head_cpus(self) -> int:

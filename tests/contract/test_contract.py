@@ -167,7 +167,7 @@ def test_stop_ends_a_job(site: Site, cluster: Cluster):
 
 
 def test_ctrl_c_stops_the_job_that_submit_follows(site: Site, cluster: Cluster):
-    arguments = ("submit", "--working-dir", str(site.home), "--name", "cut", "--", *FOREVER)
+    arguments = ("submit", "--working-dir", str(site.empty), "--name", "cut", "--", *FOREVER)
     with site.started(*arguments) as submit:
         assert submit.stdout is not None
         while "it began" not in (line := submit.stdout.readline()):
