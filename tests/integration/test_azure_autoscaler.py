@@ -209,6 +209,7 @@ def azure() -> Iterator[Azure]:
                 "--head",
                 f"--node-ip-address={host}",
                 f"--port={port}",
+                f"--ray-client-server-port={free_port({port})}",  # 10001 may be taken
                 "--num-cpus=0",
                 "--include-dashboard=false",
                 f"--temp-dir={folder / 'r'}",

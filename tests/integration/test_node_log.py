@@ -11,6 +11,8 @@ from harness import ANSI, SMALL, Sunspot, kill_node
 from waiting import wait_for
 
 from sunspot.node.local.folder import ClusterFolder
+from sunspot.node.local.launcher import TRIES
+from sunspot.node.processes import Process
 from sunspot.ray.handle import ClusterHandle
 
 NAME = "mortal"
@@ -58,6 +60,12 @@ def test_a_nodes_log_and_where_rays_own_logs_lie(
     assert list(ray_logs.glob("gcs_server*"))
 
 
+def running(folder: ClusterFolder, node: str, *, but_not: list[Process]) -> Process | None:
+    """The node's process, if it runs and is not one of these."""
+    process = folder.process(node)
+    return process if process and process.is_running() and process not in but_not else None
+
+
 def test_ctrl_c_ends_the_printing_and_not_the_node(sunspot: Sunspot, cluster: ClusterHandle):
     with sunspot.started("logs", "--stack", "main", "--node", "head", "-f") as following:
         assert following.stdout is not None
@@ -74,8 +82,11 @@ def test_nodes_that_died_while_starting_or_later_and_a_dead_head(
     sunspot: Sunspot, folder: ClusterFolder
 ):
     with sunspot.started("scale", "--stack", NAME, "late=1") as scale:
-        wait_for("the node's process", lambda: folder.is_running("late-0"))
-        kill_node(folder, "late-0")
+        killed = []
+        for _ in range(TRIES):
+            node = wait_for("the node", lambda: running(folder, "late-0", but_not=killed))
+            killed.append(node)
+            kill_node(folder, "late-0")
         _, errors = scale.communicate(timeout=60)
     assert scale.returncode == 1
     assert "'late-0' could not start" in errors

@@ -87,6 +87,7 @@ def cluster() -> Iterator[dict[str, str]]:
         "RAY_USAGE_STATS_ENABLED": "0",
     }
     head = [f"--port={port}", f"--temp-dir={folder}/ray", "--include-dashboard=false", "--head"]
+    head.append(f"--ray-client-server-port={_free_port()}")  # 10001 may be taken
     labels = "--labels=ray.io/node-group={},ray.io/market-type={}"
     try:
         with ExitStack() as nodes:
