@@ -137,7 +137,7 @@ def test_those_of_a_node_are_found_when_its_own_process_was_killed(folder, start
 
 
 def test_the_session_of_a_recycled_pid_is_not_ours(folder):
-    folder.record_process("head", Process(pid=os.getsid(0), start_time=1.0))
+    folder.record_process("head", Process(pid=os.getpid(), start_time=1.0))
     assert folder.sessions() == set()
 
 
