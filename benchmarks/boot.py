@@ -13,7 +13,6 @@ The seconds count from the kernel's start to a raylet that reports that it is he
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import gzip
@@ -26,6 +25,7 @@ from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import _options
 from _bars import Phase, picture
 from _pairs import compare
 
@@ -136,10 +136,10 @@ def _download() -> None:
 
 def main() -> None:
     """Run the pairs and print them; the last line is JSON."""
-    made = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    made.add_argument("--pairs", type=int, default=PAIRS, help=f"default: {PAIRS}")
-    made.add_argument("--picture", type=Path, metavar="FILE", help="draw the last pair as SVG")
-    args = made.parse_args()
+    options = _options.parser(__doc__)
+    options.add_argument("--pairs", type=int, default=PAIRS, help=f"default: {PAIRS}")
+    options.add_argument("--picture", type=Path, metavar="FILE", help="draw the last pair as SVG")
+    args = options.parse_args()
     _download()
     drawn: dict[str, list[Phase]] = {}
 

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from statistics import median
 
+import _options
 from _cluster import (
     CPUS_A_NODE,
     bring_up_seconds,
@@ -71,6 +72,7 @@ def ray_start() -> float:
 
 def main() -> None:
     """Print the comparisons; the last line is JSON."""
+    _options.parser(__doc__).parse_args()
     sequential = round(median(ray_start() for _ in range(3)), 4)
     compare(
         "bringup",

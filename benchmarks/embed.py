@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import _options
 from _local_ray import WORKLOADS, own_ray_settings, ray_with
 from _pairs import compare
 
@@ -111,6 +112,7 @@ def measure(embed: Any, food: Any, folder: Path) -> None:
 
 def main() -> None:
     """Print the comparison; its last line is JSON."""
+    _options.parser(__doc__).parse_args()
     with (
         own_ray_settings() as ray_folder,
         tempfile.TemporaryDirectory() as folder,

@@ -16,7 +16,6 @@ vanishes does not.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -32,6 +31,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import _options
 import psutil
 from _cluster import STACK, Project, project
 from _pairs import compare
@@ -174,12 +174,10 @@ def _compare(bench: Bench, notice_s: float, pairs: int) -> dict[str, Any]:
 
 def main() -> None:
     """Print a comparison for each notice; the last line is JSON."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--pairs", type=int, default=PAIRS, help=f"default: {PAIRS}")
-    parser.add_argument("--notice", type=float, action="append", help="seconds; default: 0 10 30")
-    given = parser.parse_args()
+    options = _options.parser(__doc__)
+    options.add_argument("--pairs", type=int, default=PAIRS, help=f"default: {PAIRS}")
+    options.add_argument("--notice", type=float, action="append", help="seconds; default: 0 10 30")
+    given = options.parse_args()
     notices = given.notice or NOTICES_S
     with project(workers=2) as made:
         exports = dict(re.findall(r"export (\w+)=(\S+)", made.sunspot("up", STACK)))

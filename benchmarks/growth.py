@@ -5,6 +5,7 @@ python benchmarks/growth.py
 
 from __future__ import annotations
 
+import _options
 from _cluster import bring_up_seconds
 from _pairs import compare
 
@@ -13,6 +14,7 @@ PAIRS = 3
 
 def main() -> None:
     """Print the comparison; its last line is JSON."""
+    _options.parser(__doc__).parse_args()
     compare(
         "growth",
         lambda: bring_up_seconds(8),

@@ -2,19 +2,19 @@
 
 Compares `sunspot up` with plain `ray start` of the same nodes.
 
-    python benchmarks/idle.py [PAIRS]
+    python benchmarks/idle.py --pairs 3
 """
 
 from __future__ import annotations
 
 import contextlib
 import statistics
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import _options
 import psutil
 from _cluster import STACK, plain_ray, project, ray_host
 from _pairs import compare
@@ -83,8 +83,11 @@ def _name(process: psutil.Process) -> str:
     return "ended"
 
 
-def main(pairs: int = PAIRS) -> None:
+def main() -> None:
     """Print the comparison; its last line is JSON."""
+    options = _options.parser(__doc__)
+    options.add_argument("--pairs", type=int, default=PAIRS, help=f"default: {PAIRS}")
+    pairs = options.parse_args().pairs
     ours: list[float] = []
     peer: list[float] = []
     pss: dict[str, float] = {}
@@ -106,4 +109,4 @@ def main(pairs: int = PAIRS) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main()

@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import _options
+
 ROUNDS = 9
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -52,6 +54,7 @@ def measure() -> dict[str, list[float]]:
 
 def main() -> None:
     """Print the medians; the last line is JSON."""
+    _options.parser(__doc__).parse_args()
     seconds = measure()
     print(f"CPU seconds, median of {ROUNDS} rounds\n")
     for label, numbers in seconds.items():

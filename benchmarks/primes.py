@@ -14,6 +14,7 @@ from statistics import median
 from types import ModuleType
 from typing import Any
 
+import _options
 from _local_ray import WORKLOADS, own_ray_settings, ray_with
 from _pairs import compare
 
@@ -82,6 +83,7 @@ def measure(workload: Any, batches: list[Any], pool: Any) -> None:
 
 def main() -> None:
     """Print the comparison; its last line is JSON."""
+    _options.parser(__doc__).parse_args()
     cpus = os.cpu_count() or 1
     with own_ray_settings() as folder:
         workload = load_workload()

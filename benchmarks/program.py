@@ -21,6 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import _options
+
 ROUNDS = 5
 SIZES = (1, 10, 50)
 AIM = 2.0
@@ -83,6 +85,11 @@ def median_of(runs: list[dict[str, float]]) -> dict[str, float]:
 
 def main() -> None:
     """Print the table; the last line is JSON."""
+    options = _options.parser(__doc__)
+    options.add_argument("groups", type=int, nargs="?", help="only evaluate a program of so many")
+    if groups := options.parse_args().groups:
+        print(json.dumps(evaluate(groups)))
+        return
     runs: dict[int, list[dict[str, float]]] = {groups: [] for groups in SIZES}
     previews = []
     run_evaluation(1)  # compiles bytecode and fills the file cache
@@ -141,7 +148,4 @@ def summary(
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        print(json.dumps(evaluate(int(sys.argv[1]))))
-    else:
-        main()
+    main()

@@ -11,6 +11,7 @@ import re
 import subprocess
 import time
 
+import _options
 from _cluster import BIN, STACK, Project, project
 from _pairs import compare
 
@@ -27,6 +28,7 @@ def _seconds(made: Project, environment: dict[str, str], command: list[str]) -> 
 
 def main() -> None:
     """Print the comparison; its last line is JSON."""
+    _options.parser(__doc__).parse_args()
     with project(workers=1) as made:
         exports = dict(re.findall(r"export (\w+)=(\S+)", made.sunspot("up", STACK)))
         environment = {**made.environment, **exports}

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
+import _options
 from _local_ray import own_ray_settings
 from _pairs import compare
 
@@ -43,6 +44,7 @@ def epoch(script: str, folder: Path, *arguments: str) -> float:
 
 def main() -> None:
     """Run the pairs and print them; the last line is JSON."""
+    _options.parser(__doc__).parse_args()
     with own_ray_settings(), tempfile.TemporaryDirectory(prefix="sunspot-bench-") as name:
         folder = Path(name)
         runs = iter(range(2 * PAIRS))

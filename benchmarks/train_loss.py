@@ -6,7 +6,6 @@ Lightning. Two workers on nodes of their own; early in the second epoch a node i
 notice, or drained and killed at the deadline. An epoch is longer than the notice, as a real one is.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -17,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import _options
 import psutil
 from _cluster import STACK, Project, project
 
@@ -127,11 +127,9 @@ def _trains(folder: ClusterFolder, node: str) -> bool:
 
 def main() -> None:
     """Run the cases and print them; the last line is JSON."""
-    made = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    made.add_argument("--pictures", type=int, default=PICTURES, help="per class and epoch")
-    pictures = made.parse_args().pictures
+    options = _options.parser(__doc__)
+    options.add_argument("--pictures", type=int, default=PICTURES, help="per class and epoch")
+    pictures = options.parse_args().pictures
     cases: dict[str, dict[str, float | None]] = {}
     with tempfile.TemporaryDirectory(prefix="sunspot-bench-") as name:
         data = Path(name) / "data"

@@ -12,6 +12,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import _options
+
 from cloud_init import MAX_USER_DATA_BYTES, render
 from cloud_init.nodes import node_values
 from cloud_init.values import TOKEN_SECRET, AzureFacts
@@ -61,6 +63,7 @@ def plan(groups: int) -> AzurePlan:
 
 def main() -> None:
     """Print the sizes; the last line is JSON."""
+    _options.parser(__doc__).parse_args()
     one, many = plan(1), plan(GROUPS)
     nodes = {
         "head, 1 group": node_values(one, None, FACTS),

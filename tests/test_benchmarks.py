@@ -17,6 +17,15 @@ for file in sys.argv[2:]:
     runpy.run_path(file, run_name="benchmark")
 """
 
+HELP = """
+import contextlib, runpy, sys
+path, (folder, *files) = list(sys.path), sys.argv[1:]
+for file in files:
+    sys.path[:], sys.argv[:] = [folder, *path], [file, "--help"]
+    with contextlib.suppress(SystemExit):
+        runpy.run_path(file, run_name="__main__")
+"""
+
 
 def run(*arguments: str) -> str:
     done = subprocess.run(
@@ -29,6 +38,12 @@ def run(*arguments: str) -> str:
 def test_each_benchmark_loads():
     assert len(BENCHMARKS) > 10
     run("-c", LOAD, str(ROOT / "benchmarks"), *map(str, BENCHMARKS))
+
+
+def test_each_one_that_is_run_shows_its_help():
+    commands = [str(file) for file in BENCHMARKS if not file.name.startswith("_")]
+    shown = run("-c", HELP, str(ROOT / "benchmarks"), *commands)
+    assert shown.count("usage: ") == len(commands)
 
 
 def test_the_program_is_evaluated():
