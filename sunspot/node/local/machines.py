@@ -52,7 +52,8 @@ class LocalMachines:
     def terminate(self, machine_id: str) -> None:
         for node in self._folder.nodes():
             if node.name == machine_id:
-                self._folder.write_node(replace(node, goal="down"))
+                if self._is_wanted(node):  # a lost one stays lost, and `status` says why
+                    self._folder.write_node(replace(node, goal="down"))
                 self._seen.pop(machine_id, None)
                 self._folder.stop(machine_id)
 

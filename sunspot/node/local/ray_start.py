@@ -53,10 +53,9 @@ def run(folder: ClusterFolder, node: NodeRecord) -> None:
         _share_logs(folder, node)
     from ray.scripts import scripts
 
-    if node.is_head:
-        from sunspot.node.local import head
+    from sunspot.node.local import ray_node
 
-        head.keep_helpers(folder)
+    ray_node.keep_whole(folder, node.name)
     try:
         scripts.cli(arguments(cluster, node), prog_name="ray", standalone_mode=False)
     finally:

@@ -1,12 +1,19 @@
-"""The head's helpers, which start again when they die, with a short stand-in for Ray's node."""
+"""Which ends of Ray's processes end a node, with a short stand-in for Ray's own node."""
 
+import threading
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import ray._private.node
+from ray import NodeID
+from ray.core.generated import gcs_pb2
 
-from sunspot.node.local import head
+from sunspot.node.local import ray_node
 from sunspot.node.local.folder import ClusterFolder
+
+# Ray ships its messages without types.
+NodeInfo: Any = gcs_pb2.GcsNodeInfo  # pyright: ignore[reportAttributeAccessIssue]
 
 HELPERS = ("monitor", "dashboard", "log_monitor")
 
@@ -16,6 +23,9 @@ class Node:
 
     def __init__(self, fails=False):
         self.fails = fails
+        self.node_id = NodeID.from_random().hex()
+        self.death = NodeInfo().death_info
+        self.killed = threading.Event()
         self.started = []
         kinds = ("raylet", "gcs_server", *HELPERS)
         self.all_processes = {kind: [SimpleNamespace(returncode=None)] for kind in kinds}
@@ -42,6 +52,19 @@ class Node:
         assert raise_on_failure
         self._start("dashboard")
 
+    def start_raylet(self, code):
+        self.all_processes["raylet"] = [SimpleNamespace(process=SimpleNamespace(wait=lambda: code))]
+
+    def get_gcs_client(self):
+        info = NodeInfo(death_info=self.death)
+        infos = {NodeID.from_hex(self.node_id): info, NodeID.from_random(): NodeInfo()}
+        return SimpleNamespace(get_all_node_info=lambda: infos)
+
+    def kill_all_processes(self, *, check_alive, allow_graceful):
+        assert not check_alive
+        assert not allow_graceful
+        self.killed.set()
+
     def _start(self, kind):
         if self.fails:
             raise RuntimeError("the port is taken")
@@ -59,7 +82,7 @@ def folder(tmp_path):
 @pytest.fixture
 def make(folder, monkeypatch):
     monkeypatch.setattr(ray._private.node, "Node", Node)
-    head.keep_helpers(folder)
+    ray_node.keep_whole(folder, "head")
     return ray._private.node.Node
 
 
@@ -98,12 +121,52 @@ def test_one_that_cannot_be_started_is_left_to_ray(folder, make, capsys):
 
 def test_one_that_keeps_dying_is_left_to_ray(make, monkeypatch):
     node = make()
-    for _ in range(head.MOST_STARTS):
+    for _ in range(ray_node.MOST_STARTS):
         node.die("monitor")
         assert node.dead_processes() == []
     node.die("monitor")
     assert [dead for dead, _ in node.dead_processes()] == ["monitor"]
 
-    later = head.time.monotonic() + head.WITHIN_S
-    monkeypatch.setattr(head.time, "monotonic", lambda: later)
+    later = ray_node.time.monotonic() + ray_node.WITHIN_S
+    monkeypatch.setattr(ray_node.time, "monotonic", lambda: later)
     assert node.dead_processes() == []
+
+
+@pytest.fixture
+def exits(monkeypatch):
+    codes = []
+    monkeypatch.setattr(ray_node.os, "_exit", codes.append)
+    return codes
+
+
+def end_of_raylet(node, code, reason):
+    node.death.reason = node.death.DESCRIPTOR.enum_values_by_name[reason].number
+    node.death.reason_message = "its dashboard_agent failed.\n- The agent failed to start."
+    before = set(threading.enumerate())
+    node.start_raylet(code)
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
+
+
+def test_a_raylet_that_left_though_nobody_asked_ends_the_node_and_says_why(make, exits, capsys):
+    node = make()
+    end_of_raylet(node, 0, "UNEXPECTED_TERMINATION")
+    assert node.killed.is_set()
+    assert exits == [1]
+    assert capsys.readouterr().out == "raylet [exit code=0]\nits dashboard_agent failed.\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (0, "EXPECTED_TERMINATION"),
+        (0, "AUTOSCALER_DRAIN_IDLE"),
+        (0, "AUTOSCALER_DRAIN_PREEMPTED"),
+        (-9, "UNEXPECTED_TERMINATION"),
+    ],
+)
+def test_another_end_of_a_raylet_is_left_to_ray(make, exits, code, reason):
+    node = make()
+    end_of_raylet(node, code, reason)
+    assert not node.killed.is_set()
+    assert exits == []
