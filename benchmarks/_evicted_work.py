@@ -46,11 +46,12 @@ def work(log: str, seconds: float) -> None:
 
 @ray.remote(num_cpus=1, max_restarts=1)
 class Training:
-    """Counts steps in memory; while its node drains, it saves the count after each step."""
+    """Counts steps in memory; from when its node drains, it saves the count after each step."""
 
     def __init__(self, checkpoint: str) -> None:
         self._checkpoint = Path(checkpoint)
         self._node = ray.get_runtime_context().get_node_id()
+        self._drains = False
         text = self._checkpoint.read_text() if self._checkpoint.exists() else "0"
         self._steps = int(text)
 
@@ -58,7 +59,9 @@ class Training:
         """Make a step; return the number of steps so far and the ID of the node."""
         time.sleep(STEP_S)
         self._steps += 1
-        if self._node in ray_state.state.get_draining_nodes():
+        # A node that has left the GCS drains no longer, while its workers may still make a step.
+        self._drains = self._drains or self._node in ray_state.state.get_draining_nodes()
+        if self._drains:
             new = self._checkpoint.with_suffix(".new")
             new.write_text(str(self._steps))
             new.replace(self._checkpoint)
