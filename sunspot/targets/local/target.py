@@ -11,6 +11,7 @@ import os
 import pwd
 import secrets
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,9 @@ from sunspot.targets.records import Folders, broken, not_up, state_directory
 
 # `ray start` stops its children within about 3 s; while it starts it ignores SIGTERM.
 STOP_GRACE_S, INTERRUPTED_GRACE_S = 5.0, 0.5
+
+# A process with threads counts as ended before the last of them has closed its sockets.
+LEFT_GRACE_S, POLL_INTERVAL_S = 3.0, 0.05
 
 
 def create() -> LocalTarget:
@@ -250,7 +254,14 @@ def _ports(folder: ClusterFolder) -> list[int]:
 
 
 def _left(folder: ClusterFolder, ports: list[int], sessions: set[int]) -> list[str]:
-    """What is left of a cluster, one line each."""
+    """What is left of a cluster that was removed, one line each."""
+    deadline = time.monotonic() + LEFT_GRACE_S
+    while (left := _remains(folder, ports, sessions)) and time.monotonic() < deadline:
+        time.sleep(POLL_INTERVAL_S)
+    return left
+
+
+def _remains(folder: ClusterFolder, ports: list[int], sessions: set[int]) -> list[str]:
     return [
         *(f"process {process.pid}" for process in folder.processes(sessions=sessions)),
         *(f"port {port}" for port in ports if not port_is_free(port)),

@@ -14,6 +14,7 @@ from sunspot.errors import HeadLostError, SunspotError, UsageError
 from sunspot.node.processes import Process
 from sunspot.targets import records
 from sunspot.targets.clusters import find, get
+from sunspot.targets.local import target as local_target
 from sunspot.targets.local.target import LocalTarget
 from sunspot.targets.protocol import silent
 from sunspot.targets.records import Folders
@@ -140,6 +141,24 @@ def test_down_removes_every_file_and_a_second_one_finds_nothing(clusters):
     assert not folder.path.exists()
     assert target.names() == []
     assert target.down("dev", silent) is None
+
+
+@pytest.mark.parametrize(("held_s", "left"), [(0.3, 0), (60.0, 1)])
+def test_down_tells_of_a_port_that_stays_and_waits_for_one_that_closes(
+    clusters, held_s, left, monkeypatch
+):
+    # As by a process whose last thread has not ended yet.
+    monkeypatch.setattr(local_target, "LEFT_GRACE_S", 5.0 if not left else 0.2)
+    folder = write(clusters, stack(WORKERS))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        folder.update_cluster(gcs_port=port)
+        closing = threading.Timer(held_s, server.close)
+        closing.start()
+        removal = LocalTarget(clusters).down("dev", silent)
+        closing.cancel()
+    assert removal is not None
+    assert removal.left == [f"port {port}"] * left
 
 
 @pytest.mark.parametrize("file", ["cluster.json", "nodes/head.json", "nodes/head.pid"])
