@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cut_off import Installed
+from cut_off import Installed, Moments
 from fault_clusters import STACKS, Clusters
 from fault_table import ROWS, WRITE, Row
 from own_machine import DISK_VARIABLE, Machine
+
+MOMENTS = "--moments"
 
 # A test of ten moments brings a cluster up up to ten times.
 TIMEOUT_S = 900
@@ -18,6 +20,7 @@ TIMEOUT_S = 900
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(WRITE, action="store_true", help="write the table of docs/reliability.md")
+    parser.addoption(MOMENTS, type=int, default=10, help="at which each command is cut off")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -55,6 +58,11 @@ def clusters(sunspot: Installed, machine: Machine) -> Iterator[Clusters]:
     made = Clusters(sunspot, machine)
     yield made
     made.remove_all()
+
+
+@pytest.fixture(scope="session")
+def moments(request: pytest.FixtureRequest) -> Moments:
+    return Moments(request.config.option.moments)
 
 
 @pytest.fixture

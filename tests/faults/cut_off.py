@@ -19,8 +19,6 @@ from harness import Sunspot
 # How long a command may take, also after an interrupt. Generous: the machine may be busy.
 DEADLINE_S = 60.0
 
-MOMENTS = 10
-
 # After so many moments at which something was wrong, the others are not tried.
 ENOUGH = 2
 
@@ -150,20 +148,25 @@ class Running:
         return True
 
 
-def moments(duration_s: float) -> list[float]:
-    """Ten moments, spread over a command's run of that many seconds."""
-    return [duration_s * number / (MOMENTS + 1) for number in range(1, MOMENTS + 1)]
+@dataclass(frozen=True)
+class Moments:
+    """So many moments, spread over a command's run."""
 
+    count: int
 
-def at_each(duration_s: float, one: Callable[[float], Iterable[str]]) -> list[str]:
-    """What `one` finds wrong at ten moments of a command's run; the first two are enough."""
-    found: dict[str, list[str]] = {}
-    for moment in moments(duration_s):
-        if wrong := list(one(moment)):
-            found[f"at {moment:.2f} s of {duration_s:.2f}"] = wrong
-        if len(found) == ENOUGH:
-            break
-    return [f"{when}: {wrong}" for when, several in found.items() for wrong in several]
+    def of(self, duration_s: float) -> list[float]:
+        """They are in seconds after the start of a run that takes as long as this one."""
+        return [duration_s * number / (self.count + 1) for number in range(1, self.count + 1)]
+
+    def at_each(self, duration_s: float, one: Callable[[float], Iterable[str]]) -> list[str]:
+        """What `one` finds wrong at these moments of such a run; the first two are enough."""
+        found: dict[str, list[str]] = {}
+        for moment in self.of(duration_s):
+            if wrong := list(one(moment)):
+                found[f"at {moment:.2f} s of {duration_s:.2f}"] = wrong
+            if len(found) == ENOUGH:
+                break
+        return [f"{when}: {wrong}" for when, several in found.items() for wrong in several]
 
 
 def nothing_wrong(found: Iterable[str]) -> None:

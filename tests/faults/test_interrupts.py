@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from cut_off import Ended, Installed, at_each, moments, nothing_wrong
+from cut_off import Ended, Installed, Moments, nothing_wrong
 from fault_clusters import OWN, SHARED, Clusters
 from fault_table import AFTER_DOWN, AS_IT_WAS, NOTHING, Row
 from harness import FOREVER
@@ -63,7 +63,9 @@ def seconds(sunspot: Installed, clusters: Clusters) -> dict[str, float]:
     return {command: timed(sunspot, command, OWN) for command in ("up", "down")}
 
 
-def test_ctrl_c_in_up(sunspot: Installed, clusters: Clusters, seconds, record: Record):
+def test_ctrl_c_in_up(
+    sunspot: Installed, clusters: Clusters, seconds, moments: Moments, record: Record
+):
     def one(moment: float) -> Iterator[str]:
         before = clusters.census()
         ended = sunspot.cut("up", OWN, at=[moment])
@@ -72,11 +74,13 @@ def test_ctrl_c_in_up(sunspot: Installed, clusters: Clusters, seconds, record: R
             yield from clusters.swept(before)
         yield from clusters.take_down(OWN, before)
 
-    nothing_wrong(at_each(seconds["up"], one))
+    nothing_wrong(moments.at_each(seconds["up"], one))
     record(Row(fault=CTRL_C, to="up", code=INTERRUPTED, says="interrupted", left=NOTHING))
 
 
-def test_kill_in_up(sunspot: Installed, clusters: Clusters, seconds, record: Record):
+def test_kill_in_up(
+    sunspot: Installed, clusters: Clusters, seconds, moments: Moments, record: Record
+):
     def one(moment: float) -> Iterator[str]:
         before = clusters.census()
         ended = sunspot.cut("up", OWN, at=[moment], number=signal.SIGKILL)
@@ -84,15 +88,17 @@ def test_kill_in_up(sunspot: Installed, clusters: Clusters, seconds, record: Rec
         yield from wrong_status(sunspot, OWN)
         yield from clusters.take_down(OWN, before)
 
-    nothing_wrong(at_each(seconds["up"], one))
+    nothing_wrong(moments.at_each(seconds["up"], one))
     says = "`status`: its start was interrupted"
     record(Row(fault=KILL, to="up", code=KILLED, says=says, left=AFTER_DOWN))
 
 
-def test_ctrl_c_in_down(sunspot: Installed, clusters: Clusters, seconds, record: Record):
+def test_ctrl_c_in_down(
+    sunspot: Installed, clusters: Clusters, seconds, moments: Moments, record: Record
+):
     """A `down` that goes on, since it has begun, gets the next interrupts as well."""
     before = clusters.census()
-    pending, found = moments(seconds["down"]), []
+    pending, found = moments.of(seconds["down"]), []
     while pending:
         if clusters.problem(OWN):
             sunspot.ok("up", OWN)
@@ -119,7 +125,9 @@ def test_ctrl_c_in_down(sunspot: Installed, clusters: Clusters, seconds, record:
     )
 
 
-def test_kill_in_down(sunspot: Installed, clusters: Clusters, seconds, record: Record):
+def test_kill_in_down(
+    sunspot: Installed, clusters: Clusters, seconds, moments: Moments, record: Record
+):
     before = clusters.census()
 
     def one(moment: float) -> Iterator[str]:
@@ -132,7 +140,7 @@ def test_kill_in_down(sunspot: Installed, clusters: Clusters, seconds, record: R
             yield from wrong_status(sunspot, OWN)
             yield from clusters.take_down(OWN, before)
 
-    found = at_each(seconds["down"], one)
+    found = moments.at_each(seconds["down"], one)
     nothing_wrong([*found, *clusters.take_down(OWN, before)])
     record(Row(fault=KILL, to="down", code=KILLED, says="", left=AFTER_DOWN))
 
@@ -140,7 +148,7 @@ def test_kill_in_down(sunspot: Installed, clusters: Clusters, seconds, record: R
 # Scale, submit and logs, in the cluster that is shared
 
 
-def test_ctrl_c_in_scale(sunspot: Installed, clusters: Clusters, record: Record):
+def test_ctrl_c_in_scale(sunspot: Installed, clusters: Clusters, moments: Moments, record: Record):
     duration = scaling_takes(sunspot, clusters)
 
     def one(moment: float) -> Iterator[str]:
@@ -153,11 +161,11 @@ def test_ctrl_c_in_scale(sunspot: Installed, clusters: Clusters, record: Record)
             yield from changed(clusters, before)
         yield from scale_back(sunspot, clusters, before)
 
-    nothing_wrong(at_each(duration, one))
+    nothing_wrong(moments.at_each(duration, one))
     record(Row(fault=CTRL_C, to="scale", code=INTERRUPTED, says="interrupted", left=AS_IT_WAS))
 
 
-def test_kill_in_scale(sunspot: Installed, clusters: Clusters, record: Record):
+def test_kill_in_scale(sunspot: Installed, clusters: Clusters, moments: Moments, record: Record):
     duration = scaling_takes(sunspot, clusters)
 
     def one(moment: float) -> Iterator[str]:
@@ -167,7 +175,7 @@ def test_kill_in_scale(sunspot: Installed, clusters: Clusters, record: Record):
         yield from wrong_status(sunspot, SHARED)
         yield from scale_back(sunspot, clusters, before)
 
-    nothing_wrong(at_each(duration, one))
+    nothing_wrong(moments.at_each(duration, one))
     left = f"{AS_IT_WAS}, after `sunspot scale` with the former number"
     record(Row(fault=KILL, to="scale", code=KILLED, says="", left=left))
 
@@ -209,7 +217,12 @@ def submitting_takes(sunspot: Installed, clusters: Clusters) -> float:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl_c", "kill"])
 def test_submit(
-    sunspot: Installed, clusters: Clusters, numbered, record: Record, number: signal.Signals
+    sunspot: Installed,
+    clusters: Clusters,
+    moments: Moments,
+    numbered,
+    record: Record,
+    number: signal.Signals,
 ):
     def one(moment: float) -> Iterator[str]:
         before, name = clusters.share(), f"{number.name.lower()}-{next(numbered)}"
@@ -222,7 +235,7 @@ def test_submit(
             yield from stopped(sunspot, name, by=ended)
         yield from changed(clusters, before)
 
-    nothing_wrong(at_each(submitting_takes(sunspot, clusters), one))
+    nothing_wrong(moments.at_each(submitting_takes(sunspot, clusters), one))
     if number == signal.SIGKILL:
         left = "its job, until `sunspot stop`"
         record(Row(fault=KILL, to="submit", code=KILLED, says="", left=left))
@@ -243,7 +256,9 @@ def stopped(sunspot: Installed, name: str, by: Ended) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl_c", "kill"])
-def test_logs(sunspot: Installed, clusters: Clusters, record: Record, number: signal.Signals):
+def test_logs(
+    sunspot: Installed, clusters: Clusters, moments: Moments, record: Record, number: signal.Signals
+):
     clusters.share()
     name = f"read-{number.name.lower()}"
     sunspot.ok("submit", "--detach", *submit(name)[1:])
@@ -259,7 +274,7 @@ def test_logs(sunspot: Installed, clusters: Clusters, record: Record, number: si
         yield from changed(clusters, before)
 
     # Following begins where reading once would end.
-    found = at_each(2 * timed(sunspot, "logs", name), one)
+    found = moments.at_each(2 * timed(sunspot, "logs", name), one)
     sunspot.ok("stop", name)
     nothing_wrong(found)
     code, says = (KILLED, "") if number == signal.SIGKILL else (INTERRUPTED, "interrupted")
