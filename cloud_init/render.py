@@ -81,9 +81,12 @@ NODE_MODULES = (
     "gcs.py",
     "leaving.py",
     "metrics.py",
+    # `ray start`
+    "raylet.py",
     # both
     "azure/imds.py",
 )
+START_HOOK = "sunspot.node.raylet.start_hook"
 NODE_SOURCES = Path(sunspot.__file__).parent / "node"
 NODE_PYTHON = "/usr/local/lib/sunspot/python"
 
@@ -229,6 +232,7 @@ def ray_node(values: NodeValues) -> RayNode:
         # The address that the workers use.
         node_ip=address if is_head else None,
         head_away_s=HEAD_AWAY_S,
+        start_hook=START_HOOK,
     )
 
 

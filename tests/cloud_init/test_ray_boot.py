@@ -116,6 +116,7 @@ def test_the_container_gets_names_of_variables_not_values(boot: Boot) -> None:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": "/run/sunspot/token",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_START_HOOK": "sunspot.node.raylet.start_hook",
         "RAY_CLOUD_INSTANCE_ID": INSTANCE,
         "RAY_NODE_TYPE_NAME": "head",
         "RAY_NODE_MARKET_TYPE": "on-demand",

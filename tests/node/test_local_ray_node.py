@@ -1,19 +1,12 @@
-"""Which ends of Ray's processes end a node, with a short stand-in for Ray's own node."""
+"""A local node's helpers, which start again when they die, with a short stand-in for Ray's node."""
 
-import threading
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import ray._private.node
-from ray import NodeID
-from ray.core.generated import gcs_pb2
 
 from sunspot.node.local import ray_node
 from sunspot.node.local.folder import ClusterFolder
-
-# Ray ships its messages without types.
-NodeInfo: Any = gcs_pb2.GcsNodeInfo  # pyright: ignore[reportAttributeAccessIssue]
 
 HELPERS = ("monitor", "dashboard", "log_monitor")
 
@@ -23,9 +16,6 @@ class Node:
 
     def __init__(self, fails=False):
         self.fails = fails
-        self.node_id = NodeID.from_random().hex()
-        self.death = NodeInfo().death_info
-        self.killed = threading.Event()
         self.started = []
         kinds = ("raylet", "gcs_server", *HELPERS)
         self.all_processes = {kind: [SimpleNamespace(returncode=None)] for kind in kinds}
@@ -51,19 +41,6 @@ class Node:
         assert include_dashboard
         assert raise_on_failure
         self._start("dashboard")
-
-    def start_raylet(self, code):
-        self.all_processes["raylet"] = [SimpleNamespace(process=SimpleNamespace(wait=lambda: code))]
-
-    def get_gcs_client(self):
-        info = NodeInfo(death_info=self.death)
-        infos = {NodeID.from_hex(self.node_id): info, NodeID.from_random(): NodeInfo()}
-        return SimpleNamespace(get_all_node_info=lambda: infos)
-
-    def kill_all_processes(self, *, check_alive, allow_graceful):
-        assert not check_alive
-        assert not allow_graceful
-        self.killed.set()
 
     def _start(self, kind):
         if self.fails:
@@ -130,43 +107,3 @@ def test_one_that_keeps_dying_is_left_to_ray(make, monkeypatch):
     later = ray_node.time.monotonic() + ray_node.WITHIN_S
     monkeypatch.setattr(ray_node.time, "monotonic", lambda: later)
     assert node.dead_processes() == []
-
-
-@pytest.fixture
-def exits(monkeypatch):
-    codes = []
-    monkeypatch.setattr(ray_node.os, "_exit", codes.append)
-    return codes
-
-
-def end_of_raylet(node, code, reason):
-    node.death.reason = node.death.DESCRIPTOR.enum_values_by_name[reason].number
-    node.death.reason_message = "its dashboard_agent failed.\n- The agent failed to start."
-    before = set(threading.enumerate())
-    node.start_raylet(code)
-    for thread in set(threading.enumerate()) - before:
-        thread.join()
-
-
-def test_a_raylet_that_left_though_nobody_asked_ends_the_node_and_says_why(make, exits, capsys):
-    node = make()
-    end_of_raylet(node, 0, "UNEXPECTED_TERMINATION")
-    assert node.killed.is_set()
-    assert exits == [1]
-    assert capsys.readouterr().out == "raylet [exit code=0]\nits dashboard_agent failed.\n"
-
-
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        (0, "EXPECTED_TERMINATION"),
-        (0, "AUTOSCALER_DRAIN_IDLE"),
-        (0, "AUTOSCALER_DRAIN_PREEMPTED"),
-        (-9, "UNEXPECTED_TERMINATION"),
-    ],
-)
-def test_another_end_of_a_raylet_is_left_to_ray(make, exits, code, reason):
-    node = make()
-    end_of_raylet(node, code, reason)
-    assert not node.killed.is_set()
-    assert exits == []

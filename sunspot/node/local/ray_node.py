@@ -1,25 +1,22 @@
 """`ray start --block` of a local node: which ends of Ray's processes end the node.
 
 Where a helper ends unexpectedly, `ray start --block` ends the whole node, the head's with the
-cluster; on a virtual machine systemd would start it again. A raylet that exits with code 0 it
-takes for one that was meant to end, and stays without it (scripts/scripts.py, 2.60).
+cluster (scripts/scripts.py, 2.60). On a virtual machine systemd would start it again.
 """
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import ray._private.node
-from ray import NodeID  # pyright: ignore[reportAttributeAccessIssue]
 from ray._private import ray_constants
 
 from sunspot.node.local.exits import way
 from sunspot.node.local.folder import ClusterFolder
+from sunspot.node.raylet import ending_with_raylet
 
 # One that cannot live is not started for ever: after so many ends, the node ends as Ray has it.
 MOST_STARTS, WITHIN_S = 5, 600.0
@@ -36,18 +33,14 @@ _HELPERS: dict[str, tuple[str, Callable[[Any], None]]] = {
 
 
 def keep_whole(folder: ClusterFolder, name: str) -> None:
-    """Makes the node that this process is about to start keep its helpers, or end."""
+    """Makes the node that is about to start here keep its helpers, and end with its raylet."""
 
-    class Node(ray._private.node.Node):
+    class Node(ending_with_raylet(ray._private.node.Node)):
         """Ray's node; `ray start --block` asks it every second which of its processes ended."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             self._ends: dict[str, list[float]] = defaultdict(list)
             super().__init__(*args, **kwargs)
-
-        def start_raylet(self, *args: Any, **kwargs: Any) -> None:
-            super().start_raylet(*args, **kwargs)
-            threading.Thread(target=_end_with_raylet, args=(self,), daemon=True).start()
 
         def dead_processes(self) -> list[tuple[str, Any]]:
             for kind, process in super().dead_processes():
@@ -72,25 +65,3 @@ def keep_whole(folder: ClusterFolder, name: str) -> None:
             folder.add_note(name, f"the {helper} {way(code)} and was started again")
 
     ray._private.node.Node = Node  # type: ignore[misc] - the name that `ray start` looks up
-
-
-def _end_with_raylet(node: Any) -> None:
-    """Waits for the raylet's end, and ends the node where nobody asked for it."""
-    (raylet,) = node.all_processes[ray_constants.PROCESS_TYPE_RAYLET]
-    code = raylet.process.wait()
-    # `ray start` itself sees to any other code.
-    if code == 0 and (reason := _unexpected_end(node.get_gcs_client(), node.node_id)):
-        print(f"raylet [exit code={code}]\n{reason}", flush=True)
-        node.kill_all_processes(check_alive=False, allow_graceful=False)
-        os._exit(1)
-
-
-def _unexpected_end(client: Any, node_id: str) -> str:
-    """Why the node left the GCS, in a line; "" where it was drained or told to stop.
-
-    When one of its agents has ended, a raylet exits with code 0 as well: it tells only the GCS the
-    difference (src/ray/raylet/main.cc, 2.60).
-    """
-    death = client.get_all_node_info()[NodeID.from_hex(node_id)].death_info
-    unexpected = death.DESCRIPTOR.enum_values_by_name["UNEXPECTED_TERMINATION"].number
-    return death.reason_message.partition("\n")[0] if death.reason == unexpected else ""

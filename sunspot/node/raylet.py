@@ -1,0 +1,52 @@
+"""A node that ends with its raylet.
+
+`ray start --block` takes a raylet that exits with code 0 for one that was meant to end, and goes on
+without it (scripts/scripts.py, 2.60). A raylet also does so when one of its agents has ended, and
+tells only the GCS the difference (src/ray/raylet/main.cc, 2.60). A head would then stay without a
+raylet, and run no job.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import ray._private.node
+from ray import NodeID  # pyright: ignore[reportAttributeAccessIssue]
+from ray._private import ray_constants
+
+
+def start_hook(params: Any, head: bool) -> None:  # noqa: ARG001 - Ray passes them
+    """Ray's start hook: the node that is about to start ends with its raylet."""
+    os.environ.pop("RAY_START_HOOK", None)
+    ray._private.node.Node = ending_with_raylet(ray._private.node.Node)
+
+
+def ending_with_raylet(base: Any) -> Any:
+    """Ray's class of nodes, or one that was made of it, whose nodes end with their raylet."""
+
+    class Node(base):
+        def start_raylet(self, *args: Any, **kwargs: Any) -> None:
+            super().start_raylet(*args, **kwargs)
+            threading.Thread(target=_end_with_raylet, args=(self,), daemon=True).start()
+
+    return Node
+
+
+def _end_with_raylet(node: Any) -> None:
+    """Waits for the raylet's end, and ends the node where nobody asked for it."""
+    (raylet,) = node.all_processes[ray_constants.PROCESS_TYPE_RAYLET]
+    code = raylet.process.wait()
+    # `ray start` itself sees to any other code.
+    if code == 0 and (reason := _unexpected_end(node.get_gcs_client(), node.node_id)):
+        print(f"raylet [exit code={code}]\n{reason}", flush=True)
+        node.kill_all_processes(check_alive=False, allow_graceful=False)
+        os._exit(1)
+
+
+def _unexpected_end(client: Any, node_id: str) -> str:
+    """Why the node left the GCS, in a line; "" where it was drained or told to stop."""
+    death = client.get_all_node_info()[NodeID.from_hex(node_id)].death_info
+    unexpected = death.DESCRIPTOR.enum_values_by_name["UNEXPECTED_TERMINATION"].number
+    return death.reason_message.partition("\n")[0] if death.reason == unexpected else ""

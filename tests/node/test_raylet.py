@@ -1,0 +1,92 @@
+"""Which ends of its raylet end a node, with a short stand-in for Ray's own node."""
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray._private.node
+from ray import NodeID
+from ray.core.generated import gcs_pb2
+
+from sunspot.node import raylet
+
+# Ray ships its messages without types.
+NodeInfo: Any = gcs_pb2.GcsNodeInfo  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class Node:
+    """As far as it concerns the raylet and its end."""
+
+    def __init__(self):
+        self.node_id = NodeID.from_random().hex()
+        self.death = NodeInfo().death_info
+        self.all_processes = {}
+        self.killed = threading.Event()
+
+    def start_raylet(self, code):
+        process = SimpleNamespace(wait=lambda: code)
+        self.all_processes["raylet"] = [SimpleNamespace(process=process)]
+
+    def get_gcs_client(self):
+        info = NodeInfo(death_info=self.death)
+        infos = {NodeID.from_hex(self.node_id): info, NodeID.from_random(): NodeInfo()}
+        return SimpleNamespace(get_all_node_info=lambda: infos)
+
+    def kill_all_processes(self, *, check_alive, allow_graceful):
+        assert not check_alive
+        assert not allow_graceful
+        self.killed.set()
+
+
+@pytest.fixture
+def make(monkeypatch):
+    monkeypatch.setattr(ray._private.node, "Node", Node)
+    monkeypatch.setenv("RAY_START_HOOK", "sunspot.node.raylet.start_hook")
+    raylet.start_hook(None, head=True)
+    return ray._private.node.Node
+
+
+def test_the_hook_is_not_for_those_that_the_node_starts(make):
+    assert make is not Node
+    assert "RAY_START_HOOK" not in raylet.os.environ
+
+
+@pytest.fixture
+def exits(monkeypatch):
+    codes = []
+    monkeypatch.setattr(raylet.os, "_exit", codes.append)
+    return codes
+
+
+def end_of_raylet(node, code, reason):
+    node.death.reason = node.death.DESCRIPTOR.enum_values_by_name[reason].number
+    node.death.reason_message = "its dashboard_agent failed.\n- The agent failed to start."
+    before = set(threading.enumerate())
+    node.start_raylet(code)
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
+
+
+def test_a_raylet_that_left_though_nobody_asked_ends_the_node_and_says_why(make, exits, capsys):
+    node = make()
+    end_of_raylet(node, 0, "UNEXPECTED_TERMINATION")
+    assert node.killed.is_set()
+    assert exits == [1]
+    assert capsys.readouterr().out == "raylet [exit code=0]\nits dashboard_agent failed.\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (0, "EXPECTED_TERMINATION"),
+        (0, "AUTOSCALER_DRAIN_IDLE"),
+        (0, "AUTOSCALER_DRAIN_PREEMPTED"),
+        (-9, "UNEXPECTED_TERMINATION"),
+    ],
+)
+def test_another_end_of_a_raylet_is_left_to_ray(make, exits, code, reason):
+    node = make()
+    end_of_raylet(node, code, reason)
+    assert not node.killed.is_set()
+    assert exits == []
