@@ -29,6 +29,13 @@ def report(machine: vm.Machine) -> dict[str, dict[str, object]]:
     return {entry["phase"]: entry for entry in json.loads(machine.text(BOOT_REPORT))}
 
 
+def hide_docker(machine: vm.Machine) -> None:
+    """Takes this machine's Docker off the PATH, with all but the stubs and what our scripts need."""
+    machine.overrides["PATH"] = "/usr/local/bin:/only"
+    for name in ("mkdir", "flock", "cat", "sort", "sed", "mv", "bash"):
+        machine.path(f"/usr/local/bin/{name}").symlink_to(f"/usr/bin/{name}")
+
+
 def plug_in(machine: vm.Machine) -> None:
     """Puts an NVIDIA GPU on the PCI bus."""
     card = machine.path("/sys/bus/pci/devices/0001:00:00.0/vendor")

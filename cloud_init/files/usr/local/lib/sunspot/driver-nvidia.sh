@@ -4,7 +4,8 @@
 # The modules must match the running kernel. Where Ubuntu has none for it, the newest kernel with
 # modules is installed, and the machine restarts once.
 set -euo pipefail
-export DEBIAN_FRONTEND=noninteractive
+# needrestart would look through all processes after each installation.
+export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1
 
 driver=580-server
 restarted=/var/lib/sunspot/restarted-for-driver
