@@ -30,7 +30,7 @@ def report(machine: vm.Machine) -> dict[str, dict[str, object]]:
 
 
 def hide_docker(machine: vm.Machine) -> None:
-    """Takes this machine's Docker off the PATH, with all but the stubs and what our scripts need."""
+    """Takes this machine's Docker off the PATH: only stubs and what our scripts need are left."""
     machine.overrides["PATH"] = "/usr/local/bin:/only"
     for name in ("mkdir", "flock", "cat", "sort", "sed", "mv", "bash"):
         machine.path(f"/usr/local/bin/{name}").symlink_to(f"/usr/bin/{name}")
