@@ -83,6 +83,8 @@ NODE_MODULES = (
     "metrics.py",
     # both
     "azure/imds.py",
+    # gpus.sh
+    "azure/cuda.py",
 )
 NODE_SOURCES = Path(sunspot.__file__).parent / "node"
 NODE_PYTHON = "/usr/local/lib/sunspot/python"

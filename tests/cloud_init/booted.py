@@ -17,12 +17,13 @@ DOCKER = f"""
 case " $* " in
 *--entrypoint=id*) echo {vm.IMAGE_USER} ;;
 *' --format={{{{range'*) cat {vm.NOTES}/image-env 2>/dev/null || true ;;
-*--entrypoint=nvidia-smi*) echo 'GPU 0: Tesla T4 (UUID: GPU-1)' ;;
+*--entrypoint=python*cuda.py*) echo 'GPU 0: Tesla T4' ;;
 *--entrypoint=rocminfo*) for _ in {{1..8}}; do echo '  Device Type:             GPU'; done ;;
 *' login '*) cat >{vm.NOTES}/login; echo "$DOCKER_CONFIG" >{vm.NOTES}/config ;;
 esac
 """
-NVIDIA_TOOLS = ["nvidia-ctk", "nvidia-smi"]
+NVIDIA_TOOLS = ["nvidia-ctk", "nvidia-smi", "udevadm"]
+UVM = "/dev/nvidia-uvm"
 
 
 def report(machine: vm.Machine) -> dict[str, dict[str, object]]:
@@ -37,10 +38,11 @@ def hide_docker(machine: vm.Machine) -> None:
 
 
 def plug_in(machine: vm.Machine) -> None:
-    """Puts an NVIDIA GPU on the PCI bus."""
+    """Puts an NVIDIA GPU on the PCI bus, with the file that its driver makes for CUDA."""
     card = machine.path("/sys/bus/pci/devices/0001:00:00.0/vendor")
     card.parent.mkdir(parents=True)
     card.write_text("0x10de\n")
+    machine.path(UVM).symlink_to("null")
 
 
 def ready(boot: Boot, values: NodeValues) -> vm.Machine:

@@ -60,6 +60,16 @@ if ! command -v nvidia-ctk >/dev/null; then
     install nvidia-container-toolkit
 fi
 
+# CUDA needs this file, CDI passes on only those that exist, and udev may be slower or have no rule.
+uvm=/dev/nvidia-uvm
+udevadm settle --timeout=30 || true
+if [ ! -c "$uvm" ]; then
+    nvidia-ctk system create-device-nodes --control-devices
+fi
+if [ ! -c "$uvm" ]; then
+    echo "$uvm is not there, and cannot be made: CUDA would not start in containers" >&2
+    exit 1
+fi
 # At every boot: the file names libraries by the driver's version.
 nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml
 echo 'SUNSPOT_DEVICE_FLAGS=--device=nvidia.com/gpu=all' >/run/sunspot/devices.env
