@@ -20,6 +20,7 @@ class Gpus:
         self.fails = fails or {}
         self.calls: list[str] = []
         self.memory = b""
+        self.forgets = False
 
     def __getattr__(self, function: str) -> Any:
         def call(*arguments: Any) -> int:
@@ -44,7 +45,7 @@ class Gpus:
         name.value = self.names[device.value].encode()
 
     def _cuMemsetD8(self, _: Any, value: Any, size: Any) -> None:  # noqa: N802
-        self.memory = bytes([value.value]) * size.value
+        self.memory = bytes([0 if self.forgets else value.value]) * size.value
 
     def _cuMemcpyDtoH(self, target: Any, _: Any, size: Any) -> None:  # noqa: N802
         ctypes.memmove(target, self.memory, size.value)
@@ -76,8 +77,8 @@ def test_a_gpu_that_lists_itself_and_does_not_work_is_named(function: str, statu
 
 
 def test_memory_that_forgets_is_a_fault():
-    driver = Gpus("Tesla T4", fails={})
-    driver._cuMemsetD8 = lambda *_: setattr(driver, "memory", b"\0" * cuda.BLOCK_BYTES)
+    driver = Gpus("Tesla T4")
+    driver.forgets = True
     with pytest.raises(CudaError, match="GPU 0 returns other bytes"):
         list(used(driver))
 
