@@ -54,7 +54,8 @@ def test_every_import_of_ours_is_in_it(wheel):
 
 def test_every_file_that_a_machine_gets_is_in_it(wheel):
     def files(folder):
-        found = (path for path in (folder / "cloud_init" / "files").rglob("*") if path.is_file())
+        kinds = ("files", "baking_files")
+        found = (p for kind in kinds for p in (folder / "cloud_init" / kind).rglob("*") if p.is_file())
         return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
     assert files(wheel) == files(ROOT)
