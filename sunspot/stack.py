@@ -85,8 +85,8 @@ class Image(Config, frozen=True):
     )
     vm_image: Text | None = Field(
         default=None,
-        description="VM image of every node on Azure, by default plain Ubuntu: the id of an image in "
-        "an Azure Compute Gallery, as `sunspot bake` prints it, or PUBLISHER:OFFER:SKU:VERSION",
+        description="VM image of every node on Azure, by default plain Ubuntu: the id of an image "
+        "in an Azure Compute Gallery, as `sunspot bake` prints it, or PUBLISHER:OFFER:SKU:VERSION",
     )
 
     @model_validator(mode="after")

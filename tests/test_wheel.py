@@ -55,7 +55,8 @@ def test_every_import_of_ours_is_in_it(wheel):
 def test_every_file_that_a_machine_gets_is_in_it(wheel):
     def files(folder):
         kinds = ("files", "baking_files")
-        found = (p for kind in kinds for p in (folder / "cloud_init" / kind).rglob("*") if p.is_file())
+        folders = [folder / "cloud_init" / kind for kind in kinds]
+        found = (path for part in folders for path in part.rglob("*") if path.is_file())
         return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
     assert files(wheel) == files(ROOT)

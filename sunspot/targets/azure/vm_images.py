@@ -19,6 +19,9 @@ KEY = "config > sunspot:image > vm_image"
 # What `sunspot bake` can put on the disk; AMD's driver is only in images of Microsoft's.
 BakedDriver = Literal["none", "nvidia"]
 
+# Ubuntu 24.04 of Canonical, generation 2: H100 and A100 sizes support nothing else.
+UBUNTU = ("Canonical", "ubuntu-24_04-lts", "server")
+
 # Of a baked image, and the most that an image of a user's own may have: the smallest disk that a
 # node gets (plan.DISK_GIB), since Azure refuses a disk that is smaller than its image.
 DISK_GIB = 64

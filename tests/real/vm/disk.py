@@ -138,7 +138,7 @@ def _in(folder: Path) -> Disks:
 def _key(reference: str) -> str:
     """Digits that change with everything that goes into the disks."""
     system = (debian.RECIPE, PACKAGES, LATER, _AGENT_PORT, _AGENT_PORT_UNIT, _PREPARE)
-    added = (DOCKER, image.DATA_ROOT, image.REGISTRY, reference)
+    added = (DOCKER, image.DATA_ROOT, image.BAKED, image.REGISTRY, reference)
     return key(DISK_BYTES, system, added)
 
 
