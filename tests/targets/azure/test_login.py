@@ -38,7 +38,7 @@ def test_the_azure_clis_token_is_kept_for_a_while(az):
 
 def test_an_expired_login_says_what_to_run(az):
     az("echo AADSTS70043: expired >&2; exit 1")
-    with pytest.raises(SunspotError, match="AADSTS70043.*az login"):
+    with pytest.raises(SunspotError, match=r"AADSTS70043.*az login"):
         Login().token(RESOURCE)
 
 
