@@ -10,12 +10,13 @@ from booted import DOCKER, Boot, hide_docker
 
 from cloud_init import baking
 from cloud_init.render import GRAFANA_IMAGE, PROMETHEUS_IMAGE
+from sunspot.targets.azure.vm_images import BakedDriver
 
 IMAGES = ["rayproject/ray:2.60.0-py311", "rayproject/ray:2.60.0-py311-gpu"]
 DATA_ROOT = "/var/lib/sunspot/docker"
 
 
-def commands(driver="none"):
+def commands(driver: BakedDriver = "none") -> list[str]:
     return baking.commands(ray_version="2.60.0", driver=driver, images=IMAGES)
 
 
@@ -34,7 +35,7 @@ def fresh(boot: Boot) -> vm.Machine:
     return machine
 
 
-def bake(machine: vm.Machine, driver="none") -> None:
+def bake(machine: vm.Machine, driver: BakedDriver = "none") -> None:
     for command in commands(driver):
         ran = machine.run("/bin/sh", "-c", command, env_files=())
         assert ran.returncode == 0, ran.stderr

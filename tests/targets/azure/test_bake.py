@@ -14,7 +14,7 @@ from preview_stacks import ROOT, group, parse
 from sunspot.errors import SunspotError, UsageError
 from sunspot.node.azure.arm import Arm
 from sunspot.targets.azure import vm_images
-from sunspot.targets.azure.bake import Builder, recipe
+from sunspot.targets.azure.bake import Builder, Recipe, recipe
 from sunspot.targets.azure.bake.recipe import PROVIDERS
 from sunspot.targets.azure.plan import plan
 
@@ -32,9 +32,9 @@ def wanted(*groups, **keys):
     return recipe(plan(parse(*groups, **keys), ROOT), NOW)
 
 
-def bake(service, made=None, *, patience_s=60.0):
+def bake(service: ImageBuilder, made: Recipe | None = None, *, patience_s=60.0):
     """Bakes with the stand-in; the id, and what the user is told."""
-    told = []
+    told: list[str] = []
     with running(service) as url:
         builder = Builder(
             Arm(Tokens(), url, patience_s=0, sleep=lambda _: None),
@@ -43,10 +43,14 @@ def bake(service, made=None, *, patience_s=60.0):
             sleep=lambda _: None,
             propagation_s=patience_s,
         )
-        try:
-            return builder.bake(wanted(group()) if made is None else made), told
-        except SunspotError as error:
-            return error, told
+        return builder.bake(wanted(group()) if made is None else made), told
+
+
+def failure(service: ImageBuilder, made: Recipe | None = None, *, patience_s=60.0) -> str:
+    """What the user is told where it fails."""
+    with pytest.raises(SunspotError) as caught:
+        bake(service, made, patience_s=patience_s)
+    return str(caught.value)
 
 
 def test_the_image_fits_the_stack_that_it_was_baked_for():
@@ -85,7 +89,7 @@ def test_the_template_runs_the_boots_own_scripts_with_the_stacks_images():
         return reply
 
     service.answer = watched
-    bake(service, wanted(group(), group("gpu", T4)))
+    failure(service, wanted(group(), group("gpu", T4)))
     properties = templates[0]["properties"]
     assert properties["source"]["sku"] == "server"
     assert properties["vmProfile"]["osDiskSizeGB"] == vm_images.DISK_GIB
@@ -115,8 +119,7 @@ def test_the_definition_is_for_trusted_launch():
 
 def test_providers_are_registered_and_a_new_role_is_waited_for():
     service = ImageBuilder(unregistered={PROVIDERS[0], PROVIDERS[3]}, unknown_role_for=2)
-    made, told = bake(service)
-    assert isinstance(made, str)
+    _, told = bake(service)
     assert sum("registering" in line for line in told) == 2
     puts = [one for one in service.requests if one.startswith("PUT") and "imageTemplates" in one]
     assert len(puts) == 3
@@ -124,16 +127,13 @@ def test_providers_are_registered_and_a_new_role_is_waited_for():
 
 def test_a_role_that_never_comes_is_an_error():
     service = ImageBuilder(unknown_role_for=10**6)
-    error, _ = bake(service, patience_s=0.0)
-    assert "AuthorizationFailed" in str(error)
+    assert "AuthorizationFailed" in failure(service, patience_s=0.0)
     assert service.paths("imageTemplates") == []
 
 
 def test_a_build_that_fails_says_why_and_leaves_no_template():
     service = ImageBuilder(run_fails="bake: apt-get: 404")
-    error, _ = bake(service)
-    assert isinstance(error, SunspotError)
-    assert "bake: apt-get: 404" in str(error)
+    assert "bake: apt-get: 404" in failure(service)
     assert service.paths("imageTemplates") == []
 
 

@@ -83,6 +83,7 @@ def test_a_baked_image_has_no_amd_driver(monkeypatch: pytest.MonkeyPatch):
 def test_the_name_of_a_baked_image_says_what_it_was_made_for():
     baked = vm_images.parse(baked_id(driver="nvidia", made=NOW)).baked
     assert baked == Baked(stack="test", ray_version=RAY, driver="nvidia", made=NOW)
+    assert baked is not None
     assert baked.definition == "sunspot-test-ray-2.60.0-nvidia"
     # A stack's name may hold hyphens, and what looks like the rest of the name.
     name = Baked(stack="a-ray-2", ray_version=RAY, driver="none", made=None).definition
