@@ -56,7 +56,7 @@ set -eux
 done_with() {{ echo "$1 $(cut -d ' ' -f 1 /proc/uptime)" >>/var/log/peer; }}
 trap '[ $? = 0 ] || done_with failed' EXIT
 done_with cloud-init
-export DEBIAN_FRONTEND=noninteractive
+export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1
 apt-get update
 apt-get install --yes --no-install-recommends python3-venv
 done_with packages

@@ -85,6 +85,8 @@ NODE_MODULES = (
     "raylet.py",
     # both
     "azure/imds.py",
+    # gpus.sh
+    "azure/cuda.py",
 )
 START_HOOK = "sunspot.node.raylet.start_hook"
 NODE_SOURCES = Path(sunspot.__file__).parent / "node"

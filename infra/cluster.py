@@ -7,10 +7,11 @@ from cloud_init.values import AzureFacts
 from infra.bastion import Bastion, BastionArgs
 from infra.head import Head, HeadArgs, HeadNic, HeadNicArgs
 from infra.identities import Identities, IdentitiesArgs
+from infra.machines import READER_ROLE
 from infra.network import Network, NetworkArgs
 from infra.place import Place
 from infra.registry import Registry, RegistryArgs
-from infra.roles import READER, SCALER, assign_custom, define, group_of, subscription_of
+from infra.roles import READER, SCALER, assign, assign_custom, define, group_of, subscription_of
 from infra.storage import Results, ResultsArgs
 from infra.token import TokenVault, TokenVaultArgs
 from infra.user_data import user_data
@@ -18,7 +19,7 @@ from infra.workers import WorkerPool, WorkerPoolArgs
 from sunspot.spec import HEAD
 from sunspot.targets.azure.access import openings
 from sunspot.targets.azure.plan import AzurePlan, Pool
-from sunspot.targets.azure.tree import Resource, pool_key, scales_key, tree
+from sunspot.targets.azure.tree import READS_IMAGE, Resource, pool_key, scales_key, tree
 
 
 class AzureRayCluster(pulumi.ComponentResource):
@@ -70,6 +71,7 @@ class AzureRayCluster(pulumi.ComponentResource):
         )
         self.head = Head(declared["head"], self._head_args(place, plan), child)
         self._let_head_scale(declared, plan)
+        self._let_head_use_image(declared, plan)
         self.bastion = (
             None
             if self.network.bastion_subnet_id is None
@@ -181,6 +183,19 @@ class AzureRayCluster(pulumi.ComponentResource):
                 scope=scope,
                 parent=self,
             )
+
+    def _let_head_use_image(self, declared: Resource, plan: AzurePlan) -> None:
+        """Lets the head read a gallery's image, as a caller must who makes machines from it."""
+        reads = declared.get(READS_IMAGE)
+        if reads is None or plan.vm_image_id is None:
+            return
+        assign(
+            reads,
+            principal_id=self.identities.head.principal_id,
+            role=READER_ROLE,
+            scope=plan.vm_image_id,
+            parent=self,
+        )
 
 
 def _create_resource_group(

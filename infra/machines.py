@@ -3,19 +3,30 @@
 from pulumi_azure_native import compute
 
 from sunspot.targets.azure.plan import Machine
+from sunspot.targets.azure.vm_images import UBUNTU, VmImage
 
 ADMIN_USER = "sunspot"
 
-# Ubuntu 24.04, generation 2: H100 and A100 sizes support nothing else.
-_CANONICAL = ("Canonical", "ubuntu-24_04-lts", "server")
-# The same with AMD's driver, which Canonical's lacks (github.com/Azure/azhpc-images).
+# Ubuntu 24.04 as well, with AMD's driver, which Canonical's lacks (github.com/Azure/azhpc-images).
 _WITH_ROCM = ("microsoft-dsvm", "ubuntu-hpc", "2404-rocm")
+
+# Azure's built-in role Reader, for a VM image of a gallery.
+READER_ROLE = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 
 
 def system_image(machine: Machine) -> compute.ImageReferenceArgs:
     """The image of the machine's disk, with the drivers that are not installed at boot."""
-    publisher, offer, sku = _WITH_ROCM if machine.driver == "rocm" else _CANONICAL
+    if machine.vm_image is not None:
+        return _of_the_stack(machine.vm_image)
+    publisher, offer, sku = _WITH_ROCM if machine.driver == "rocm" else UBUNTU
     return compute.ImageReferenceArgs(publisher=publisher, offer=offer, sku=sku, version="latest")
+
+
+def _of_the_stack(image: VmImage) -> compute.ImageReferenceArgs:
+    if image.marketplace is None:
+        return compute.ImageReferenceArgs(id=image.text)
+    publisher, offer, sku, version = image.marketplace
+    return compute.ImageReferenceArgs(publisher=publisher, offer=offer, sku=sku, version=version)
 
 
 def security_profile(machine: Machine) -> compute.SecurityProfileArgs:

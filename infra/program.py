@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,9 @@ def build(stack: Stack, folder: Path | None = None) -> Outputs:
         UsageError: before the first resource; the message names every problem.
     """
     checked = plan(stack, project_directory() if folder is None else folder)
+    baked = None if checked.head.vm_image is None else checked.head.vm_image.baked
+    if baked is not None and (stale := baked.stale(datetime.now(UTC))) is not None:
+        pulumi.log.warn(stale)
     if (unreachable := no_way_in(checked.access, checked.subnet_ids)) is not None:
         pulumi.log.warn(unreachable)
     cluster = AzureRayCluster(checked)

@@ -69,7 +69,8 @@ def _target(name: str) -> str:
 class Image(Config, frozen=True):
     """The container image of every node: a reference, or a folder to build one from.
 
-    With neither, it is Ray's own image of the cluster's version.
+    With neither, it is Ray's own image of the cluster's version. `vm_image` is the disk that the
+    container runs on.
     """
 
     reference: Text | None = Field(
@@ -81,6 +82,11 @@ class Image(Config, frozen=True):
     dockerfile: Text = Field(
         default=DEFAULT_DOCKERFILE,
         description="Dockerfile of that build, relative to the context",
+    )
+    vm_image: Text | None = Field(
+        default=None,
+        description="VM image of every node on Azure, by default plain Ubuntu: the id of an image "
+        "in an Azure Compute Gallery, as `sunspot bake` prints it, or PUBLISHER:OFFER:SKU:VERSION",
     )
 
     @model_validator(mode="after")

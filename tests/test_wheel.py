@@ -54,7 +54,9 @@ def test_every_import_of_ours_is_in_it(wheel):
 
 def test_every_file_that_a_machine_gets_is_in_it(wheel):
     def files(folder):
-        found = (path for path in (folder / "cloud_init" / "files").rglob("*") if path.is_file())
+        kinds = ("files", "baking_files")
+        folders = [folder / "cloud_init" / kind for kind in kinds]
+        found = (path for part in folders for path in part.rglob("*") if path.is_file())
         return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
     assert files(wheel) == files(ROOT)

@@ -22,6 +22,10 @@ NodeMarket = Literal["spot", "on-demand"]
 
 LOOPBACK = "127.0.0.1"
 
+# A machine that has not joined by then is terminated, and another one is created. Ray's own is an
+# hour, all of it paid for; even a boot with a restart for a driver and a large image takes less.
+JOIN_TIMEOUT_S = 20 * 60
+
 ON = "true"
 # Flags of `ray start` that take no value.
 SWITCHES = frozenset({"block", "disable-usage-stats", "head"})
@@ -213,6 +217,8 @@ def _environment_of_head(head: Head) -> dict[str, str | int | None]:
             "RAY_enable_autoscaler_v2": 1,
             # Tasks that no node type can ever hold fail at once instead of waiting forever.
             "RAY_enable_infeasible_task_early_exit": "true",
+            # ray/autoscaler/v2/instance_manager/config.py, InstanceReconcileConfig, 2.60.
+            "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S": JOIN_TIMEOUT_S,
             "AUTOSCALER_UPDATE_INTERVAL_S": head.autoscaler.interval_s,
             "AUTOSCALER_MAX_LAUNCH_BATCH": head.autoscaler.launch_batch,
             "AUTOSCALER_MAX_CONCURRENT_LAUNCHES": head.autoscaler.concurrent_launches,

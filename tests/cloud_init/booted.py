@@ -17,23 +17,32 @@ DOCKER = f"""
 case " $* " in
 *--entrypoint=id*) echo {vm.IMAGE_USER} ;;
 *' --format={{{{range'*) cat {vm.NOTES}/image-env 2>/dev/null || true ;;
-*--entrypoint=nvidia-smi*) echo 'GPU 0: Tesla T4 (UUID: GPU-1)' ;;
+*--entrypoint=python*cuda.py*) echo 'GPU 0: Tesla T4' ;;
 *--entrypoint=rocminfo*) for _ in {{1..8}}; do echo '  Device Type:             GPU'; done ;;
 *' login '*) cat >{vm.NOTES}/login; echo "$DOCKER_CONFIG" >{vm.NOTES}/config ;;
 esac
 """
-NVIDIA_TOOLS = ["nvidia-ctk", "nvidia-smi"]
+NVIDIA_TOOLS = ["nvidia-ctk", "nvidia-smi", "udevadm"]
+UVM = "/dev/nvidia-uvm"
 
 
 def report(machine: vm.Machine) -> dict[str, dict[str, object]]:
     return {entry["phase"]: entry for entry in json.loads(machine.text(BOOT_REPORT))}
 
 
+def hide_docker(machine: vm.Machine) -> None:
+    """Takes this machine's Docker off the PATH: only stubs and what our scripts need are left."""
+    machine.overrides["PATH"] = "/usr/local/bin:/only"
+    for name in ("mkdir", "flock", "cat", "sort", "sed", "mv", "bash"):
+        machine.path(f"/usr/local/bin/{name}").symlink_to(f"/usr/bin/{name}")
+
+
 def plug_in(machine: vm.Machine) -> None:
-    """Puts an NVIDIA GPU on the PCI bus."""
+    """Puts an NVIDIA GPU on the PCI bus, with the file that its driver makes for CUDA."""
     card = machine.path("/sys/bus/pci/devices/0001:00:00.0/vendor")
     card.parent.mkdir(parents=True)
     card.write_text("0x10de\n")
+    machine.path(UVM).symlink_to("null")
 
 
 def ready(boot: Boot, values: NodeValues) -> vm.Machine:

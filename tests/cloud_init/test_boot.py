@@ -12,7 +12,7 @@ from azure_model import imds
 from azure_model.access_tokens import MANAGEMENT, VAULT, access_token
 from azure_model.container_registry import REFRESH_TOKEN
 from azure_model.imds import FakeAzure
-from booted import BOOT_REPORT, DOCKER, INSTANCE, Boot, report
+from booted import BOOT_REPORT, DOCKER, INSTANCE, Boot, hide_docker, report
 
 # boot.json
 
@@ -88,10 +88,7 @@ def test_a_docker_that_runs_already_is_restarted_once(boot: Boot) -> None:
 
 def test_docker_is_installed_from_ubuntu_where_there_is_none(boot: Boot) -> None:
     machine = boot(replace(node_values.HEAD, admin_user="someone"))
-    # This machine may have a docker: only the stubs and what bash needs are on the PATH.
-    machine.overrides["PATH"] = "/usr/local/bin:/only"
-    for name in ("mkdir", "flock", "cat", "sort", "sed", "mv", "bash"):
-        machine.path(f"/usr/local/bin/{name}").symlink_to(f"/usr/bin/{name}")
+    hide_docker(machine)
     assert machine.start("sunspot-docker.service").returncode == 0
     assert machine.calls == [
         "apt-get update",

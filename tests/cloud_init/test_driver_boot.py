@@ -1,9 +1,14 @@
 """driver-nvidia.sh and driver-rocm.sh, run for real in a machine made of folders, with stubs."""
 
+import shlex
+
 import node_values
 import pytest
 import vm
-from booted import NVIDIA_TOOLS, Boot, plug_in
+from booted import NVIDIA_TOOLS, UVM, Boot, plug_in
+
+# What CDI's tool does: it lists the devices that there are.
+LIST = f'case "$1" in cdi) ls -d {UVM} >/etc/cdi/nvidia.yaml 2>/dev/null || true ;; esac'
 
 
 def nvidia(boot: Boot) -> vm.Machine:
@@ -39,6 +44,30 @@ def test_a_driver_that_answers_is_left_alone(boot: Boot) -> None:
     assert machine.text("/run/sunspot/devices.env") == (
         "SUNSPOT_DEVICE_FLAGS=--device=nvidia.com/gpu=all\n"
     )
+
+
+@pytest.mark.parametrize("maker", ["udevadm settle", "nvidia-ctk system create-device-nodes"])
+def test_cudas_device_is_there_before_cdi_lists_what_is_there(boot: Boot, maker: str) -> None:
+    machine = nvidia(boot)
+    machine.path(UVM).unlink()
+    program, _, what = maker.partition(" ")
+    machine.stub(program, f'case "$*" in {shlex.quote(what)}*) ln -s null {UVM} ;; esac\n{LIST}')
+    if program != "nvidia-ctk":
+        machine.stub("nvidia-ctk", LIST)
+    ran = machine.start("sunspot-driver@nvidia.service")
+    assert ran.returncode == 0, ran.stderr
+    assert machine.text("/etc/cdi/nvidia.yaml") == f"{UVM}\n"
+    made = [call for call in machine.calls if "create-device-nodes" in call]
+    assert made == ([] if program == "udevadm" else [f"{maker} --control-devices"])
+
+
+def test_a_driver_without_cudas_device_is_not_used(boot: Boot) -> None:
+    machine = nvidia(boot)
+    machine.path(UVM).unlink()
+    ran = machine.start("sunspot-driver@nvidia.service")
+    assert ran.returncode == 1
+    assert UVM in ran.stderr
+    assert not machine.path("/run/sunspot/devices.env").exists()
 
 
 def test_modules_for_the_running_kernel_are_installed_without_a_restart(boot: Boot) -> None:

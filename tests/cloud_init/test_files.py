@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import vm
 
+from cloud_init.baking import BAKE
 from cloud_init.render import FILES, HEAD_UNITS, UNITS
 
-SCRIPTS = sorted((FILES / "usr/local/lib/sunspot").iterdir())
+SCRIPTS = [*sorted((FILES / "usr/local/lib/sunspot").iterdir()), BAKE]
 UNIT_FILES = sorted((FILES / "etc/systemd/system").glob("*.service"))
 
 # Units of Ubuntu's that ours name.
@@ -57,7 +58,8 @@ def test_every_script_lies_where_units_and_scripts_look_for_it() -> None:
         named |= set(re.findall(r"/usr/local/lib/sunspot/([\w%-]+\.sh)", path.read_text()))
     assert {name for name in named if "%" not in name} <= {script.name for script in SCRIPTS}
     unused = {script.name for script in SCRIPTS} - named
-    assert unused == {"driver-nvidia.sh", "driver-rocm.sh"}  # by sunspot-driver@
+    # By sunspot-driver@, and by the commands that bake.
+    assert unused == {"driver-nvidia.sh", "driver-rocm.sh", "bake.sh"}
 
 
 def test_the_units_to_enable_are_the_units_that_are_there() -> None:

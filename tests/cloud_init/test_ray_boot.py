@@ -28,12 +28,24 @@ def port_flags(role: ports.Role) -> set[str]:
 
 def test_gpus_are_asked_from_inside_the_container(boot: Boot) -> None:
     machine = ready(boot, node_values.T4_WORKER)
+    script = "sunspot/node/azure/cuda.py"
     ran = machine.script("gpus.sh")
     assert ran.returncode == 0, ran.stderr
     assert machine.calls[-1] == (
-        "docker run --rm --network=none --device=nvidia.com/gpu=all --entrypoint=nvidia-smi "
-        f"{node_values.T4_WORKER.image} --list-gpus"
+        f"docker run --rm --network=none --volume={NODE_PYTHON}:{NODE_PYTHON}:ro "
+        "--device=nvidia.com/gpu=all --entrypoint=python "
+        f"{node_values.T4_WORKER.image} -I {NODE_PYTHON}/{script}"
     )
+    assert machine.path(f"{NODE_PYTHON}/{script}").exists()
+
+
+def test_gpus_that_only_list_themselves_do_not_join(boot: Boot) -> None:
+    machine = ready(boot, node_values.T4_WORKER)
+    failed = "cuDevicePrimaryCtxRetain of GPU 0: CUDA_ERROR_UNKNOWN (999)"
+    machine.stub("docker", f"case $* in *cuda.py*) echo '{failed}' >&2; exit 1 ;; esac\n{DOCKER}")
+    ran = machine.script("gpus.sh")
+    assert ran.returncode == 1
+    assert failed in ran.stderr
 
 
 @pytest.mark.parametrize("values", [node_values.T4_WORKER, node_values.MI300X_WORKER])
@@ -124,6 +136,7 @@ def test_the_container_gets_names_of_variables_not_values(boot: Boot) -> None:
         "RAY_NODE_ZONE": "2",
         "RAY_enable_autoscaler_v2": "1",
         "RAY_enable_infeasible_task_early_exit": "true",
+        "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S": "1200",
         "RAY_gcs_storage": "rocksdb",
         "RAY_gcs_storage_path": "/var/lib/sunspot/state/gcs",
         "RAY_gcs_rpc_server_reconnect_timeout_s": "600",

@@ -118,7 +118,7 @@ def test_a_head_of_twenty_groups_fits() -> None:
     config = yaml.dump({"available_node_types": types}, Dumper=_NoAliases)
     values = replace(node_values.AUTOSCALED_HEAD, autoscaler_config=config)
     assert vm.landed(render(values))["/etc/sunspot/autoscaler.yaml"][0].decode() == config
-    assert len(render(values)) < 0.6 * MAX_USER_DATA_BYTES
+    assert len(render(values)) < MAX_USER_DATA_BYTES * 0.6
 
 
 class _NoAliases(yaml.SafeDumper):
@@ -295,6 +295,7 @@ def test_only_an_autoscaled_head_gets_the_autoscaler() -> None:
         ("SUNSPOT_RAY_FLAGS", scaled["SUNSPOT_RAY_FLAGS"]),
         ("RAY_enable_autoscaler_v2", "1"),
         ("RAY_enable_infeasible_task_early_exit", "true"),
+        ("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", "1200"),
         ("AUTOSCALER_MAX_LAUNCH_BATCH", "1000"),
         ("AUTOSCALER_MAX_CONCURRENT_LAUNCHES", "40000"),
     }

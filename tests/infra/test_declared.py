@@ -13,6 +13,9 @@ from sunspot.targets.azure.plan import plan
 from sunspot.targets.azure.tree import tree
 
 SUBNET = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v/subnets/"
+GALLERY_IMAGE = (
+    "/subscriptions/s/resourceGroups/i/providers/Microsoft.Compute/galleries/g/images/mine"
+)
 EVERYTHING = (
     group("fixed", min_workers=2, max_workers=2),
     group("steady", market="on-demand", min_workers=1, max_workers=1),
@@ -43,6 +46,9 @@ STACKS = {
         access={"ssh_cidrs": ["10.0.0.0/8"]},
     ),
     "a built image": built_stack,
+    "a VM image of a gallery": lambda _: make_stack(
+        group("gpu", max_workers=2), image={"vm_image": GALLERY_IMAGE}
+    ),
 }
 
 

@@ -214,6 +214,30 @@ def test_all_other_machines_run_ubuntu_of_canonical(rich):
     assert publishers == {"Canonical"}
 
 
+GALLERY_IMAGE = (
+    "/subscriptions/s/resourceGroups/images/providers/Microsoft.Compute/galleries/g/images/mine"
+    "/versions/1.2.3"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "reference"),
+    [
+        (GALLERY_IMAGE, {"id": GALLERY_IMAGE}),
+        (
+            "a:b:c:latest",
+            {"publisher": "a", "offer": "b", "sku": "c", "version": "latest"},
+        ),
+    ],
+)
+def test_all_machines_are_made_from_the_stacks_own_image(text, reference):
+    made = build(
+        make_stack(group("a"), group("gpu", "Standard_NC4as_T4_v3"), image={"vm_image": text})
+    )
+    found = [body(m)["storageProfile"]["imageReference"] for m in machines(made)]
+    assert found == [reference] * 3
+
+
 def test_login_is_only_by_key(rich):
     for machine in machines(rich):
         linux = body(machine)["osProfile"]["linuxConfiguration"]

@@ -202,6 +202,22 @@ def test_deleted_results_can_be_brought_back(shipped):
         assert services[policy] == {"enabled": True, "days": 7}
 
 
+# VM images
+
+IMAGE = "/subscriptions/s/resourceGroups/i/providers/Microsoft.Compute/galleries/g/images/mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "elastic", "scopes"),
+    [(f"{IMAGE}/versions/1.0.0", True, [IMAGE]), (IMAGE, False, []), ("a:b:c:d", True, [])],
+)
+def test_a_head_that_makes_machines_may_read_their_image(text, elastic, scopes):
+    workers = group(min_workers=0, max_workers=2) if elastic else group()
+    made = build(make_stack(workers, image={"vm_image": text}))
+    found = [a for a in made.of("RoleAssignment") if a.name.endswith("head-reads-image")]
+    assert [assignment.inputs["scope"] for assignment in found] == scopes
+
+
 # The registry
 
 

@@ -1,5 +1,8 @@
 """The one recipe for a node: Ray understands it, and every target's nodes come from it."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -93,8 +96,26 @@ def test_only_an_autoscaled_head_gets_the_autoscaler():
     assert dict(added) == {
         "RAY_enable_autoscaler_v2": "1",
         "RAY_enable_infeasible_task_early_exit": "true",
+        "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S": "1200",
     }
     assert set(start.flags(scaled)) - set(start.flags(HEAD)) == {"--autoscaling-config=/c.yaml"}
+
+
+def test_ray_gives_a_machine_twenty_minutes_to_join():
+    scaled = replace(HEAD, head=Head(autoscaler=Autoscaler(config="/c.yaml")))
+    # Ray reads its variables when the module is loaded.
+    code = (
+        "from ray.autoscaler.v2.instance_manager.config import InstanceReconcileConfig as Config\n"
+        "print(Config().allocate_status_timeout_s)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | start.environment(scaled),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout == "1200\n"
 
 
 def test_gpus_that_ray_cannot_find_are_named():

@@ -8,27 +8,16 @@ who could create the cluster needs nothing else.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sunspot.errors import SunspotError
+from sunspot.targets.azure.login import TIMEOUT_S, Endpoints, az, principal, principals_token
 
-TIMEOUT_S = 60.0
-PRINCIPAL = ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID")
 _GONE = "ResourceGroupNotFound"
 
 Item = Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Endpoints:
-    """The addresses of Azure's public cloud."""
-
-    login: str = "https://login.microsoftonline.com"
-    management: str = "https://management.azure.com"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +50,9 @@ def items(group_id: str, listing: Listing, endpoints: Endpoints | None = None) -
     Raises:
         SunspotError: Azure could not be asked.
     """
-    principal = {name: os.environ.get(name, "") for name in PRINCIPAL}
-    if all(principal.values()):
-        return _by_rest(group_id, listing, principal, endpoints or Endpoints())
+    known = principal()
+    if known is not None:
+        return _by_rest(group_id, listing, known, endpoints or Endpoints())
     return _by_cli(group_id, listing)
 
 
@@ -94,23 +83,12 @@ def _flat(item: Item) -> dict[str, Any]:
 
 
 def _by_rest(
-    group_id: str, listing: Listing, principal: Mapping[str, str], endpoints: Endpoints
+    group_id: str, listing: Listing, known: Mapping[str, str], endpoints: Endpoints
 ) -> list[Item] | None:
     import requests
 
     try:
-        login = requests.post(
-            f"{endpoints.login}/{principal['ARM_TENANT_ID']}/oauth2/v2.0/token",
-            data={
-                "grant_type": "client_credentials",
-                "client_id": principal["ARM_CLIENT_ID"],
-                "client_secret": principal["ARM_CLIENT_SECRET"],
-                "scope": f"{Endpoints().management}/.default",
-            },
-            timeout=TIMEOUT_S,
-        )
-        login.raise_for_status()
-        headers = {"Authorization": f"Bearer {login.json()['access_token']}"}
+        headers = {"Authorization": f"Bearer {principals_token(known, endpoints)}"}
         url = f"{endpoints.management}{group_id}{listing.path}?api-version={listing.api_version}"
         found: list[Item] = []
         while url:
@@ -128,7 +106,7 @@ def _by_rest(
 def _by_cli(group_id: str, listing: Listing) -> list[Item] | None:
     _, _, subscription, _, group = group_id.split("/")[:5]
     where = ["--subscription", subscription]
-    listed = _az(*listing.command, "--resource-group", group, *where, "--output", "json")
+    listed = az(*listing.command, "--resource-group", group, *where, "--output", "json")
     if listed.returncode:
         if _GONE in listed.stderr:
             return None
@@ -140,7 +118,7 @@ def _by_cli(group_id: str, listing: Listing) -> list[Item] | None:
     if found:
         return found
     # Some versions give the same answer for a missing group as for an empty one.
-    exists = _az("group", "exists", "--name", group, *where)
+    exists = az("group", "exists", "--name", group, *where)
     is_gone = exists.returncode == 0 and exists.stdout.strip() == "false"
     return None if is_gone else []
 
@@ -150,22 +128,3 @@ def _checked(found: Any) -> list[Item]:
     for one in found:
         one["id"]
     return list(found)
-
-
-def _az(*arguments: str) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            ["az", *arguments],  # noqa: S607 - the user's own, from the PATH
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=TIMEOUT_S,
-        )
-    except FileNotFoundError:
-        raise SunspotError(
-            "there is no Azure CLI (`az`) on this machine, nor a service principal in the "
-            "environment"
-        ) from None
-    except subprocess.TimeoutExpired:
-        raise SunspotError(f"az did not answer within {TIMEOUT_S:g} s") from None

@@ -16,7 +16,7 @@ from sunspot.ray.resources import NodeResources
 from sunspot.ray.start import NodeMarket
 from sunspot.spec import HEAD, RayClusterConfig, RayNodeConfig, ScalingGroup, size_for
 from sunspot.stack import Stack
-from sunspot.targets.azure import addresses
+from sunspot.targets.azure import addresses, vm_images
 from sunspot.targets.azure.addresses import Addresses
 from sunspot.targets.azure.settings import (
     TARGET,
@@ -27,6 +27,7 @@ from sunspot.targets.azure.settings import (
     checked_ssh_public_key,
 )
 from sunspot.targets.azure.sizes import check_regions, check_sizes
+from sunspot.targets.azure.vm_images import VmImage
 
 Driver = Literal["none", "nvidia", "rocm"]
 
@@ -55,7 +56,7 @@ class Machine:
     """One kind of machine: its size and what follows from it.
 
     `ephemeral_disk` says that the OS disk is on the temporary disk; otherwise it is a Premium disk
-    of `disk_gib`.
+    of `disk_gib`. `vm_image` is what the disk is made from, None for what fits the driver.
     """
 
     size: VmSize
@@ -64,6 +65,12 @@ class Machine:
     secure_boot: bool
     ephemeral_disk: bool
     disk_gib: int
+    vm_image: VmImage | None = None
+
+    @property
+    def system_gib(self) -> int:
+        """What the system takes of the temporary disk, if the OS disk is there."""
+        return _system_gib(self.vm_image)
 
     @property
     def resources(self) -> NodeResources:
@@ -134,6 +141,12 @@ class AzurePlan:
         """The name of the head's VM."""
         return _scale_set(self.cluster_name, HEAD)
 
+    @property
+    def vm_image_id(self) -> str | None:
+        """The gallery's image that all machines are made from, without its version."""
+        image = self.head.vm_image
+        return None if image is None else image.definition_id
+
 
 def plan(stack: Stack, folder: Path) -> AzurePlan:
     """The plan of a stack whose relative paths start in `folder`.
@@ -177,6 +190,7 @@ def _check(stack: Stack, folder: Path) -> None:
     parts: tuple[Callable[[], object], ...] = (
         lambda: _location(stack),
         lambda: check_sizes(stack),
+        lambda: _vm_image(stack),
         lambda: check_regions(stack),
         lambda: _cluster_name(stack),
         lambda: _ssh_public_key(stack, folder),
@@ -311,7 +325,7 @@ def _pool(
 
 
 def _machine(size: VmSize, stack: Stack, *, keeps_disk: bool) -> Machine:
-    driver = _driver(size)
+    driver, vm_image = _driver(size), _vm_image(stack)
     return Machine(
         size=size,
         image=_image(stack, size),
@@ -319,9 +333,31 @@ def _machine(size: VmSize, stack: Stack, *, keeps_disk: bool) -> Machine:
         # Ubuntu's NVIDIA modules are signed by Canonical; AMD's are built on the machine, unsigned.
         secure_boot=driver != "rocm",
         # A head may be stopped and started again, which a machine with an ephemeral disk cannot be.
-        ephemeral_disk=not keeps_disk and size.temp_gib >= OS_IMAGE_GIB + TRUSTED_LAUNCH_GIB,
+        ephemeral_disk=not keeps_disk and size.temp_gib >= _system_gib(vm_image),
         disk_gib=GPU_DISK_GIB if size.gpu_count else DISK_GIB,
+        vm_image=vm_image,
     )
+
+
+def _system_gib(vm_image: VmImage | None) -> int:
+    return TRUSTED_LAUNCH_GIB + (OS_IMAGE_GIB if vm_image is None else vm_images.DISK_GIB)
+
+
+def _vm_image(stack: Stack) -> VmImage | None:
+    if stack.image.vm_image is None:
+        return None
+    try:
+        image = vm_images.parse(stack.image.vm_image)
+    except UsageError as error:
+        raise UsageError(f"{vm_images.KEY}: {error}") from error
+    nodes = (stack.cluster.head_node, *(g.worker_nodes for g in stack.cluster.scaling_groups))
+    vm_images.check(
+        image,
+        stack=stack.name,
+        ray_version=stack.cluster.ray_version.removeprefix("v"),
+        amd=any(size_for(node).has_amd_gpus for node in nodes),
+    )
+    return image
 
 
 def _driver(size: VmSize) -> Driver:

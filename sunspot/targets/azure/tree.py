@@ -14,6 +14,8 @@ from sunspot.targets.azure.plan import STATE_DISK_GIB, AzurePlan, ImageBuild, Ma
 # The first part of every component's type. A type never changes, since URNs contain it.
 COMPONENT = "sunspot:azure:"
 NATIVE = "azure-native:"
+# The key of the role assignment by which the head may use the stack's own VM image.
+READS_IMAGE = "head-reads-image"
 # For resources whose names must be globally unique: Pulumi adds 8 random characters, and Azure
 # accepts at most 24 letters and digits.
 UNIQUE = "sunspot"
@@ -201,7 +203,12 @@ def _rights_to_scale(name: str, plan: AzurePlan) -> list[Resource]:
         _role(name, "head-gives-identity", "head gives workers their identity"),
         *([] if plan.subnet_ids is None else [rules]),
         _role(name, "head-reads-machines", "head sees which workers there are"),
+        *([] if plan.vm_image_id is None else [_reads_image(name)]),
     ]
+
+
+def _reads_image(name: str) -> Resource:
+    return _role(name, READS_IMAGE, "head makes workers from the VM image")
 
 
 def _bastion(name: str) -> Resource:

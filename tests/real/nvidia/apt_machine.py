@@ -219,10 +219,10 @@ class AptMachine:
         return self.run(f"{LIBRARY}/phase.sh", "driver", script)
 
     def restart(self) -> None:
-        """Empties /run and boots the newest kernel there is, as GRUB does."""
+        """Empties /run and /dev and boots the newest kernel there is, as GRUB does."""
         newest = "ls /boot/vmlinuz-* | sort --version-sort | tail --lines=1"
         kernel = self.ok("bash", "-c", newest).strip().removeprefix("/boot/vmlinuz-")
-        self.ok("bash", "-c", "rm -rf /run/*")
+        self.ok("bash", "-c", "rm -rf /run/* /dev/nvidia*")
         self.write("/etc/stand-in/kernel", f"{kernel}\n".encode())
 
     @property

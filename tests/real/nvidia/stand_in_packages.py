@@ -52,9 +52,24 @@ case $loaded in
 esac
 if [ "$1" = --list-gpus ]; then echo 'GPU 0: Tesla T4 (UUID: GPU-1)'; fi
 """
+# CDI's file names the devices that there are; the module alone makes none for CUDA.
 NVIDIA_CTK = """#!/bin/bash
-[ "$1 $2" = 'cdi generate' ] || exit 2
-{ echo 'kind: nvidia.com/gpu'; echo "driver: $(cat /run/stand-in/nvidia)"; } >"${3#--output=}"
+case "$*" in
+'cdi generate --output='*)
+    {
+        echo 'kind: nvidia.com/gpu'
+        echo "driver: $(cat /run/stand-in/nvidia)"
+        ls -d /dev/nvidia-uvm 2>/dev/null
+    } >"${3#--output=}"
+    ;;
+'system create-device-nodes --control-devices') mknod /dev/nvidia-uvm c 1 3 ;;
+*) exit 2 ;;
+esac
+"""
+# Its rules make CUDA's device some time after the module was loaded, on machines that have them.
+UDEVADM = """#!/bin/bash
+[ "$1" = settle ] && [ -e /etc/stand-in/udev-rules ] && ls /run/stand-in/nvidia_uvm &&
+    mknod /dev/nvidia-uvm c 1 3
 """
 # Holds apt's locks until it is told to go on.
 SLOW_POSTINST = """#!/bin/bash
@@ -129,6 +144,7 @@ def ubuntu() -> list[Package]:
             files={
                 "/usr/local/bin/uname": UNAME,
                 "/usr/local/bin/systemctl": SYSTEMCTL,
+                "/usr/local/bin/udevadm": UDEVADM,
                 "/usr/local/sbin/modprobe": MODPROBE,
             },
         ),

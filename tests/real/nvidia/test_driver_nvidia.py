@@ -9,6 +9,7 @@ from stand_in_packages import BARE, DRIVER, NEWEST, OUTDATED, TOO_NEW
 MARKER = "/var/lib/sunspot/restarted-for-driver"
 DEVICES = "/run/sunspot/devices.env"
 CDI = "/etc/cdi/nvidia.yaml"
+UVM = "/dev/nvidia-uvm"
 TOOLKIT = {"nvidia-container-toolkit", "nvidia-container-toolkit-base"}
 
 pytestmark = pytest.mark.timeout(600)
@@ -32,6 +33,7 @@ def test_modules_for_the_running_kernel_come_from_ubuntu(boot: Boot, archives: A
     assert not machine.path(MARKER).exists()
     assert machine.text(DEVICES) == "SUNSPOT_DEVICE_FLAGS=--device=nvidia.com/gpu=all\n"
     assert f"driver: {DRIVER}" in machine.text(CDI)
+    assert UVM in machine.text(CDI)
     (entry,) = json.loads(machine.text("/var/log/sunspot/boot.json"))
     assert (entry["phase"], entry["ok"]) == ("driver", True)
 
@@ -42,8 +44,18 @@ def test_modules_for_the_running_kernel_come_from_ubuntu(boot: Boot, archives: A
     assert machine.driver().returncode == 0
     assert machine.text(DEVICES)
     assert f"driver: {DRIVER}" in machine.text(CDI)
+    assert UVM in machine.text(CDI)
     assert len(archives.requests) == asked
     assert machine.installed() == had
+
+
+def test_where_udev_makes_cudas_device_the_script_waits_for_it(boot: Boot) -> None:
+    machine = boot(NEWEST)
+    machine.write("/etc/stand-in/udev-rules", b"")
+    # A second mknod would fail.
+    ran = machine.driver()
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert UVM in machine.text(CDI)
 
 
 @pytest.mark.parametrize("kernel", [BARE, OUTDATED], ids=["no-modules", "modules-of-old-driver"])

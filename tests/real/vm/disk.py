@@ -23,11 +23,13 @@ from sunspot.ray import ports
 CACHE = Path(__file__).resolve().parents[3] / ".cache" / "vm"
 DISK_BYTES = 8 * 2**30
 
-# netplan.io because Ubuntu's images configure networks by it; the host's own name has no DNS here.
+# netplan.io because Ubuntu's images configure networks by it, and needrestart since they have it;
+# the host's own name has no DNS here.
 PACKAGES = (
     *("cloud-init", "curl", "dbus", "e2fsprogs", "iproute2", "iputils-ping", "kmod"),
-    *("libnss-myhostname", "libpam-systemd", "linux-image-cloud-amd64", "netbase", "netplan.io"),
-    *("openssh-server", "procps", "python3", "sudo", "systemd", "systemd-sysv", "udev"),
+    *("libnss-myhostname", "libpam-systemd", "linux-image-cloud-amd64", "needrestart"),
+    *("netbase", "netplan.io", "openssh-server", "procps", "python3", "sudo"),
+    *("systemd", "systemd-sysv", "udev"),
 )
 # What docker.sh installs.
 DOCKER = ("apparmor", "docker.io", "pigz")
@@ -67,7 +69,7 @@ WantedBy=multi-user.target
 # In the chroot. cloud-init asks one source alone, as Azure's image does.
 _PREPARE = r"""
 set -eu
-export DEBIAN_FRONTEND=noninteractive
+export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1
 mirror=/var/local/packages
 mkdir -p $mirror
 apt-get install -qq --no-install-recommends --download-only "$@" >/dev/null
@@ -136,7 +138,7 @@ def _in(folder: Path) -> Disks:
 def _key(reference: str) -> str:
     """Digits that change with everything that goes into the disks."""
     system = (debian.RECIPE, PACKAGES, LATER, _AGENT_PORT, _AGENT_PORT_UNIT, _PREPARE)
-    added = (DOCKER, image.DATA_ROOT, image.REGISTRY, reference)
+    added = (DOCKER, image.DATA_ROOT, image.BAKED, image.REGISTRY, reference)
     return key(DISK_BYTES, system, added)
 
 

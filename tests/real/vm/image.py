@@ -16,6 +16,7 @@ from machines.registry import registry
 REGISTRY = "sunspotdev.azurecr.io"
 # Where disk.sh puts Docker's data.
 DATA_ROOT = "var/lib/sunspot/docker"
+BAKED = "etc/sunspot/baked.json"
 # Of an engine's data, what an image is made of. The rest is of the engine's own version.
 KEPT = ("image", "overlay2")
 
@@ -41,6 +42,9 @@ def add_to(root: Path, storage: Path, reference: str) -> None:
     with registry(storage) as server, engine(pulled) as docker:
         docker("pull", "--quiet", server.reference(reference))
     data.mkdir(parents=True)
+    # What bake.sh leaves, by which disk.sh knows where the image is.
+    (root / "etc/sunspot").mkdir(parents=True)
+    (root / BAKED).write_text("{}\n")
     for name in KEPT:
         (pulled / name).rename(data / name)
     shutil.rmtree(pulled)

@@ -22,6 +22,10 @@ NOTICE_S = 120.0
 # By then systemd would have started Ray's unit again (RestartSec=10).
 RESTART_S = 20.0
 BOTH = {"head", "workers"}
+# What no update may restart, and a service of the disk's own that it does restart.
+KEPT = ("sunspot-ray.service", "sunspot-eviction.service", "docker.service", "containerd.service")
+CONTROL = "agent-port.service"
+LIBC = "/usr/lib/x86_64-linux-gnu/libc.so.6"
 PHASES = {"disk", "docker", "image", "instance", "token", "gpus", "join"}
 
 
@@ -72,6 +76,23 @@ def test_the_token_is_nowhere_to_be_seen(site: Site, head: Machine, worker: Mach
         )
         assert "sunspot-ray" in seen
         assert site.token not in seen
+
+
+def test_an_updated_library_restarts_nothing_of_ours(site: Site, head: Machine, worker: Machine):
+    """What Ubuntu 24.04 does after unattended upgrades: needrestart, with its mode "a"."""
+    for machine in (head, worker):
+        before = {unit: _invocation(machine, unit) for unit in (*KEPT, CONTROL)}
+        assert "" not in before.values()
+        # All that runs has the file of before, which is deleted.
+        machine.ssh(f"sudo cp {LIBC} {LIBC}.new && sudo mv {LIBC}.new {LIBC}")
+        told = machine.ssh("sudo needrestart -r a -l 2>&1", timeout_s=PATIENCE_S)
+        assert CONTROL in told
+        after = {unit: _invocation(machine, unit) for unit in (*KEPT, CONTROL)}
+        changed = {unit for unit in after if after[unit] != before[unit]}
+        # It does see them, and would have restarted one that nothing excludes.
+        assert "sunspot-ray.service" in told
+        assert changed == {CONTROL}, told
+    assert _up(site) == BOTH
 
 
 @pytest.mark.usefixtures("worker")
@@ -162,6 +183,11 @@ def _installed(machine: Machine) -> set[str]:
     # `docker pull --quiet` prints the image's name.
     signs = {"docker.io": "Setting up docker.io", "image": f"{REGISTRY}/"}
     return {what for what, sign in signs.items() if sign in told}
+
+
+def _invocation(machine: Machine, unit: str) -> str:
+    """The id of a unit's present run: another one after each restart."""
+    return machine.ssh(f"systemctl show --property InvocationID --value {unit}").strip()
 
 
 def _raylets(machine: Machine) -> str:

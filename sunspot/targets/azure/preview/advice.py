@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from sunspot.catalog import regions as catalog_regions
 from sunspot.spec import HEAD
 from sunspot.targets.azure.access import no_way_in
-from sunspot.targets.azure.plan import OS_IMAGE_GIB, TRUSTED_LAUNCH_GIB, AzurePlan, Driver, Machine
+from sunspot.targets.azure.plan import AzurePlan, Driver, Machine
 from sunspot.targets.azure.settings import DEFAULT_KEY_FILE
 from sunspot.targets.azure.tree import short
 
@@ -63,6 +64,7 @@ def warnings(plan: AzurePlan, *, key_missing: bool) -> list[str]:
     if (unreachable := no_way_in(plan.access, plan.subnet_ids)) is not None:
         found.append(unreachable)
     found += _region_warnings(plan)
+    found += _image_warnings(plan)
     found += [warning for pool in _one_of_each(plan) for warning in _disk_warnings(*pool)]
     return found
 
@@ -75,6 +77,8 @@ def notes(plan: AzurePlan) -> list[str]:
         if machine.driver != "none":
             found.setdefault(DRIVERS[machine.driver], []).append(name)
     drivers = [f"{', '.join(names)}: {text}." for text, names in found.items()]
+    if plan.head.vm_image is not None:
+        drivers.append(f"Every VM is made from {plan.head.vm_image.text}.")
     if unchecked := _sizes(plan, sold=None):
         drivers.append(
             f"Whether {plan.location} has {', '.join(unchecked)} could not be checked: the list "
@@ -87,6 +91,20 @@ def notes(plan: AzurePlan) -> list[str]:
             "sunspot:storage has protect: false and an update has run."
         )
     return drivers
+
+
+def _image_warnings(plan: AzurePlan) -> Iterator[str]:
+    image = plan.head.vm_image
+    if image is None or image.baked is None:
+        return
+    if (stale := image.baked.stale(datetime.now(UTC))) is not None:
+        yield stale
+    machines = [plan.head, *(pool.machine for pool in plan.pools)]
+    if image.baked.driver == "none" and any(machine.driver == "nvidia" for machine in machines):
+        yield (
+            "The VM image was baked without the NVIDIA driver, so that GPU nodes install it when "
+            f"they boot: `sunspot bake {plan.stack}` makes one that has it."
+        )
 
 
 def _region_warnings(plan: AzurePlan) -> Iterator[str]:
@@ -111,7 +129,7 @@ def _one_of_each(plan: AzurePlan) -> Iterator[tuple[str, Machine]]:
 
 
 def _disk_warnings(group: str, machine: Machine) -> Iterator[str]:
-    size, system = machine.size, OS_IMAGE_GIB + TRUSTED_LAUNCH_GIB
+    size, system = machine.size, machine.system_gib
     if 0 < size.temp_gib < system:
         yield (
             f"{group}: the temporary disk of {short(size.name)} has {size.temp_gib:g} GiB, the "

@@ -8,13 +8,16 @@ for mount in /mnt /mnt/resource; do
     if mountpoint --quiet "$mount"; then scratch=$mount/sunspot; fi
 done
 mkdir -p "$scratch"
+data=$scratch/docker
+# A baked VM image has the container images on its own disk.
+if [ -e /etc/sunspot/baked.json ]; then data=/var/lib/sunspot/docker; fi
 echo "SUNSPOT_SCRATCH=$scratch" >/run/sunspot/disk.env
 
 # cdi gives containers GPUs. containerd's own image store would be outside of data-root.
 config=$(
     cat <<JSON
 {
-    "data-root": "$scratch/docker",
+    "data-root": "$data",
     "features": {"cdi": true, "containerd-snapshotter": false}
 }
 JSON

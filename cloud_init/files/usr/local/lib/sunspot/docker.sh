@@ -1,7 +1,8 @@
 #!/bin/bash
 # Installs Docker where the VM image has none.
 set -euo pipefail
-export DEBIAN_FRONTEND=noninteractive
+# needrestart would look through all processes after each installation.
+export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1
 
 if ! command -v docker >/dev/null; then
     apt-get update

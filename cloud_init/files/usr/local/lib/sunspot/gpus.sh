@@ -1,15 +1,18 @@
 #!/bin/bash
-# Fails unless all of the node's GPUs answer from inside the container.
+# Fails unless all of the node's GPUs work inside the container.
 set -euo pipefail
+
+python=/usr/local/lib/sunspot/python
 
 case $SUNSPOT_DRIVER in
 none) exit ;;
-nvidia) ask=(nvidia-smi --list-gpus) line='^GPU ' ;;
+# -I: with no other module of ours or of the image's.
+nvidia) ask=(python -I "$python/sunspot/node/azure/cuda.py") line='^GPU ' ;;
 rocm) ask=(rocminfo) line='Device Type: *GPU' ;;
 esac
 
 read -ra devices <<<"$SUNSPOT_DEVICE_FLAGS"
-answer=$(docker run --rm --network=none "${devices[@]}" \
+answer=$(docker run --rm --network=none --volume="$python:$python:ro" "${devices[@]}" \
     --entrypoint="${ask[0]}" "$SUNSPOT_IMAGE" "${ask[@]:1}")
 echo "$answer"
 found=$(grep --count "$line" <<<"$answer" || true)

@@ -1,0 +1,129 @@
+"""The login to Azure that the user has: a service principal's, or that of the Azure CLI.
+
+A service principal stands in the environment (ARM_CLIENT_ID, ARM_CLIENT_SECRET, ARM_TENANT_ID), as
+Pulumi's provider takes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sunspot.errors import SunspotError
+
+TIMEOUT_S = 60.0
+PRINCIPAL = ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID")
+SUBSCRIPTION = "ARM_SUBSCRIPTION_ID"
+
+# Access tokens last for an hour at least; a token is asked for again long before.
+TOKEN_KEPT_S = 300.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoints:
+    """The addresses of Azure's public cloud."""
+
+    login: str = "https://login.microsoftonline.com"
+    management: str = "https://management.azure.com"
+
+
+class Login:
+    """Access tokens of the user's login, for `sunspot.node.azure.arm.Arm`."""
+
+    def __init__(self, endpoints: Endpoints | None = None) -> None:
+        self._endpoints = endpoints or Endpoints()
+        self._token = ""
+        self._asked_at = 0.0  # monotonic
+
+    def token(self, resource: str) -> str:
+        """An access token for Azure's management API, which is the only `resource`.
+
+        Raises:
+            SunspotError: there is no login, or it has expired.
+        """
+        if not self._token or time.monotonic() - self._asked_at > TOKEN_KEPT_S:
+            self._token = self._ask(resource)
+            self._asked_at = time.monotonic()
+        return self._token
+
+    def _ask(self, resource: str) -> str:
+        known = principal()
+        if known is None:
+            return str(
+                _of_cli("account", "get-access-token", "--resource", resource)["accessToken"]
+            )
+        import requests
+
+        try:
+            return principals_token(known, self._endpoints)
+        except (requests.RequestException, KeyError, ValueError) as error:
+            raise SunspotError(f"Azure did not accept the service principal ({error})") from error
+
+    def subscription(self) -> str:
+        """The subscription to work in: ARM_SUBSCRIPTION_ID, otherwise the Azure CLI's.
+
+        Raises:
+            SunspotError: none is chosen.
+        """
+        named = os.environ.get(SUBSCRIPTION)
+        if named:
+            return named
+        if principal() is not None:
+            raise SunspotError(f"no subscription is chosen: set {SUBSCRIPTION}")
+        return str(_of_cli("account", "show")["id"])
+
+
+def principal() -> dict[str, str] | None:
+    """The service principal of the environment; None if it is not complete."""
+    found = {name: os.environ.get(name, "") for name in PRINCIPAL}
+    return found if all(found.values()) else None
+
+
+def principals_token(known: Mapping[str, str], endpoints: Endpoints) -> str:
+    """An access token of a service principal. Raises RequestException, KeyError or ValueError."""
+    import requests
+
+    answer = requests.post(
+        f"{endpoints.login}/{known['ARM_TENANT_ID']}/oauth2/v2.0/token",
+        data={
+            "grant_type": "client_credentials",
+            "client_id": known["ARM_CLIENT_ID"],
+            "client_secret": known["ARM_CLIENT_SECRET"],
+            "scope": f"{Endpoints().management}/.default",
+        },
+        timeout=TIMEOUT_S,
+    )
+    answer.raise_for_status()
+    return answer.json()["access_token"]
+
+
+def _of_cli(*arguments: str) -> Mapping[str, object]:
+    answer = az(*arguments, "--output", "json")
+    if answer.returncode:
+        said = " ".join(answer.stderr.split())
+        raise SunspotError(f"az says: {said} (`az login`, `az account set --subscription ...`)")
+    return json.loads(answer.stdout)
+
+
+def az(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the Azure CLI to its end. Raises SunspotError if there is none, or it hangs."""
+    try:
+        return subprocess.run(
+            ["az", *arguments],  # noqa: S607 - the user's own, from the PATH
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIMEOUT_S,
+        )
+    except FileNotFoundError:
+        raise SunspotError(
+            "there is no Azure CLI (`az`) on this machine, nor a service principal in the "
+            "environment"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise SunspotError(f"az did not answer within {TIMEOUT_S:g} s") from None

@@ -1,0 +1,67 @@
+"""The user's login to Azure: a service principal's from Azure's login, or that of the Azure CLI."""
+
+import pytest
+from azure_model.http_service import Reply, serving
+
+from sunspot.errors import SunspotError
+from sunspot.targets.azure.login import PRINCIPAL, SUBSCRIPTION, Endpoints, Login
+
+RESOURCE = "https://management.azure.com/"
+
+
+@pytest.fixture(autouse=True)
+def nothing(monkeypatch, tmp_path):
+    for name in (*PRINCIPAL, SUBSCRIPTION):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+
+@pytest.fixture
+def az(tmp_path):
+    """Puts an Azure CLI on the PATH that answers with this script."""
+
+    def put(script):
+        path = tmp_path / "az"
+        path.write_text(f"#!/bin/sh\necho call >>{tmp_path}/calls\n{script}\n")
+        path.chmod(0o755)
+        return tmp_path / "calls"
+
+    return put
+
+
+def test_the_azure_clis_token_is_kept_for_a_while(az):
+    calls = az("""echo '{"accessToken": "t1"}'""")
+    login = Login()
+    assert [login.token(RESOURCE) for _ in range(3)] == ["t1"] * 3
+    assert calls.read_text() == "call\n"
+
+
+def test_an_expired_login_says_what_to_run(az):
+    az("echo AADSTS70043: expired >&2; exit 1")
+    with pytest.raises(SunspotError, match=r"AADSTS70043.*az login"):
+        Login().token(RESOURCE)
+
+
+def test_without_any_login():
+    with pytest.raises(SunspotError, match="no Azure CLI"):
+        Login().token(RESOURCE)
+
+
+def test_a_service_principal_needs_no_cli(monkeypatch):
+    for name in PRINCIPAL:
+        monkeypatch.setenv(name, "x")
+    with serving(lambda _: Reply(200, {"access_token": "t2"})) as url:
+        assert Login(Endpoints(login=url)).token(RESOURCE) == "t2"
+    with serving(lambda _: Reply(401, {})) as url, pytest.raises(SunspotError, match="principal"):
+        Login(Endpoints(login=url)).token(RESOURCE)
+
+
+def test_the_subscription(az, monkeypatch):
+    az("""echo '{"id": "of-the-cli"}'""")
+    assert Login().subscription() == "of-the-cli"
+    for name in PRINCIPAL:
+        monkeypatch.setenv(name, "x")
+    with pytest.raises(SunspotError, match=SUBSCRIPTION):
+        Login().subscription()
+    monkeypatch.setenv(SUBSCRIPTION, "named")
+    assert Login().subscription() == "named"
