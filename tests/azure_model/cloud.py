@@ -14,7 +14,7 @@ from typing import Any
 
 from azure_model import answers
 from azure_model.pulumi_wire import opened
-from azure_model.resource_ids import group_of, ids_in, is_within, resource_id
+from azure_model.resource_ids import group_of, ids_in, is_within, name_in, resource_id
 
 STATE_FILE = "azure.json"
 LOG_FILE = "log.jsonl"
@@ -54,6 +54,11 @@ HELD_BY_USERS = frozenset(
 )
 
 
+# The longest name of a Flexible scale set: its machines have nine characters more, and at most 44.
+# Source: Microsoft's "Understand names and instance IDs for Azure Virtual Machine Scale Set VMs".
+MAX_SCALE_SET_NAME = 35
+
+
 class RefusedError(Exception):
     """Azure's answer to what it does not do."""
 
@@ -84,6 +89,8 @@ class Cloud:
         if identifier in resources and kind not in BORN_WITH_PARENT:
             raise RefusedError(f"cannot create already existing resource '{identifier}'")
         _check_references(identifier, inputs, resources)
+        if kind == "VirtualMachineScaleSet" and len(name_in(identifier)) > MAX_SCALE_SET_NAME:
+            raise RefusedError(f"InvalidParameter: The name {name_in(identifier)!r} is too long.")
         refusal = self._refusals().get(name)
         if refusal is not None:
             raise RefusedError(refusal)

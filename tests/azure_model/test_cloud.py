@@ -57,6 +57,12 @@ def test_a_name_is_there_once(cloud):
         cloud.create("NetworkSecurityGroup", "rules", RULES)
 
 
+def test_the_machines_of_a_scale_set_have_names_of_at_most_44_characters(cloud):
+    cloud.create("VirtualMachineScaleSet", "set", {**GROUP, "vmScaleSetName": "s" * 35})
+    with pytest.raises(RefusedError, match="too long"):
+        cloud.create("VirtualMachineScaleSet", "set", {**GROUP, "vmScaleSetName": "s" * 36})
+
+
 def test_a_reference_leads_somewhere(cloud):
     rules, _ = cloud.create("NetworkSecurityGroup", "rules", RULES)
     with pytest.raises(RefusedError, match="InvalidResourceReference"):
