@@ -160,6 +160,8 @@ class Arm:
                 if lacks := self._lacks((f"{COMPUTE}/virtualMachines/read", VIRTUAL_MACHINES)):
                     return lacks
                 return self._list(int(request.query.get("$skiptoken", 0)))
+            if request.path == f"{VIRTUAL_MACHINES}/{HEAD}/powerOff" and request.method == "POST":
+                return self._power_off(HEAD)
             return self._of_scale_set(request)
 
     def _of_scale_set(self, request: Request) -> Reply:
@@ -207,6 +209,12 @@ class Arm:
         if if_match is not None and if_match != f'"{scale_set.revision}"':
             return _error(412, "PreconditionFailed", "the etag is old")
         grown = wanted - scale_set.capacity
+        if wanted == 0 and scale_set.capacity:
+            leaving = [vm for vm in self.vms.values() if vm.scale_set == scale_set.name]
+            self._set(leaving, "Deleting")
+            names = [vm.name for vm in leaving]
+            scaled_in = Operation(then=lambda: self._remove(scale_set, names))
+            return Reply(202, scale_set.body(), self._watched(scaled_in))
         if grown < 0:
             existing = sum(vm.scale_set == scale_set.name for vm in self.vms.values())
             assert wanted >= existing, "Azure would choose a victim"
@@ -235,10 +243,7 @@ class Arm:
             operation = Operation(
                 {"code": code, "message": message}, then=lambda: self._set(made, "Failed")
             )
-        identifier = f"{OPERATIONS}/operations/{next(self.serial)}"
-        self.operations[identifier] = operation
-        watched = {"Azure-AsyncOperation": f"{self.url}{identifier}"}
-        return Reply(202, scale_set.body(), watched | RETRY_AFTER)
+        return Reply(202, scale_set.body(), self._watched(operation))
 
     def _begin(self, scale_set: ScaleSet) -> Vm:
         vm = Vm(f"{scale_set.name}_{next(self.serial):08x}", scale_set.name)
@@ -253,6 +258,16 @@ class Arm:
         self._set(vms, "Succeeded")
         for vm in vms:
             self.on_boot(vm)
+
+    def _power_off(self, name: str) -> Reply:
+        self.vms[name].state = "Stopped"
+        return Reply(202, None, self._watched(Operation()))
+
+    def _watched(self, operation: Operation) -> dict[str, str]:
+        """The headers of an answer whose operation goes on, with a status."""
+        identifier = f"{OPERATIONS}/operations/{next(self.serial)}"
+        self.operations[identifier] = operation
+        return {"Azure-AsyncOperation": f"{self.url}{identifier}"} | RETRY_AFTER
 
     def _delete(self, scale_set: ScaleSet, names: list[str]) -> Reply:
         unknown = [name for name in names if name not in self.vms]

@@ -61,7 +61,7 @@ def items(group_id: str, listing: Listing, endpoints: Endpoints | None = None) -
     Raises:
         SunspotError: Azure could not be asked.
     """
-    principal = {name: os.environ.get(name, "") for name in PRINCIPAL}
+    principal = _principal()
     if all(principal.values()):
         return _by_rest(group_id, listing, principal, endpoints or Endpoints())
     return _by_cli(group_id, listing)
@@ -93,9 +93,30 @@ def _flat(item: Item) -> dict[str, Any]:
     return flat
 
 
-def _by_rest(
-    group_id: str, listing: Listing, principal: Mapping[str, str], endpoints: Endpoints
-) -> list[Item] | None:
+def access_token(endpoints: Endpoints) -> str:
+    """A token for Azure's management, of the service principal or else of the Azure CLI's login.
+
+    Raises:
+        SunspotError: there is no login.
+    """
+    principal = _principal()
+    if all(principal.values()):
+        return _principals_token(principal, endpoints)
+    resource = Endpoints().management
+    told = _az("account", "get-access-token", "--resource", resource, "--output", "json")
+    if told.returncode:
+        raise SunspotError(f"az says: {' '.join(told.stderr.split())}")
+    try:
+        return str(json.loads(told.stdout)["accessToken"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise SunspotError(f"az did not answer with a token ({error})") from error
+
+
+def _principal() -> dict[str, str]:
+    return {name: os.environ.get(name, "") for name in PRINCIPAL}
+
+
+def _principals_token(principal: Mapping[str, str], endpoints: Endpoints) -> str:
     import requests
 
     try:
@@ -110,7 +131,18 @@ def _by_rest(
             timeout=TIMEOUT_S,
         )
         login.raise_for_status()
-        headers = {"Authorization": f"Bearer {login.json()['access_token']}"}
+        return str(login.json()["access_token"])
+    except (requests.RequestException, KeyError, TypeError, ValueError) as error:
+        raise SunspotError(f"Azure did not answer ({error})") from error
+
+
+def _by_rest(
+    group_id: str, listing: Listing, principal: Mapping[str, str], endpoints: Endpoints
+) -> list[Item] | None:
+    import requests
+
+    headers = {"Authorization": f"Bearer {_principals_token(principal, endpoints)}"}
+    try:
         url = f"{endpoints.management}{group_id}{listing.path}?api-version={listing.api_version}"
         found: list[Item] = []
         while url:

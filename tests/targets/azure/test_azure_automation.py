@@ -166,23 +166,23 @@ class NoCommand:
 
 @pytest.fixture
 def destroy(tmp_path, monkeypatch):
+    """Destroys a stack; `seen` tells of it."""
+    seen = SimpleNamespace(fake=Destroying(), waits=[], steps=[])
+
     def run(*errors):
-        fake, waits, steps = Destroying(*errors), [], []
-        monkeypatch.setattr(auto, "select_stack", lambda *_, **__: fake)
+        seen.fake = Destroying(*errors)
+        monkeypatch.setattr(auto, "select_stack", lambda *_, **__: seen.fake)
         monkeypatch.setattr(auto, "LocalWorkspaceOptions", lambda **_: None)
         command: Any = NoCommand()
-        stack = AzureStack("x", tmp_path, command, sleep=waits.append)
-        try:
-            stack.destroy(steps.append, delete_storage=False)
-        finally:
-            run.seen = SimpleNamespace(fake=fake, waits=waits, steps=steps)
-        return run.seen
+        stack = AzureStack("x", tmp_path, command, sleep=seen.waits.append)
+        stack.destroy(seen.steps.append, delete_storage=False)
 
-    return run
+    return SimpleNamespace(run=run, seen=seen)
 
 
 def test_a_subnet_that_a_nic_still_holds_is_deleted_later(destroy):
-    seen = destroy(SUBNET_IN_USE, SUBNET_IN_USE)
+    destroy.run(SUBNET_IN_USE, SUBNET_IN_USE)
+    seen = destroy.seen
     assert len(seen.fake.options) == 3
     assert sum(seen.waits) >= 120
     assert all(one == {"exclude_protected": True} for one in seen.fake.options)
@@ -191,7 +191,7 @@ def test_a_subnet_that_a_nic_still_holds_is_deleted_later(destroy):
 
 def test_a_nic_that_stays_is_named(destroy):
     with pytest.raises(SunspotError, match=f"az network nic delete --ids {NIC}"):
-        destroy(*[SUBNET_IN_USE] * 20)
+        destroy.run(*[SUBNET_IN_USE] * 20)
     # A NIC is reserved for 180 s after its machine is gone.
     assert sum(destroy.seen.waits) >= 180
     assert len(destroy.seen.fake.options) < 10
@@ -199,5 +199,5 @@ def test_a_nic_that_stays_is_named(destroy):
 
 def test_another_error_of_a_destruction_is_told_at_once(destroy):
     with pytest.raises(SunspotError, match="ScopeLocked"):
-        destroy("ScopeLocked: a lock")
+        destroy.run("ScopeLocked: a lock")
     assert destroy.seen.waits == []
