@@ -140,7 +140,8 @@ class AzureRayCluster(pulumi.ComponentResource):
                 for pool, made in zip(plan.pools, self.pools, strict=True)
                 if pool.elastic
             },
-            after=[made.scale_set for made in self.pools],
+            # A vault takes a minute, and no capacity.
+            after=[self.token.head_role],
         )
 
     def _facts(self, identity_client_id: pulumi.Input[str]) -> AzureFacts[pulumi.Input[str]]:

@@ -25,7 +25,7 @@ class Scaling:
     """The head's principal, and the ids of what it needs to grow a set.
 
     `rules_id` is None if the subnet has the rules. `scale_sets` has the elastic ones, by the keys
-    of their role assignments, and `after` what is created before any right is given.
+    of their role assignments, and `after` what is created before a new role is assigned.
     """
 
     principal_id: pulumi.Input[str]
@@ -78,7 +78,7 @@ def _by_custom_roles(
     }
     if scaling.rules_id is not None:
         grants["head-uses-rules"] = (scaler, scaling.rules_id)
-    # The roles are defined first, and assigned last, when Azure has probably replicated them.
+    # The roles are defined early and assigned late, when Azure has probably replicated them.
     opts = pulumi.ResourceOptions(depends_on=scaling.after, hooks=until_known())
     for key, (role, scope) in grants.items():
         assign_custom(

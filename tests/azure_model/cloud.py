@@ -20,6 +20,7 @@ STATE_FILE = "azure.json"
 LOG_FILE = "log.jsonl"
 REFUSALS_FILE = "refusals.json"
 HELD_FILE = "held.json"
+LATE_FILE = "late.json"
 
 # Made by Azure together with what they are in, so a creation finds them there.
 BORN_WITH_PARENT = frozenset({"BlobServiceProperties", "ManagementPolicy"})
@@ -59,6 +60,12 @@ HELD_BY_USERS = frozenset(
 MAX_SCALE_SET_NAME = 35
 
 
+# Azure's answer to an assignment of a role that is not replicated yet (pulumi/pulumi-azure#840).
+ROLE_UNKNOWN = (
+    "Code=RoleDefinitionDoesNotExist Message=The specified role definition does not exist."
+)
+
+
 class RefusedError(Exception):
     """Azure's answer to what it does not do."""
 
@@ -91,6 +98,8 @@ class Cloud:
         _check_references(identifier, inputs, resources)
         if kind == "VirtualMachineScaleSet" and len(name_in(identifier)) > MAX_SCALE_SET_NAME:
             raise RefusedError(f"InvalidParameter: The name {name_in(identifier)!r} is too long.")
+        if kind == "RoleAssignment" and self._is_unknown(inputs, resources):
+            raise RefusedError(ROLE_UNKNOWN)
         refusal = self._refusals().get(name)
         if refusal is not None:
             raise RefusedError(refusal)
@@ -151,6 +160,18 @@ class Cloud:
     def refuse(self, refusals: Mapping[str, str]) -> None:
         """Has the creation of resources fail from now on: name in the program -> message."""
         (self._folder / REFUSALS_FILE).write_text(json.dumps(dict(refusals)))
+
+    def replicate_late(self, assignments: int) -> None:
+        """Has so many first assignments of custom roles find them unknown."""
+        (self._folder / LATE_FILE).write_text(json.dumps(assignments))
+
+    def _is_unknown(self, inputs: Mapping[str, Any], resources: Mapping[str, Any]) -> bool:
+        file = self._folder / LATE_FILE
+        left = json.loads(file.read_text()) if file.exists() else 0
+        if not left or opened(inputs)["roleDefinitionId"] not in resources:
+            return False
+        file.write_text(json.dumps(left - 1))
+        return True
 
     def hold(self, *names: str) -> None:
         """Has the creation of these resources (names in the program) take until they are let go."""

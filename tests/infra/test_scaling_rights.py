@@ -142,15 +142,15 @@ UNKNOWN_ROLE = (
 )
 
 
-def test_assignments_of_new_roles_come_last_and_are_repeated():
+def test_assignments_of_new_roles_come_late_and_are_repeated():
     run = made()
-    (scale_set,) = run.of("VirtualMachineScaleSet")
+    token = run.named("sunspot-test-token-head-reads")
     defined = {role.id for role in run.of("RoleDefinition")}
     assert defined
     for one in run.of("RoleAssignment"):
         is_custom = one.inputs["roleDefinitionId"] in defined
         assert one.on_error == (["sunspot-until-role-is-known"] if is_custom else [])
-        assert (scale_set.urn in one.depends_on) == is_custom
+        assert (token.urn in one.depends_on) == is_custom
     assert [one.on_error for one in made(custom_roles=False).resources if one.on_error] == []
 
 
