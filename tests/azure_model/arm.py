@@ -209,15 +209,14 @@ class Arm:
         if if_match is not None and if_match != f'"{scale_set.revision}"':
             return _error(412, "PreconditionFailed", "the etag is old")
         grown = wanted - scale_set.capacity
-        if wanted == 0 and scale_set.capacity:
-            leaving = [vm for vm in self.vms.values() if vm.scale_set == scale_set.name]
-            self._set(leaving, "Deleting")
-            names = [vm.name for vm in leaving]
+        here = [vm for vm in self.vms.values() if vm.scale_set == scale_set.name]
+        if wanted == 0 and here and self.vms[HEAD].state == "Stopped":
+            self._set(here, "Deleting")
+            names = [vm.name for vm in here]
             scaled_in = Operation(then=lambda: self._remove(scale_set, names))
             return Reply(202, scale_set.body(), self._watched(scaled_in))
         if grown < 0:
-            existing = sum(vm.scale_set == scale_set.name for vm in self.vms.values())
-            assert wanted >= existing, "Azure would choose a victim"
+            assert wanted >= len(here), "Azure would choose a victim"
         refusal = self.refusals.get(scale_set.name, [])
         if grown > 0 and refusal and refusal[0][0] != 202:
             return _error(*refusal.pop(0))
