@@ -71,6 +71,7 @@ NODE_MODULES = (
     "autoscaler.py",
     "autoscaler_config.py",
     "azure/arm.py",
+    "azure/refusals.py",
     "azure/scale_sets.py",
     "fallback.py",
     "files.py",

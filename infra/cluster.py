@@ -11,7 +11,8 @@ from infra.machines import READER_ROLE
 from infra.network import Network, NetworkArgs
 from infra.place import Place
 from infra.registry import Registry, RegistryArgs
-from infra.roles import READER, SCALER, assign, assign_custom, define, group_of, subscription_of
+from infra.roles import assign, subscription_of
+from infra.scaling import Scaling, let_head_scale
 from infra.storage import Results, ResultsArgs
 from infra.token import TokenVault, TokenVaultArgs
 from infra.user_data import user_data
@@ -70,7 +71,7 @@ class AzureRayCluster(pulumi.ComponentResource):
             for pool in plan.pools
         )
         self.head = Head(declared["head"], self._head_args(place, plan), child)
-        self._let_head_scale(declared, plan)
+        let_head_scale(declared, plan, self._scaling(plan), parent=self)
         self._let_head_use_image(declared, plan)
         self.bastion = (
             None
@@ -128,6 +129,23 @@ class AzureRayCluster(pulumi.ComponentResource):
             grants=grants,
         )
 
+    def _scaling(self, plan: AzurePlan) -> Scaling:
+        return Scaling(
+            principal_id=self.identities.head.principal_id,
+            group_id=self.resource_group.id,
+            group_name=self.resource_group.name,
+            subnet_id=self.network.workers_subnet_id,
+            workers_identity_id=self.identities.workers.id,
+            rules_id=self.network.nic_rules.get("worker"),
+            scale_sets={
+                scales_key(pool): made.scale_set.id
+                for pool, made in zip(plan.pools, self.pools, strict=True)
+                if pool.elastic
+            },
+            # A vault takes a minute, and no capacity.
+            after=[self.token.head_role],
+        )
+
     def _facts(self, identity_client_id: pulumi.Input[str]) -> AzureFacts[pulumi.Input[str]]:
         """What a node with this identity needs to know about Azure."""
         return AzureFacts(
@@ -141,48 +159,6 @@ class AzureRayCluster(pulumi.ComponentResource):
             resource_group=self.resource_group.name,
             identity_client_id=identity_client_id,
         )
-
-    def _let_head_scale(self, declared: Resource, plan: AzurePlan) -> None:
-        """Lets the head change the elastic scale sets, and only these.
-
-        A scale set that grows creates machines with a NIC and an identity, and Azure checks that
-        the caller may use those too.
-        """
-        if declared.get("role-scaler") is None:
-            return
-        groups: list[pulumi.Input[str]] = [self.resource_group.id]
-        if plan.subnet_ids is not None:
-            groups.append(group_of(plan.subnet_ids.workers))
-        scaler, reader = (
-            define(
-                declared[f"role-{role.key}"],
-                role,
-                scopes=groups,
-                owner=self.resource_group.name,
-                parent=self,
-            )
-            for role in (SCALER, READER)
-        )
-        grants = {
-            **{
-                scales_key(pool): (scaler, made.scale_set.id)
-                for pool, made in zip(plan.pools, self.pools, strict=True)
-                if pool.elastic
-            },
-            "head-joins-workers": (scaler, self.network.workers_subnet_id),
-            "head-gives-identity": (scaler, self.identities.workers.id),
-            "head-reads-machines": (reader, self.resource_group.id),
-        }
-        if "worker" in self.network.nic_rules:
-            grants["head-uses-rules"] = (scaler, self.network.nic_rules["worker"])
-        for key, (role, scope) in grants.items():
-            assign_custom(
-                declared[key],
-                principal_id=self.identities.head.principal_id,
-                role=role,
-                scope=scope,
-                parent=self,
-            )
 
     def _let_head_use_image(self, declared: Resource, plan: AzurePlan) -> None:
         """Lets the head read a gallery's image, as a caller must who makes machines from it."""

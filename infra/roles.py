@@ -1,10 +1,13 @@
 """Roles and their assignments: who may do what, and where."""
 
+import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
+from pulumi.runtime.proto.resource_pb2 import RESOURCE_MONITOR_FEATURE_ERROR_HOOKS
+from pulumi.runtime.settings import monitor_supports_feature
 from pulumi_azure_native import authorization
 
 from sunspot.targets.azure.tree import Resource
@@ -13,6 +16,18 @@ from sunspot.targets.azure.tree import Resource
 ACR_PULL = "7f951dda-4ed3-4680-a7ca-43fe172d538d"
 BLOB_DATA_CONTRIBUTOR = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"
 KEY_VAULT_SECRETS_USER = "4633458b-17de-408a-b874-0445c86b69e6"
+MANAGED_IDENTITY_OPERATOR = "f1a07417-d97a-45cb-824c-7a7467783830"
+VIRTUAL_MACHINE_CONTRIBUTOR = "9980e02c-c2be-4d73-94e8-173b1dc7cf3c"
+
+# Azure's answers to an assignment of a role that it has not replicated yet. It takes up to ten
+# minutes. Sources: pulumi/pulumi-azure#840, hashicorp/terraform-provider-azurerm#10442; for the
+# last one, Azure/Azure-Landing-Zones#4071.
+NOT_YET_KNOWN = (
+    "RoleDefinitionDoesNotExist",
+    "RoleAssignmentScopeNotAssignableToRoleDefinition",
+)
+ASSIGN_AGAIN_S = 10.0
+ASSIGN_TRIES = 60
 
 _NAMES = uuid.UUID("6f2b7d0e-6c0b-5d8e-9a43-0f1d5b8c2e77")
 
@@ -26,6 +41,10 @@ class CustomRole:
     actions: Mapping[str, str]
 
 
+# A Flexible set's machines are virtual machines of their own, with NICs and disks beside them in
+# the resource group, which Azure creates with the rights of the one who changes the set:
+# "Compute VMSS Write, Compute VM Write, Network" (a Uniform set needs only the first). Source: the
+# row "RBAC Permissions Required" of Microsoft's "Orchestration modes for ... Scale Sets".
 SCALER = CustomRole(
     key="scaler",
     description="Grows scale sets and deletes single machines of them",
@@ -39,12 +58,20 @@ SCALER = CustomRole(
         "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action": "and get an identity",
     },
 )
-READER = CustomRole(
-    key="reader",
-    description="Lists the machines of a resource group",
+MACHINES = CustomRole(
+    key="machines",
+    description="Creates, lists and deletes the machines of scale sets in a resource group",
     actions={
-        # On the resource group: a Flexible set's machines are not children of the set.
         "Microsoft.Compute/virtualMachines/read": "which machines there are, and their states",
+        "Microsoft.Compute/virtualMachines/write": "a set that grows creates machines",
+        "Microsoft.Compute/virtualMachines/delete": "and one that shrinks deletes them",
+        "Microsoft.Network/networkInterfaces/read": "each machine has a NIC",
+        "Microsoft.Network/networkInterfaces/write": "created with it",
+        "Microsoft.Network/networkInterfaces/join/action": "attached to it",
+        "Microsoft.Network/networkInterfaces/delete": "and deleted with it",
+        "Microsoft.Compute/disks/read": "and a disk, unless that is the machine's temporary one",
+        "Microsoft.Compute/disks/write": "created with it",
+        "Microsoft.Compute/disks/delete": "and deleted with it",
     },
 )
 
@@ -103,10 +130,31 @@ def assign_custom(
     role: authorization.RoleDefinition,
     scope: pulumi.Input[str],
     parent: pulumi.Resource,
+    opts: pulumi.ResourceOptions,
 ) -> authorization.RoleAssignment:
     """Assigns a custom role to a managed identity at a scope."""
     scope = pulumi.Output.from_input(scope)
-    return _assign(declared, principal_id, role.id, scope, key=role.id, parent=parent)
+    return _assign(declared, principal_id, role.id, scope, key=role.id, parent=parent, opts=opts)
+
+
+def until_known() -> pulumi.ResourceHookBinding | None:
+    """Repeats an assignment until Azure knows its new role; None if the `pulumi` command cannot.
+
+    To be made once in a program.
+    """
+    if not monitor_supports_feature(RESOURCE_MONITOR_FEATURE_ERROR_HOOKS):
+        return None
+    hook = pulumi.ErrorHook("sunspot-until-role-is-known", is_known_later)
+    return pulumi.ResourceHookBinding(on_error=[hook])
+
+
+async def is_known_later(failed: pulumi.ErrorHookArgs) -> bool:
+    """Whether to repeat a failed assignment, after a pause."""
+    newest = failed.errors[0] if failed.errors else ""
+    if len(failed.errors) > ASSIGN_TRIES or not any(code in newest for code in NOT_YET_KNOWN):
+        return False
+    await asyncio.sleep(ASSIGN_AGAIN_S)
+    return True
 
 
 def _assign(
@@ -117,6 +165,7 @@ def _assign(
     *,
     key: pulumi.Input[str],
     parent: pulumi.Resource,
+    opts: pulumi.ResourceOptions | None = None,
 ) -> authorization.RoleAssignment:
     """The assignment's name is derived from principal, role and scope.
 
@@ -133,7 +182,7 @@ def _assign(
         principal_type=authorization.PrincipalType.SERVICE_PRINCIPAL,
         role_definition_id=definition,
         scope=scope,
-        opts=pulumi.ResourceOptions(parent=parent),
+        opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(parent=parent)),
     )
 
 

@@ -9,6 +9,7 @@ autoscaler_config.py.
 from __future__ import annotations
 
 import importlib
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from ray.autoscaler.tags import (
 )
 
 from sunspot.node.fallback import Fallback
-from sunspot.node.machines import LaunchRefusedError, Machine, Machines
+from sunspot.node.machines import LaunchDeniedError, LaunchRefusedError, Machine, Machines
+
+log = logging.getLogger(__name__)
 
 
 class MachinesProvider(NodeProvider):
@@ -71,6 +74,10 @@ class MachinesProvider(NodeProvider):
             self._machines.create(node_type, count)
         except LaunchRefusedError:
             self._fallback.refused(node_type)
+            raise
+        except LaunchDeniedError as error:
+            log.error("%s", error)
+            self._fallback.denied(node_type, str(error))
             raise
         self._fallback.granted(node_type)
 

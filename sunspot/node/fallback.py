@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 import time
 from collections import Counter
@@ -18,13 +19,13 @@ from typing import Any
 
 from sunspot.node.autoscaler_config import COOLED_PRIORITY, SPOT_PRIORITY
 from sunspot.node.files import write_private
-from sunspot.node.machines import LaunchRefusedError, Machine
+from sunspot.node.machines import LaunchDeniedError, LaunchRefusedError, Machine
 
 COOL_DOWN_S = 600.0
 """How long on-demand machines are preferred after spot was refused."""
 
 ASK_AGAIN_S = 60.0
-"""How long a type that was just refused is not requested again."""
+"""How long a type that was just refused or denied is not requested again."""
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class Fallback:
         self._clock = clock
         self._lock = threading.Lock()
         self._refused_at: dict[str, float] = {}
+        self._denied: dict[str, tuple[float, str]] = {}  # when, and why
         self._short: set[str] = set()  # spot types that are below their minimum
         self._here: Counter[str] = Counter()  # machines by node type, at the last tick
 
@@ -61,9 +63,13 @@ class Fallback:
 
         Raises:
             LaunchRefusedError: the type was refused too recently to request it again.
+            LaunchDeniedError: it was denied too recently, for this reason.
         """
         with self._lock:
             wait = self._since_refusal(node_type, ASK_AGAIN_S)
+            denied_at, reason = self._denied.get(node_type, (-math.inf, ""))
+        if self._clock() < denied_at + ASK_AGAIN_S:
+            raise LaunchDeniedError(reason)
         if wait > 0:
             raise LaunchRefusedError(
                 f"{node_type}: refused recently, requested again in {wait:.0f} s"
@@ -75,6 +81,11 @@ class Fallback:
             self._refused_at[node_type] = self._clock()
             self._short.add(node_type)
             self._write()
+
+    def denied(self, node_type: str, reason: str) -> None:
+        """Notes that the head may not create the type; priorities stay as they are."""
+        with self._lock:
+            self._denied[node_type] = (self._clock(), reason)
 
     def granted(self, node_type: str) -> None:
         """Notes that machines of the type were available."""

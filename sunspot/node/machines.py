@@ -15,6 +15,10 @@ class LaunchRefusedError(Exception):
     """There are no such machines now: no capacity, no quota. Another node type may be granted."""
 
 
+class LaunchDeniedError(Exception):
+    """The head may not create machines: it lacks a right. That is not a shortage."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     """One machine. `running` is False while it is still coming up.
@@ -44,7 +48,8 @@ class Machines(Protocol):
         """Requests `count` more; returns before Ray runs on them.
 
         Raises:
-            LaunchRefusedError: there are none to be had now. Other errors: it is not known.
+            LaunchRefusedError: there are none to be had now.
+            LaunchDeniedError: the head may not create them. Other errors: it is not known.
         """
         ...
 

@@ -3,6 +3,11 @@
 Lists come in pages; a change of capacity is taken with 202 and an Azure-AsyncOperation address, a
 deletion with 202 and a Location; an old If-Match is a 412; errors have ARM's body. The head's IMDS
 is at the same address, for the access tokens. Scripted answers (`refusals`, `failures`) go first.
+
+With `rights`, every action is checked: what a set's machines use at once, as in
+Azure/aad-pod-identity#613 (LinkedAuthorizationFailed), and what it creates inside the operation. A
+capacity is a goal: a newer change of the set ends the operation of the earlier one as Canceled, by
+OperationPreempted, and the set works on (kubernetes/autoscaler#3018, #9505); see `preempt`.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from azure_model.access_tokens import MANAGEMENT, access_token
 from azure_model.http_service import Reply, Request
 from azure_model.imds import FakeAzure
 from azure_model.resource_ids import SUBSCRIPTION, group_id
+from azure_model.rights import Rights
 
 GROUP = "sunspot-test1a2b3c4d"
 HEAD = "sunspot-test-head"
@@ -34,19 +40,26 @@ OPERATIONS = f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Compute/locatio
 RETRY_AFTER = {"Retry-After": "0.05"}
 DELETION_S = 0.05
 
+PREEMPTED = "The operation has been preempted by a more recent operation"
+COMPUTE, NETWORK = "Microsoft.Compute", "Microsoft.Network"
+SETS = f"{COMPUTE}/virtualMachineScaleSets"
+NICS = f"{group_id(GROUP)}/providers/{NETWORK}/networkInterfaces"
+DISKS = f"{group_id(GROUP)}/providers/{COMPUTE}/disks"
+
 
 @dataclass
 class ScaleSet:
     name: str
     capacity: int = 0
     revision: int = 1
+    state: str = "Succeeded"
 
     def body(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "etag": f'"{self.revision}"',
             "sku": {"name": "Standard_D4s_v5", "tier": "Standard", "capacity": self.capacity},
-            "properties": {"orchestrationMode": "Flexible", "provisioningState": "Succeeded"},
+            "properties": {"orchestrationMode": "Flexible", "provisioningState": self.state},
         }
 
 
@@ -63,6 +76,7 @@ class Operation:
 
     error: dict[str, Any] | None = None
     polls: int = 1
+    status: str = "Failed"
     then: Callable[[], None] = lambda: None
 
 
@@ -72,7 +86,10 @@ class Arm:
 
     `refusals`: by scale set, the error of its next launches: told at once (`status` 4xx), or after
     the VMs were begun (`status` 202). `failures`: answers to any next request. `on_boot` and
-    `on_delete` hear of VMs, `before_patch` of a change of capacity.
+    `on_delete` hear of VMs, `before_patch` of a change of capacity. `rights` are those of the head;
+    None checks nothing. `uses` are the actions that a set's machines need on what they use, each
+    with its resource. `lost_deletions` are VMs whose next deletion is accepted, and superseded.
+    `on_poll` hears of each question for an operation.
     """
 
     url: str = ""
@@ -81,8 +98,12 @@ class Arm:
     vms: dict[str, Vm] = field(default_factory=dict)
     refusals: dict[str, list[tuple[int, str, str]]] = field(default_factory=dict)
     failures: list[Reply] = field(default_factory=list)
+    rights: Rights | None = None
+    uses: tuple[tuple[str, str], ...] = ()
+    lost_deletions: set[str] = field(default_factory=set)
     on_boot: Callable[[Vm], None] = lambda _: None
     on_delete: Callable[[str], None] = lambda _: None
+    on_poll: Callable[[], None] = lambda: None
     before_patch: Callable[[ScaleSet], None] = lambda _: None
     requests: list[tuple[str, str]] = field(default_factory=list)
     operations: dict[str, Operation] = field(default_factory=dict)
@@ -92,6 +113,30 @@ class Arm:
     def add(self, *names: str) -> None:
         for name in names:
             self.sets[name] = ScaleSet(name)
+
+    def preempt(self, name: str, *, capacity: int | None = None) -> None:
+        """Has a newer change end the operations in progress of a set, which works on for a while.
+
+        With `capacity`, the newer goal has that one, and the machines above it do not come.
+        """
+        scale_set = self.sets[name]
+        error = {"code": "OperationPreempted", "message": PREEMPTED}
+        coming = [vm for vm in self.vms.values() if vm.scale_set == name and vm.state == "Creating"]
+        for operation in self.operations.values():
+            operation.error, operation.status, operation.then = error, "Canceled", lambda: None
+        if capacity is not None:
+            scale_set.capacity = capacity
+            for vm in coming:
+                self.vms.pop(vm.name)
+            return
+        scale_set.state = "Updating"
+
+        def settle() -> None:
+            with self.lock:
+                self._boot(coming)
+                scale_set.state = "Succeeded"
+
+        threading.Timer(DELETION_S, settle).start()
 
     def wait_for_loss(self, *names: str) -> None:
         """Returns when these VMs are gone."""
@@ -112,7 +157,11 @@ class Arm:
             if "api-version" not in request.query:
                 return _error(400, "MissingApiVersionParameter", "no api-version")
             if request.path == VIRTUAL_MACHINES:
+                if lacks := self._lacks((f"{COMPUTE}/virtualMachines/read", VIRTUAL_MACHINES)):
+                    return lacks
                 return self._list(int(request.query.get("$skiptoken", 0)))
+            if request.path == f"{VIRTUAL_MACHINES}/{HEAD}/powerOff" and request.method == "POST":
+                return self._power_off(HEAD)
             return self._of_scale_set(request)
 
     def _of_scale_set(self, request: Request) -> Reply:
@@ -121,6 +170,9 @@ class Arm:
         if name not in self.sets:
             return _error(404, "ResourceNotFound", f"no {request.path}")
         scale_set = self.sets[name]
+        wanted = {"GET": "read", "PATCH": "write", "POST": "delete/action"}[request.method]
+        if lacks := self._lacks((f"{SETS}/{wanted}", f"{SCALE_SETS}/{name}")):
+            return lacks
         match request.method, action:
             case "GET", "":
                 return Reply(200, scale_set.body())
@@ -130,6 +182,13 @@ class Arm:
             case "POST", "delete":
                 return self._delete(scale_set, json.loads(request.body)["instanceIds"])
         return _error(405, "MethodNotAllowed", f"{request.method} {request.path}")
+
+    def _lacks(self, *needs: tuple[str, str], linked: str = "") -> Reply | None:
+        """The answer to a request without one of these rights (action, resource); None with all."""
+        for action, scope in needs:
+            if self.rights is not None and not self.rights.allows(action, scope):
+                return denied(action, scope, linked)
+        return None
 
     def _list(self, start: int) -> Reply:
         vms = list(self.vms.values())
@@ -150,25 +209,40 @@ class Arm:
         if if_match is not None and if_match != f'"{scale_set.revision}"':
             return _error(412, "PreconditionFailed", "the etag is old")
         grown = wanted - scale_set.capacity
+        here = [vm for vm in self.vms.values() if vm.scale_set == scale_set.name]
+        if wanted == 0 and here and self.vms[HEAD].state == "Stopped":
+            self._set(here, "Deleting")
+            names = [vm.name for vm in here]
+            scaled_in = Operation(then=lambda: self._remove(scale_set, names))
+            return Reply(202, scale_set.body(), self._watched(scaled_in))
         if grown < 0:
-            existing = sum(vm.scale_set == scale_set.name for vm in self.vms.values())
-            assert wanted >= existing, "Azure would choose a victim"
+            assert wanted >= len(here), "Azure would choose a victim"
         refusal = self.refusals.get(scale_set.name, [])
         if grown > 0 and refusal and refusal[0][0] != 202:
             return _error(*refusal.pop(0))
+        if grown > 0 and (
+            lacks := self._lacks(*self.uses, linked=f"{SCALE_SETS}/{scale_set.name}")
+        ):
+            return lacks
         scale_set.capacity = wanted
         scale_set.revision += 1
-        made = [self._begin(scale_set) for _ in range(grown)]
+        creates = (
+            (f"{COMPUTE}/virtualMachines/write", VIRTUAL_MACHINES),
+            (f"{NETWORK}/networkInterfaces/write", NICS),
+            (f"{NETWORK}/networkInterfaces/join/action", NICS),
+            (f"{COMPUTE}/disks/write", DISKS),
+        )
+        lacks = self._lacks(*creates) if grown > 0 else None
+        made = [] if lacks else [self._begin(scale_set) for _ in range(grown)]
         operation = Operation(then=lambda: self._boot(made))
-        if grown > 0 and refusal:
+        if lacks:
+            operation = Operation(lacks.body["error"])
+        elif grown > 0 and refusal:
             _, code, message = refusal.pop(0)
             operation = Operation(
                 {"code": code, "message": message}, then=lambda: self._set(made, "Failed")
             )
-        identifier = f"{OPERATIONS}/operations/{next(self.serial)}"
-        self.operations[identifier] = operation
-        watched = {"Azure-AsyncOperation": f"{self.url}{identifier}"}
-        return Reply(202, scale_set.body(), watched | RETRY_AFTER)
+        return Reply(202, scale_set.body(), self._watched(operation))
 
     def _begin(self, scale_set: ScaleSet) -> Vm:
         vm = Vm(f"{scale_set.name}_{next(self.serial):08x}", scale_set.name)
@@ -184,17 +258,35 @@ class Arm:
         for vm in vms:
             self.on_boot(vm)
 
+    def _power_off(self, name: str) -> Reply:
+        self.vms[name].state = "Stopped"
+        return Reply(202, None, self._watched(Operation()))
+
+    def _watched(self, operation: Operation) -> dict[str, str]:
+        """The headers of an answer whose operation goes on, with a status."""
+        identifier = f"{OPERATIONS}/operations/{next(self.serial)}"
+        self.operations[identifier] = operation
+        return {"Azure-AsyncOperation": f"{self.url}{identifier}"} | RETRY_AFTER
+
     def _delete(self, scale_set: ScaleSet, names: list[str]) -> Reply:
         unknown = [name for name in names if name not in self.vms]
         if unknown:
             return _error(400, "InvalidParameter", f"{unknown} are not instances")
+        deletes = (
+            (f"{COMPUTE}/virtualMachines/delete", VIRTUAL_MACHINES),
+            (f"{NETWORK}/networkInterfaces/delete", NICS),
+            (f"{COMPUTE}/disks/delete", DISKS),
+        )
+        lost = bool(self._lacks(*deletes)) or not self.lost_deletions.isdisjoint(names)
+        self.lost_deletions.difference_update(names)
         for name in names:
             assert self.vms[name].scale_set == scale_set.name
-            self.vms[name].state = "Deleting"
+            self.vms[name].state = "Succeeded" if lost else "Deleting"
         identifier = f"{OPERATIONS}/results/{next(self.serial)}"
         self.operations[identifier] = Operation()
         # A deletion goes on whether or not the client asks how far it is.
-        threading.Timer(DELETION_S, self._remove, [scale_set, names]).start()
+        if not lost:
+            threading.Timer(DELETION_S, self._remove, [scale_set, names]).start()
         return Reply(202, None, {"Location": f"{self.url}{identifier}"} | RETRY_AFTER)
 
     def _remove(self, scale_set: ScaleSet, names: list[str]) -> None:
@@ -207,6 +299,7 @@ class Arm:
             scale_set.revision += 1
 
     def _operation(self, identifier: str) -> Reply:
+        self.on_poll()
         operation = self.operations[identifier]
         is_status = "/operations/" in identifier
         if operation.polls > 0:
@@ -216,13 +309,32 @@ class Arm:
         operation.then()
         if not is_status:
             return Reply(200)
-        if operation.error:
-            return Reply(200, {"status": "Failed", "error": operation.error})
+        if operation.error is not None:
+            return Reply(200, {"status": operation.status, "error": operation.error})
         return Reply(200, {"status": "Succeeded"})
 
 
 def _error(status: int, code: str, message: str) -> Reply:
     return Reply(status, {"error": {"code": code, "message": message}})
+
+
+def denied(action: str, scope: str, linked: str = "") -> Reply:
+    """ARM's words for a missing right; `linked` is the resource that the caller may change."""
+    if linked:
+        return _error(
+            403,
+            "LinkedAuthorizationFailed",
+            f"The client 'c' with object id 'o' has permission to perform action '{SETS}/write' on "
+            f"scope '{linked}'; however, it does not have permission to perform action '{action}' "
+            f"on the linked scope(s) '{scope}' or the linked scope(s) are invalid.",
+        )
+    return _error(
+        403,
+        "AuthorizationFailed",
+        f"The client 'c' with object id 'o' does not have authorization to perform action "
+        f"'{action}' over scope '{scope}' or the scope is invalid. If access was recently granted, "
+        "please refresh your credentials.",
+    )
 
 
 @contextmanager

@@ -14,12 +14,13 @@ from typing import Any
 
 from azure_model import answers
 from azure_model.pulumi_wire import opened
-from azure_model.resource_ids import group_of, ids_in, is_within, resource_id
+from azure_model.resource_ids import group_of, ids_in, is_within, name_in, resource_id
 
 STATE_FILE = "azure.json"
 LOG_FILE = "log.jsonl"
 REFUSALS_FILE = "refusals.json"
 HELD_FILE = "held.json"
+LATE_FILE = "late.json"
 
 # Made by Azure together with what they are in, so a creation finds them there.
 BORN_WITH_PARENT = frozenset({"BlobServiceProperties", "ManagementPolicy"})
@@ -54,6 +55,17 @@ HELD_BY_USERS = frozenset(
 )
 
 
+# The longest name of a Flexible scale set: its machines have nine characters more, and at most 44.
+# Source: Microsoft's "Understand names and instance IDs for Azure Virtual Machine Scale Set VMs".
+MAX_SCALE_SET_NAME = 35
+
+
+# Azure's answer to an assignment of a role that is not replicated yet (pulumi/pulumi-azure#840).
+ROLE_UNKNOWN = (
+    "Code=RoleDefinitionDoesNotExist Message=The specified role definition does not exist."
+)
+
+
 class RefusedError(Exception):
     """Azure's answer to what it does not do."""
 
@@ -84,6 +96,10 @@ class Cloud:
         if identifier in resources and kind not in BORN_WITH_PARENT:
             raise RefusedError(f"cannot create already existing resource '{identifier}'")
         _check_references(identifier, inputs, resources)
+        if kind == "VirtualMachineScaleSet" and len(name_in(identifier)) > MAX_SCALE_SET_NAME:
+            raise RefusedError(f"InvalidParameter: The name {name_in(identifier)!r} is too long.")
+        if kind == "RoleAssignment" and self._is_unknown(inputs, resources):
+            raise RefusedError(ROLE_UNKNOWN)
         refusal = self._refusals().get(name)
         if refusal is not None:
             raise RefusedError(refusal)
@@ -144,6 +160,18 @@ class Cloud:
     def refuse(self, refusals: Mapping[str, str]) -> None:
         """Has the creation of resources fail from now on: name in the program -> message."""
         (self._folder / REFUSALS_FILE).write_text(json.dumps(dict(refusals)))
+
+    def replicate_late(self, assignments: int) -> None:
+        """Has so many first assignments of custom roles find them unknown."""
+        (self._folder / LATE_FILE).write_text(json.dumps(assignments))
+
+    def _is_unknown(self, inputs: Mapping[str, Any], resources: Mapping[str, Any]) -> bool:
+        file = self._folder / LATE_FILE
+        left = json.loads(file.read_text()) if file.exists() else 0
+        if not left or opened(inputs)["roleDefinitionId"] not in resources:
+            return False
+        file.write_text(json.dumps(left - 1))
+        return True
 
     def hold(self, *names: str) -> None:
         """Has the creation of these resources (names in the program) take until they are let go."""

@@ -40,6 +40,7 @@ class Registered:
     delete_before_replace: bool
     depends_on: list[str]
     deleted_with: str
+    on_error: list[str]
 
     @property
     def kind(self) -> str:
@@ -136,6 +137,7 @@ class _Monitor(pulumi_mocks.MockMonitor):
                     delete_before_replace=request.deleteBeforeReplace,
                     depends_on=list(request.dependencies),
                     deleted_with=request.deletedWith,
+                    on_error=list(request.hooks.on_error),
                 )
             )
         return answer

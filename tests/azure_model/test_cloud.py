@@ -57,6 +57,28 @@ def test_a_name_is_there_once(cloud):
         cloud.create("NetworkSecurityGroup", "rules", RULES)
 
 
+def test_a_new_role_is_unknown_at_first(cloud):
+    scope = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/group"
+    role, _ = cloud.create("RoleDefinition", "role", {"scope": scope, "roleDefinitionId": "r"})
+    built_in = "/subscriptions/s/providers/Microsoft.Authorization/roleDefinitions/b"
+    cloud.replicate_late(1)
+
+    def assign(name, definition):
+        inputs = {"scope": scope, "roleAssignmentName": name, "roleDefinitionId": definition}
+        return cloud.create("RoleAssignment", name, inputs)
+
+    assert assign("built-in", built_in)
+    with pytest.raises(RefusedError, match="RoleDefinitionDoesNotExist"):
+        assign("custom", role)
+    assert assign("custom", role)
+
+
+def test_the_machines_of_a_scale_set_have_names_of_at_most_44_characters(cloud):
+    cloud.create("VirtualMachineScaleSet", "set", {**GROUP, "vmScaleSetName": "s" * 35})
+    with pytest.raises(RefusedError, match="too long"):
+        cloud.create("VirtualMachineScaleSet", "set", {**GROUP, "vmScaleSetName": "s" * 36})
+
+
 def test_a_reference_leads_somewhere(cloud):
     rules, _ = cloud.create("NetworkSecurityGroup", "rules", RULES)
     with pytest.raises(RefusedError, match="InvalidResourceReference"):

@@ -45,6 +45,12 @@ STACKS = {
         network={"subnet_ids": {"head": SUBNET + "a", "workers": SUBNET + "b"}},
         access={"ssh_cidrs": ["10.0.0.0/8"]},
     ),
+    "built-in roles": lambda _: make_stack(*EVERYTHING, access={"custom_roles": False}),
+    "built-in roles in own subnets": lambda _: make_stack(
+        group("gpu", max_workers=2),
+        network={"subnet_ids": {"head": SUBNET + "a", "workers": SUBNET + "b"}},
+        access={"custom_roles": False},
+    ),
     "a built image": built_stack,
     "a VM image of a gallery": lambda _: make_stack(
         group("gpu", max_workers=2), image={"vm_image": GALLERY_IMAGE}

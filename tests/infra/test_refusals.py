@@ -154,9 +154,21 @@ def test_stack_names_that_cannot_name_machines(name):
     assert f"stack name {name!r} cannot name machines" in refusal(make_stack(name=name))
 
 
-def test_names_that_are_too_long_together():
-    message = refusal(make_stack(group("a" * 24), name="b" * 30))
-    assert "at most 55" in message
+@pytest.mark.parametrize(
+    ("market", "letters"), [("spot", 24), ("on-demand", 24), ("spot-with-fallback", 14)]
+)
+def test_names_that_are_too_long_together(market, letters):
+    # `sunspot-` + name + `-` + group; the twin of a group that falls back adds `-on-demand`.
+    fits = make_stack(group("a" * letters, market=market), name="bb")
+    assert made_of(fits)
+    message = refusal(make_stack(group("a" * letters, market=market), name="b" * 3))
+    assert "has 36 characters, at most 35 fit" in message
+    assert f"sunspot-bbb-{'a' * letters}" in message
+
+
+def test_a_long_name_without_groups_is_only_the_heads():
+    assert build(make_stack(name="b" * 51)).one("VirtualMachine")
+    assert "has 65 characters, Azure allows 64" in refusal(make_stack(name="b" * 52))
 
 
 def test_bastion_in_a_network_of_the_users():

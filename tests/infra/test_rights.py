@@ -49,7 +49,7 @@ def test_only_the_head_changes_scale_sets_and_only_elastic_ones(rich):
         ("scaler", "virtualMachineScaleSets/sunspot-rich-both-on-demand"),
         ("scaler", "subnets/workers"),
         ("scaler", "userAssignedIdentities/sunspot-rich-workers1a2b3c4d"),
-        ("reader", "resourceGroups/sunspot-rich1a2b3c4d"),
+        ("machines", "resourceGroups/sunspot-rich1a2b3c4d"),
     }
 
 
@@ -70,7 +70,19 @@ def test_the_heads_roles_hold_what_the_autoscaler_asks_for_and_nothing_more(rich
                 "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action",
             }
         ],
-        "reader": [{"Microsoft.Compute/virtualMachines/read"}],
+        "machines": [
+            {
+                *(
+                    f"Microsoft.Compute/virtualMachines/{what}"
+                    for what in ("read", "write", "delete")
+                ),
+                *(f"Microsoft.Compute/disks/{what}" for what in ("read", "write", "delete")),
+                *(
+                    f"Microsoft.Network/networkInterfaces/{what}"
+                    for what in ("read", "write", "delete", "join/action")
+                ),
+            }
+        ],
     }
     for made in rich.of("RoleDefinition"):
         assert "*" not in str(made.inputs["permissions"])
@@ -106,10 +118,10 @@ def test_a_head_without_elastic_groups_changes_nothing():
     assert made.of("RoleDefinition") == []
 
 
-def test_only_the_right_to_read_covers_the_whole_resource_group(rich):
+def test_only_the_right_to_machines_covers_the_whole_resource_group(rich):
     ids = rich.by_id()
     for assignment in rich.of("RoleAssignment"):
-        if assignment.name.endswith("-head-reads-machines"):
+        if assignment.name.endswith("-head-manages-machines"):
             continue
         scope = assignment.inputs["scope"]
         assert scope in ids or scope.rsplit("/subnets/", 1)[0] in ids

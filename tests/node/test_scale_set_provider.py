@@ -12,7 +12,7 @@ from sunspot.node import autoscaler_config
 from sunspot.node.autoscaler import MachinesProvider
 from sunspot.node.azure.arm import ArmError
 from sunspot.node.fallback import Fallback
-from sunspot.node.machines import LaunchRefusedError
+from sunspot.node.machines import LaunchDeniedError, LaunchRefusedError
 
 GPU, TWIN = "sunspot-test-gpu", "sunspot-test-gpu-on-demand"
 SETS = {"gpu": GPU, "gpu-on-demand": TWIN}
@@ -175,12 +175,48 @@ def test_the_twin_stands_in_for_the_minimum_that_spot_does_not_give(
     assert steering(config_file) == {"gpu": (1, 2), "gpu-on-demand": (0, 0)}
 
 
-def test_an_unclear_answer_of_azure_is_not_a_refusal(provider, arm, config_file):
-    arm.refusals[GPU] = [(403, "AuthorizationFailed", "no role yet")]
-    with pytest.raises(ArmError, match="AuthorizationFailed"):
+def test_an_unclear_answer_of_azure_is_not_a_refusal(provider, arm, config_file, monkeypatch):
+    monkeypatch.setattr("sunspot.node.azure.scale_sets.CHANGE_TIMEOUT_S", 0.0)
+    arm.refusals[GPU] = [(409, "OperationNotAllowed", "the set is being deleted")]
+    with pytest.raises(ArmError, match="OperationNotAllowed"):
         launch(provider, "gpu")
     provider.non_terminated_nodes({})
     assert steering(config_file)["gpu"] == (1, 2)
+    launch(provider, "gpu")
+    assert arm.sets[GPU].capacity == 1
+
+
+@pytest.mark.parametrize("status", [403, 202])
+def test_a_missing_right_moves_no_work_to_on_demand_machines(
+    provider, arm, config_file, clock, caplog, status
+):
+    arm.refusals[GPU] = [(status, "AuthorizationFailed", "no role")]
+    with pytest.raises(LaunchDeniedError, match="AuthorizationFailed"):
+        launch(provider, "gpu")
+    provider.non_terminated_nodes({})
+    assert steering(config_file) == {"gpu": (1, 2), "gpu-on-demand": (0, 0)}
+    assert "AuthorizationFailed" in caplog.text
+    arm.requests.clear()
+    with pytest.raises(LaunchDeniedError, match="AuthorizationFailed"):
+        launch(provider, "gpu")
+    assert arm.requests == []
+    clock.now += 61
+    launch(provider, "gpu")
+    assert arm.sets[GPU].capacity == 1
+
+
+def test_a_superseded_launch_cools_nothing_down(provider, arm, config_file, monkeypatch):
+    monkeypatch.setattr("sunspot.node.azure.scale_sets.CHANGE_PAUSE_S", 0.02)
+
+    def once():
+        arm.on_poll = lambda: None
+        arm.preempt(GPU, capacity=0)
+
+    arm.on_poll = once
+    with pytest.raises(ArmError, match="another change"):
+        launch(provider, "gpu")
+    provider.non_terminated_nodes({})
+    assert steering(config_file) == {"gpu": (1, 2), "gpu-on-demand": (0, 0)}
     launch(provider, "gpu")
     assert arm.sets[GPU].capacity == 1
 

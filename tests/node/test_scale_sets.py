@@ -1,17 +1,16 @@
 """Azure's scale sets as machines of Ray's autoscaler, against a stand-in for ARM."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from azure_model.arm import GROUP, HEAD, VIRTUAL_MACHINES, Vm, serving
+from azure_model.arm import GROUP, HEAD, NICS, Vm, denied, serving
 from azure_model.http_service import Reply
 from azure_model.resource_ids import SUBSCRIPTION
 
 from sunspot.node.azure.arm import Arm, ArmError
 from sunspot.node.azure.imds import Imds
 from sunspot.node.azure.scale_sets import Cluster, ScaleSetMachines
-from sunspot.node.machines import LaunchRefusedError
+from sunspot.node.machines import LaunchDeniedError, LaunchRefusedError
 
 GPU, TWIN = "sunspot-test-gpu", "sunspot-test-gpu-on-demand"
 SETS = {"gpu": GPU, "gpu-on-demand": TWIN}
@@ -32,10 +31,6 @@ def arm():
         yield made
 
 
-def client(arm, patience_s=20.0):
-    return Arm(Imds(arm.url), arm.url, patience_s=patience_s)
-
-
 @pytest.fixture
 def machines(arm):
     cluster = Cluster(
@@ -45,7 +40,7 @@ def machines(arm):
         head_type="head",
         scale_sets=SETS,
     )
-    return ScaleSetMachines(cluster, client(arm))
+    return ScaleSetMachines(cluster, Arm(Imds(arm.url), arm.url, patience_s=20.0))
 
 
 def ids(machines, node_type="gpu"):
@@ -158,7 +153,6 @@ def test_a_refused_launch_says_so_and_leaves_nothing(machines, arm, refusal):
 @pytest.mark.parametrize(
     ("status", "code", "message"),
     [
-        (403, "AuthorizationFailed", "no role yet"),
         (400, "InvalidParameter", "nonsense"),
         (409, "OperationNotAllowed", "the set is being deleted"),
     ],
@@ -171,6 +165,115 @@ def test_an_error_that_is_not_a_refusal_is_raised_as_it_is(
     with pytest.raises(ArmError, match=message):
         machines.create("gpu", 1)
     assert arm.sets[GPU].capacity == 0
+
+
+# A right that is missing
+
+
+NO_RIGHT = denied("Microsoft.Network/networkInterfaces/write", NICS).body["error"]
+DENIALS = [
+    (403, *NO_RIGHT.values()),
+    (202, *NO_RIGHT.values()),  # inside the operation
+    (202, "authorizationfailed", NO_RIGHT["message"]),
+    (403, "RequestDisallowedByPolicy", "Resource 'x' was disallowed by policy."),
+    (202, "VMScaleSetUpdateFailed", NO_RIGHT["message"]),
+]
+
+
+@pytest.mark.parametrize("denial", DENIALS, ids=lambda d: f"{d[0]}-{d[1]}")
+def test_a_missing_right_is_not_a_shortage_of_machines(machines, arm, denial):
+    arm.refusals[GPU] = [denial]
+    with pytest.raises(LaunchDeniedError, match=denial[1]) as caught:
+        machines.create("gpu", 1)
+    if denial[2] == NO_RIGHT["message"]:
+        assert f"lacks the right Microsoft.Network/networkInterfaces/write at {NICS}" in str(
+            caught.value
+        )
+    assert ids(machines) == []
+    assert arm.sets[GPU].capacity == 0
+
+
+def test_the_right_on_a_linked_resource_is_the_one_that_is_named(machines, arm):
+    action, subnet = "Microsoft.Network/virtualNetworks/subnets/join/action", "/subscriptions/s/n"
+    error = denied(action, subnet, linked="/subscriptions/s/set").body["error"]
+    arm.refusals[GPU] = [(403, error["code"], error["message"])]
+    with pytest.raises(LaunchDeniedError, match=f"lacks the right {action} at {subnet};"):
+        machines.create("gpu", 1)
+
+
+# A newer change of the set
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr("sunspot.node.azure.scale_sets.CHANGE_PAUSE_S", 0.02)
+
+
+def superseded(arm, **change):
+    """A newer change comes while the first operation is asked for."""
+
+    def once():
+        arm.on_poll = lambda: None
+        arm.preempt(GPU, **change)
+
+    arm.on_poll = once
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_launch_that_a_newer_change_superseded_is_read_again_and_not_refused(machines, arm):
+    superseded(arm)
+    machines.create("gpu", 2)
+    assert len(ids(machines)) == 2
+    assert arm.sets[GPU].capacity == 2
+    assert "PATCH" not in [method for method, _ in arm.requests[3:]]  # nothing was tidied
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_superseded_launch_without_its_machines_is_no_refusal_either(machines, arm):
+    superseded(arm, capacity=0)
+    with pytest.raises(ArmError, match="0 of 2 machines came"):
+        machines.create("gpu", 2)
+    machines.create("gpu", 2)
+    assert len(ids(machines)) == 2
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    "error",
+    [
+        None,
+        {"code": "operationpreempted", "message": "in another case"},
+        {"code": "Conflict", "message": "Preempted by a more recent operation"},
+    ],
+    ids=str,
+)
+def test_every_way_to_say_superseded(machines, arm, error):
+    def once():
+        arm.on_poll = lambda: None
+        arm.preempt(GPU)
+        for operation in arm.operations.values():
+            operation.error = error or {}
+
+    arm.on_poll = once
+    machines.create("gpu", 1)
+    assert len(ids(machines)) == 1
+
+
+def test_a_canceled_operation_with_a_refusal_is_one(machines, arm):
+    def once():
+        arm.on_poll = lambda: None
+        for operation in arm.operations.values():
+            operation.status = "Canceled"
+
+    arm.refusals[GPU] = [(202, "AllocationFailed", "no capacity")]
+    arm.on_poll = once
+    with pytest.raises(LaunchRefusedError, match="AllocationFailed"):
+        machines.create("gpu", 1)
+
+
+def test_names_of_sets_are_compared_without_case(machines, arm):
+    arm.vms["x"] = Vm(f"{GPU}_0000abcd", GPU.upper(), "Succeeded")
+    assert ids(machines) == [f"{GPU}_0000abcd"]
 
 
 def test_an_unknown_type_is_an_error(machines, arm):
@@ -205,6 +308,19 @@ def test_terminating_twice_is_not_an_error(machines, arm):
     machines.terminate(name)  # 404: not even the set is there
 
 
+def test_a_deletion_that_a_newer_change_superseded_is_repeated(machines, arm, monkeypatch):
+    machines.create("gpu", 2)
+    name, kept = ids(machines)
+    arm.lost_deletions = {name}
+    machines.terminate(name)
+    assert ids(machines) == [name, kept]
+    assert ids(machines) == [name, kept]  # Azure gets its time
+    monkeypatch.setattr("sunspot.node.azure.scale_sets.DELETE_AGAIN_S", 0.0)
+    machines.list()
+    arm.wait_for_loss(name)
+    assert ids(machines) == [kept]
+
+
 def test_the_head_and_unknown_machines_are_never_deleted(machines, arm):
     for name in (HEAD, "", "other_0000abcd", "nobody"):
         machines.terminate(name)
@@ -218,63 +334,3 @@ def test_a_deletion_that_is_refused_is_told(machines, arm, monkeypatch):
     arm.failures = [Reply(409, {"error": {"code": "ScopeLocked", "message": "a lock"}})]
     with pytest.raises(ArmError, match="ScopeLocked"):
         machines.terminate(name)
-
-
-# ARM itself
-
-
-def test_a_busy_arm_is_left_alone_for_as_long_as_it_says(arm):
-    waits = []
-
-    def sleep(seconds):
-        waits.append(seconds)
-        time.sleep(seconds)
-
-    asked = Arm(Imds(arm.url), arm.url, sleep=sleep)
-    arm.failures = [Reply(429, None, {"Retry-After": "1"})]
-    assert asked.get(VIRTUAL_MACHINES, "x").body["value"]
-    assert 0.5 < sum(waits) <= 1.5
-    assert len(arm.requests) == 2
-
-
-def test_a_wait_that_is_too_long_is_an_error_and_stops_requests(arm):
-    asked = client(arm, patience_s=1.0)
-    arm.failures = [Reply(429, None, {"Retry-After": "600"})]
-    for _ in range(3):
-        with pytest.raises(ArmError) as caught:
-            asked.get(VIRTUAL_MACHINES, "x")
-        assert caught.value.status == 429
-    assert len(arm.requests) == 1
-
-
-def test_a_failing_arm_is_asked_again(arm):
-    arm.failures = [Reply(503), Reply(500)]
-    assert client(arm).get(VIRTUAL_MACHINES, "x").body["value"]
-
-
-def test_an_error_names_what_arm_named(arm):
-    details = {
-        "code": "Conflict",
-        "message": "outer",
-        "details": [{"code": "SkuNotAvailable", "message": "inner"}],
-    }
-    arm.failures = [Reply(409, {"error": details})]
-    with pytest.raises(ArmError) as caught:
-        client(arm).get("/x", "x")
-    assert caught.value.codes == ("Conflict", "SkuNotAvailable")
-
-
-def test_no_token_goes_to_another_host(arm):
-    page = {"value": [], "nextLink": "http://localhost:1/stolen"}
-    arm.failures = [Reply(200, page)]
-    with pytest.raises(ArmError, match="is not at"):
-        list(client(arm).pages("/x", "x"))
-
-
-def test_an_arm_that_is_away_is_an_error_of_arm():
-    class Tokens:
-        def token(self, resource):
-            return resource
-
-    with pytest.raises(ArmError, match="GET /x"):
-        Arm(Tokens(), "http://127.0.0.1:9", patience_s=0.0).get("/x", "x")

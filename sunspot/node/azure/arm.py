@@ -246,6 +246,8 @@ def _is_over(status: Any) -> bool:
     state = str(status.get("status", "")).lower()
     if state in {"failed", "canceled", "cancelled"}:
         codes, message = _codes_and_message(status)
+        # A canceled operation need not have an error.
+        codes = codes if state == "failed" else (*codes, "Canceled")
         raise OperationFailedError(f"{state}: {message}", codes=codes)
     return state == "succeeded"
 

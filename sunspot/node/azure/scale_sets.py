@@ -13,13 +13,13 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sunspot.node.azure import imds
+from sunspot.node.azure import imds, refusals
 from sunspot.node.azure.arm import BASE_URL, Answer, Arm, ArmError, OperationFailedError
-from sunspot.node.machines import LaunchRefusedError, Machine
+from sunspot.node.machines import LaunchDeniedError, LaunchRefusedError, Machine
 
 COMPUTE_VERSION = "2024-11-01"
 
@@ -29,27 +29,10 @@ LAUNCH_TIMEOUT_S = 540.0
 # A termination delays Ray's next launches, which run in the same thread.
 CHANGE_TIMEOUT_S = 60.0
 CHANGE_PAUSE_S = 2.0
-
-# Azure's error codes if it has no such machine, or none for this subscription. Sources: its pages
-# "Allocation failures", "SKU not available errors" and "Resource quota errors".
-REFUSALS = frozenset(
-    code.lower()
-    for code in (
-        "AllocationFailed",
-        "ZonalAllocationFailed",
-        "OverconstrainedAllocationRequest",
-        "OverconstrainedZonalAllocationRequest",
-        "SkuNotAvailable",
-        "NotAvailableForSubscription",
-        "QuotaExceeded",
-        "LowPriorityQuotaExceeded",
-        "SpotQuotaExceeded",
-        "OutOfCapacity",
-        "MaxPriceLowerThanCurrentPrice",
-    )
-)
-# Azure's code for a request above the quota, which has other meanings as well.
-NOT_ALLOWED = "operationnotallowed"
+# When a machine is deleted again that neither left nor is leaving: a newer change of its set ended
+# the operation (kubernetes/autoscaler#9505 repeats the deletion for that reason).
+DELETE_AGAIN_S = 30.0
+CHANGING = frozenset({"creating", "updating"})
 
 # Another change of the set came first, or is still in progress.
 CONFLICTS = frozenset({409, 412})
@@ -133,8 +116,10 @@ class ScaleSetMachines:
             f"/subscriptions/{cluster.subscription_id}/resourceGroups/{cluster.resource_group}"
             "/providers/Microsoft.Compute"
         )
-        self._types = {name: node_type for node_type, name in cluster.scale_sets.items()}
+        # Azure keeps the case of names, and compares them without it.
+        self._types = {name.lower(): kind for kind, name in cluster.scale_sets.items()}
         self._seen: dict[str, Machine] = {}  # replaced as a whole, never changed
+        self._leaving: dict[str, float] = {}  # when a VM's deletion was last requested
         self._locks = {name: _Locks() for name in self._types}
 
     def list(self) -> list[Machine]:
@@ -142,7 +127,9 @@ class ScaleSetMachines:
         head = Machine(
             id=self._cluster.head, node_type=self._cluster.head_type, is_head=True, running=True
         )
-        machines = [head, *map(self._machine, self._vms())]
+        vms = list(self._all_vms())
+        self._delete_again(vms)
+        machines = [head, *(self._machine(vm) for vm in vms if vm.state != "deleting")]
         self._seen = {machine.id: machine for machine in machines}
         return machines
 
@@ -159,11 +146,12 @@ class ScaleSetMachines:
 
         Raises:
             LaunchRefusedError: Azure has no such VMs now, or the quota is used up.
-            ArmError: anything else failed.
+            LaunchDeniedError: the head's identity lacks a right.
+            ArmError: anything else failed, or another change of the set came first.
             KeyError: the node type is unknown.
         """
         scale_set = self._cluster.scale_sets[node_type]
-        lock = self._locks[scale_set].launch
+        lock = self._locks[scale_set.lower()].launch
         if not lock.acquire(timeout=self._launch_timeout_s):
             raise ArmError(f"{scale_set}: an earlier launch has not ended")
         try:
@@ -174,46 +162,91 @@ class ScaleSetMachines:
     def terminate(self, machine_id: str) -> None:
         """Deletes one VM of a set; ignores one that is gone, the head, and any other VM."""
         scale_set = machine_id.rpartition("_")[0]  # names of sets have no underscore
-        if scale_set in self._types:
-            self._delete(scale_set, [machine_id])
+        if scale_set.lower() in self._types and self._delete(scale_set, [machine_id]) is not None:
+            self._leaving[machine_id] = time.monotonic()
 
     def _machine(self, vm: Vm) -> Machine:
         return Machine(
             id=vm.name,
-            node_type=self._types[vm.scale_set],
+            node_type=self._types[vm.scale_set.lower()],
             is_head=False,
             running=vm.state in {"succeeded", "updating"},
         )
 
-    def _vms(self) -> Iterator[Vm]:
+    def _all_vms(self) -> Iterator[Vm]:
         # One request for all sets, not one for each: Ray calls this every five seconds.
         for item in self._arm.pages(f"{self._group}/virtualMachines", COMPUTE_VERSION):
             vm = _vm(item)
-            if vm.scale_set in self._types and vm.state != "deleting":
+            if vm.scale_set.lower() in self._types:
                 yield vm
 
     def _vms_of(self, scale_set: str) -> dict[str, Vm]:
-        return {vm.name: vm for vm in self._vms() if vm.scale_set == scale_set}
+        return {
+            vm.name: vm
+            for vm in self._all_vms()
+            if vm.scale_set.lower() == scale_set.lower() and vm.state != "deleting"
+        }
 
     def _launch(self, scale_set: str, count: int) -> None:
         before = self._vms_of(scale_set)
         try:
             answer = self._resize(scale_set, lambda capacity: capacity + count)
         except ArmError as error:
-            if _is_refusal(error):
+            if refusals.is_refusal(error):
                 raise LaunchRefusedError(f"{scale_set}: {error}") from error
+            if refusals.is_denial(error):
+                raise LaunchDeniedError(f"{scale_set}: {refusals.lacking(error)}") from error
             raise
         try:
             if not self._arm.wait(answer, self._launch_timeout_s):
                 log.warning("%s: still growing by %d, no longer waited for", scale_set, count)
         except OperationFailedError as error:
-            # Whatever the cause, machines of this type could not be created now.
+            if refusals.is_superseded(error):
+                self._read_again(scale_set, count, before)
+                return
             with contextlib.suppress(ArmError):
                 self._tidy(scale_set, before)
+            if refusals.is_denial(error):
+                raise LaunchDeniedError(f"{scale_set}: {refusals.lacking(error)}") from error
+            # Whatever the cause, machines of this type could not be created now.
             raise LaunchRefusedError(f"{scale_set}: {error}") from error
         except ArmError as error:
             # Azure accepted the launch and will list the machines: losing sight is not a failure.
             log.warning("%s: growing by %d, but %s", scale_set, count, error)
+
+    def _read_again(self, scale_set: str, count: int, before: Mapping[str, Vm]) -> None:
+        """Waits for the machines of a launch whose operation a newer change of the set ended.
+
+        The set works on at its new goal, in which the capacity is usually the launch's.
+
+        Raises:
+            ArmError: the set has settled without them; Ray then requests them again.
+        """
+        path = f"{self._group}/virtualMachineScaleSets/{scale_set}"
+        deadline = time.monotonic() + self._launch_timeout_s
+        while True:
+            found = self._arm.get(path, COMPUTE_VERSION)
+            state = str((found.body.get("properties") or {}).get("provisioningState", "")).lower()
+            new = [vm for name, vm in self._vms_of(scale_set).items() if name not in before]
+            if len(new) >= count and not any(vm.state in CHANGING for vm in new):
+                return
+            if state not in CHANGING or time.monotonic() > deadline:
+                came = f"{len(new)} of {count} machines came"
+                raise ArmError(f"{scale_set}: another change of the set came first, {came}")
+            time.sleep(CHANGE_PAUSE_S)
+
+    def _delete_again(self, vms: Sequence[Vm]) -> None:
+        """Repeats the deletions that another change ended; forgets the machines that are gone."""
+        now = time.monotonic()
+        here = {vm.name: vm for vm in vms}
+        for name, since in tuple(self._leaving.items()):
+            if name not in here:
+                self._leaving.pop(name, None)
+            elif here[name].state != "deleting" and now > since + DELETE_AGAIN_S:
+                log.warning("%s was not deleted; deleting it again", name)
+                self._leaving[name] = now
+                with contextlib.suppress(ArmError):
+                    self._send_deletion(here[name].scale_set, [name])
 
     def _resize(self, scale_set: str, change: Callable[[int], int]) -> Answer:
         """Sets the capacity to the result of `change` for the current one."""
@@ -231,28 +264,28 @@ class ScaleSetMachines:
         return self._change(scale_set, attempt)
 
     def _delete(self, scale_set: str, names: list[str]) -> Answer | None:
-        path = f"{self._group}/virtualMachineScaleSets/{scale_set}/delete"
-        body = {"instanceIds": names}
         try:
-            return self._change(
-                scale_set, lambda: self._arm.send("POST", path, COMPUTE_VERSION, body)
-            )
+            return self._change(scale_set, lambda: self._send_deletion(scale_set, names))
         except ArmError:
             # Azure's answer for a VM that does not exist varies: 400, 404, 409. So list the VMs.
             if self._vms_of(scale_set).keys().isdisjoint(names):
                 return None
             raise
 
+    def _send_deletion(self, scale_set: str, names: list[str]) -> Answer:
+        path = f"{self._group}/virtualMachineScaleSets/{scale_set}/delete"
+        return self._arm.send("POST", path, COMPUTE_VERSION, {"instanceIds": names})
+
     def _change(self, scale_set: str, attempt: Callable[[], Answer]) -> Answer:
         """Runs the changes of a set one at a time; repeats one that conflicts with another's."""
         deadline = time.monotonic() + CHANGE_TIMEOUT_S
         while True:
-            with self._locks[scale_set].change:
+            with self._locks[scale_set.lower()].change:
                 try:
                     return attempt()
                 except ArmError as error:
                     late = time.monotonic() + CHANGE_PAUSE_S > deadline
-                    if error.status not in CONFLICTS or _is_refusal(error) or late:
+                    if error.status not in CONFLICTS or refusals.is_refusal(error) or late:
                         raise
                     log.info("%s; trying again", error)
             time.sleep(CHANGE_PAUSE_S)
@@ -283,8 +316,3 @@ def _vm(item: Mapping[str, Any]) -> Vm:
         scale_set=scale_set.rpartition("/")[2],
         state=str(properties.get("provisioningState", "")).lower(),
     )
-
-
-def _is_refusal(error: ArmError) -> bool:
-    codes = {code.lower() for code in error.codes}
-    return bool(codes & REFUSALS) or (NOT_ALLOWED in codes and "quota" in str(error).lower())

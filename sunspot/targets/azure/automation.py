@@ -8,7 +8,8 @@ state, and either can continue where the other stopped.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,12 @@ from pulumi import automation as auto
 
 from sunspot.errors import SunspotError
 from sunspot.targets.azure.engine import Pulumi
-from sunspot.targets.azure.errors import plain, problem, said
+from sunspot.targets.azure.errors import is_freed_later, plain, problem, said
 from sunspot.targets.protocol import Progress
+
+# A machine's NIC is freed 180 s after the machine is gone (see is_freed_later).
+DESTROY_AGAIN_S = 60.0
+DESTROY_TRIES = 5
 
 STACK_TYPE = "pulumi:pulumi:Stack"
 MACHINE_TYPE = "azure-native:compute:VirtualMachine"
@@ -61,6 +66,7 @@ class AzureStack:
     name: str
     folder: Path
     command: Pulumi
+    sleep: Callable[[float], None] = time.sleep
 
     def state(self) -> StackState | None:
         """The stack's state; None if the backend does not have the stack."""
@@ -92,19 +98,39 @@ class AzureStack:
 
     def destroy(self, progress: Progress, *, delete_storage: bool) -> None:
         """Deletes everything; what is protected only with `delete_storage`."""
+        if delete_storage:
+            self._unprotect()
+        for tries_left in reversed(range(DESTROY_TRIES)):
+            errors = self._destroy_once(progress, exclude_protected=not delete_storage)
+            if not errors:
+                return
+            if not tries_left or not any(map(is_freed_later, errors)):
+                raise problem(self.name, *errors)
+            progress(
+                f"Azure still holds a NIC of a deleted machine: again in {DESTROY_AGAIN_S:.0f} s"
+            )
+            self.sleep(DESTROY_AGAIN_S)
+
+    def _unprotect(self) -> None:
+        try:
+            self._run("state", "unprotect", "--all", "--yes", "--stack", self.name)
+        except auto.CommandError as error:
+            raise problem(self.name, said(error)) from error
+
+    def _destroy_once(self, progress: Progress, *, exclude_protected: bool) -> list[str]:
+        """Runs `pulumi destroy`, which continues where an earlier one stopped; its errors."""
         watcher = Watcher(progress)
         try:
-            if delete_storage:
-                self._run("state", "unprotect", "--all", "--yes", "--stack", self.name)
             with self.command.holding_interrupts():
                 stack = auto.select_stack(
                     self.name,
                     work_dir=str(self.folder),
                     opts=auto.LocalWorkspaceOptions(pulumi_command=self.command),
                 )
-                stack.destroy(on_event=watcher, exclude_protected=not delete_storage)
+                stack.destroy(on_event=watcher, exclude_protected=exclude_protected)
         except auto.CommandError as error:
-            raise problem(self.name, *(watcher.errors or [said(error)])) from error
+            return watcher.errors or [said(error)]
+        return []
 
     def _run(self, *arguments: str) -> str:
         environment = {"PULUMI_SKIP_UPDATE_CHECK": "true"}

@@ -41,6 +41,28 @@ def _quota(found: re.Match[str]) -> str:
     )
 
 
+# Azure's "Subnet S is in use by ID and cannot be deleted." for a NIC: gardener's
+# machine-controller-manager#544 has it for NICs whose machines are gone.
+_HELD_BY_NIC = re.compile(
+    r"InUseSubnetCannotBeDeleted.*?in use by (?P<id>/\S+/networkInterfaces/(?P<nic>[^/\s]+))",
+    re.DOTALL | re.IGNORECASE,
+)
+# A NIC stays reserved for its machine for 180 s (karpenter-provider-azure#92).
+_FREED_LATER = re.compile(r"InUseSubnetCannotBeDeleted|NicReservedForAnotherVm", re.IGNORECASE)
+
+
+def is_freed_later(text: str) -> bool:
+    """Whether a deletion failed on what Azure usually frees within minutes: a NIC in a subnet."""
+    return _FREED_LATER.search(text) is not None
+
+
+def _held(found: re.Match[str]) -> str:
+    return (
+        f"the NIC {found['nic']}, which a machine left behind, still holds its subnet; delete it, "
+        f"then take the stack down again: az network nic delete --ids {found['id']}"
+    )
+
+
 def _says(text: str) -> Callable[[re.Match[str]], str]:
     return lambda _found: text
 
@@ -58,12 +80,36 @@ _EXPLAINED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] =
         re.compile(r"AllocationFailed|OverconstrainedAllocationRequest"),
         _says("Azure has no machine of this size free in this region; try later, or another size"),
     ),
+    # Before the next two, which its text contains as well.
     (
-        re.compile(r"roleAssignments/write"),
+        re.compile(r"roleDefinitions/(?:write|delete)"),
+        _says(
+            "you may not define roles in this subscription; ask for the role 'User Access "
+            "Administrator' or Owner besides Contributor ('Role Based Access Control "
+            "Administrator' may only assign them), or have the stack use Azure's built-in roles, "
+            "which have more rights than the head needs: sunspot:access > custom_roles: false"
+        ),
+    ),
+    (
+        re.compile(r"roleAssignments/(?:write|delete)"),
         _says(
             "you may not assign roles in this subscription, but the cluster's identities need "
-            "some; ask for the role 'User Access Administrator' (or Owner) besides Contributor"
+            "some; ask for the role 'User Access Administrator' (or Owner) besides Contributor; "
+            "with sunspot:access > custom_roles: false, 'Role Based Access Control Administrator' "
+            "is enough"
         ),
+    ),
+    (
+        re.compile(r"RoleDefinitionDoesNotExist|RoleAssignmentScopeNotAssignableToRoleDefinition"),
+        _says(
+            "Azure does not know the new role everywhere yet, which takes up to ten minutes; run "
+            "the same command again, it continues"
+        ),
+    ),
+    (_HELD_BY_NIC, _held),
+    (
+        re.compile(r"InUseSubnetCannotBeDeleted|NicReservedForAnotherVm"),
+        _says("Azure has not freed the subnet yet; take the stack down again in some minutes"),
     ),
     (
         re.compile(r"AuthorizationFailed|does not have authorization"),

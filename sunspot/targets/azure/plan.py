@@ -33,8 +33,11 @@ Driver = Literal["none", "nvidia", "rocm"]
 
 PROJECT = "sunspot"
 
-# A Flexible scale set names its machines `{set}_{8 characters}`; such a name has at most 64.
-MAX_SCALE_SET_NAME = 64 - 9
+# A Flexible scale set names its machines `{set}_{8 characters}`; such a name has at most 44.
+# Source: Microsoft's "Understand names and instance IDs for ... Scale Set VMs", 05/2026.
+MAX_MACHINE_NAME = 44
+MAX_SCALE_SET_NAME = MAX_MACHINE_NAME - 9
+MAX_VM_NAME = 64
 _CLUSTER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
 # The disk of Canonical's Ubuntu 24.04 image, and the GiB that trusted launch reserves.
@@ -224,12 +227,19 @@ def _cluster_name(stack: Stack) -> str:
             f"stack name {stack.name!r} cannot name machines: use lower-case letters, digits and "
             "hyphens, no hyphen last"
         )
+    head = _scale_set(name, HEAD)
+    if len(head) > MAX_VM_NAME:
+        raise UsageError(
+            f"the head's name {head!r} has {len(head)} characters, Azure allows {MAX_VM_NAME}: "
+            "shorten the stack's name"
+        )
     node_types = [kind for group in stack.cluster.scaling_groups for kind in group.node_types()]
-    longest = max((_scale_set(name, kind) for kind in (HEAD, *node_types)), key=len)
+    longest = max((_scale_set(name, kind) for kind in node_types), key=len, default="")
     if len(longest) > MAX_SCALE_SET_NAME:
         raise UsageError(
-            f"the name {longest!r} has {len(longest)} characters, at most {MAX_SCALE_SET_NAME} "
-            "are allowed: shorten the stack's or the group's name"
+            f"the scale set's name {longest!r} has {len(longest)} characters, at most "
+            f"{MAX_SCALE_SET_NAME} fit (Azure appends 9, and allows its machines "
+            f"{MAX_MACHINE_NAME}): shorten the stack's or the group's name"
         )
     return name
 

@@ -162,7 +162,7 @@ Owner = Annotated[Text, AfterValidator(_owner)]
 
 
 class Access(Config, frozen=True):
-    """Who may reach the head, and how. By default only hosts inside its network."""
+    """Who may reach the head, and how; by default only hosts inside its network. And its rights."""
 
     public_ip: bool = Field(
         default=False, strict=True, description="whether the head gets a public address"
@@ -184,6 +184,12 @@ class Access(Config, frozen=True):
         default=DEFAULT_KEY_FILE,
         description="file of that key, if ssh_public_key is not given; ~ and paths relative to "
         "the project's folder work",
+    )
+    custom_roles: bool = Field(
+        default=True,
+        strict=True,
+        description="whether to define two roles with only the actions that the head needs; set "
+        "false, for Azure's built-in roles, if you may not define roles",
     )
 
     @model_validator(mode="after")

@@ -19,7 +19,7 @@ from sunspot.ray.handle import ClusterHandle
 from sunspot.spec import ScalingGroup
 from sunspot.stack import Stack
 from sunspot.targets import abilities, members
-from sunspot.targets.azure import inventory, node_log, project, remaining, wait
+from sunspot.targets.azure import emptying, inventory, node_log, project, remaining, wait
 from sunspot.targets.azure.records import Record, Records
 from sunspot.targets.azure.settings import TARGET, AzureSettings
 from sunspot.targets.protocol import UP_TIMEOUT_S, NodeStatus, Progress, Removal, Up, silent
@@ -135,6 +135,7 @@ class AzureTarget:
                 self.records.forget(name)
                 return Removal(looked_for=remaining.LOOKED_FOR) if known else None
             self.records.tunnel(name).close()
+            emptying.empty(before, progress)
             engine.destroy(progress, delete_storage=delete_storage)
             after = engine.state()
             self.records.forget(name)

@@ -194,16 +194,24 @@ def _rights_to_scale(name: str, plan: AzurePlan) -> list[Resource]:
     elastic = [pool for pool in plan.pools if pool.elastic]
     if not elastic:
         return []
+    manages = _role(name, "head-manages-machines", "head creates and deletes workers")
+    gives = _role(name, "head-gives-identity", "head gives workers their identity")
+    joins = _role(name, "head-joins-workers", "head puts workers in their subnet")
     rules = _role(name, "head-uses-rules", "head puts workers behind their rules")
+    image = [] if plan.vm_image_id is None else [_reads_image(name)]
+    has_own_network = plan.subnet_ids is None
+    if not plan.access.custom_roles:
+        # The role on the group covers the sets, the rules, and a network of the cluster's own.
+        return [manages, gives, *([] if has_own_network else [joins]), *image]
     return [
         _native(name, "role-scaler", "authorization:RoleDefinition", "changes scale sets"),
-        _native(name, "role-reader", "authorization:RoleDefinition", "lists machines"),
+        _native(name, "role-machines", "authorization:RoleDefinition", "creates machines"),
         *(_role(name, scales_key(pool), f"head scales {pool.node_type}") for pool in elastic),
-        _role(name, "head-joins-workers", "head puts workers in their subnet"),
-        _role(name, "head-gives-identity", "head gives workers their identity"),
-        *([] if plan.subnet_ids is None else [rules]),
-        _role(name, "head-reads-machines", "head sees which workers there are"),
-        *([] if plan.vm_image_id is None else [_reads_image(name)]),
+        joins,
+        gives,
+        *([] if has_own_network else [rules]),
+        manages,
+        *image,
     ]
 
 

@@ -166,6 +166,27 @@ def test_up_goes_on_where_a_refused_creation_stopped_it(fresh):
     assert set(fresh.json("stack", "output", "-s", STACK)) == OUTPUTS
 
 
+def test_an_assignment_of_a_role_that_azure_does_not_know_yet_is_repeated(fresh):
+    fresh.cloud.replicate_late(2)
+    fresh.up(STACK)
+    asked = [name for operation, name in fresh.cloud.take_notes() if operation == "create"]
+    assert len(asked) - len(set(asked)) == 2
+    assert len(of_kind(fresh, "RoleDefinition")) == 2
+
+
+def test_who_may_not_define_roles_uses_built_in_ones(fresh):
+    denied = (
+        "AuthorizationFailed: The client 'c' with object id 'o' does not have authorization to "
+        "perform action 'Microsoft.Authorization/roleDefinitions/write' over scope '/s'."
+    )
+    fresh.cloud.refuse({"sunspot-x-role-scaler": denied, "sunspot-x-role-machines": denied})
+    assert denied in fresh.up(STACK, fails=True)
+    access = settings()["sunspot:access"]
+    fresh.write_stack(STACK, {**settings(), "sunspot:access": {**access, "custom_roles": False}})
+    fresh.up(STACK)
+    assert of_kind(fresh, "RoleDefinition") == {}
+
+
 def test_destroy_leaves_nothing(deployed):
     deployed.pulumi("destroy", "-s", STACK, "--yes", "--skip-preview")
     assert deployed.cloud.resources() == {}

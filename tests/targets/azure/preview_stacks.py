@@ -17,7 +17,7 @@ E4 = "Standard_E4s_v5"
 INFINIBAND = (
     "{head_node: {vm_size: D4s_v5}, scaling_groups: [{worker_nodes: {vm_size: ND96isr_H100_v5}}]}"
 )
-LONG_NAME = "a-group-with-a-long-name"
+LONG_NAME = "a-group-with-long-name"
 
 
 def group(name="workers", size=D4, **values):

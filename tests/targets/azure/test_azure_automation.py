@@ -1,12 +1,16 @@
 """Pulumi's events, errors and state, as they are told and kept."""
 
 import json
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from azure_model.pulumi_state import GROUP, account, exported, group, machine
+from pulumi import automation as auto
+from pulumi.automation import CommandResult
 
+from sunspot.errors import SunspotError
 from sunspot.targets.azure.automation import AzureStack, Watcher, parse_state
 from sunspot.targets.azure.errors import explain, problem
 
@@ -70,12 +74,31 @@ def test_a_quota_error_names_family_limit_and_fix():
     assert "all spot machines" in (explain(QUOTA.format(family="LowPriorityCores")) or "")
 
 
+# ARM's own words: Azure/azure-cli#20727 and its like; gardener/machine-controller-manager#544.
+NO_DEFINITION = (
+    "Status=403 Code=\"AuthorizationFailed\" Message=\"The client 'c' with object id 'o' does not "
+    "have authorization to perform action 'Microsoft.Authorization/roleDefinitions/write' over "
+    "scope '/subscriptions/s' or the scope is invalid.\""
+)
+NIC = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/networkInterfaces/gpu_1-nic"
+SUBNET_IN_USE = (
+    f'Code="InUseSubnetCannotBeDeleted" Message="Subnet workers is in use by {NIC}'
+    "/ipConfigurations/internal and cannot be deleted. In order to delete the subnet, delete all "
+    'the resources within the subnet. See aka.ms/deletesubnet."'
+)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("Code=SkuNotAvailable", "another size or region"),
         ("Code=AllocationFailed", "try later"),
         ("action 'Microsoft.Authorization/roleAssignments/write'", "User Access Administrator"),
+        (NO_DEFINITION, "User Access Administrator"),
+        (NO_DEFINITION, "sunspot:access > custom_roles: false"),
+        ("Code=RoleDefinitionDoesNotExist Message=The specified", "run the same command again"),
+        (SUBNET_IN_USE, f"az network nic delete --ids {NIC}"),
+        ("Code=InUseSubnetCannotBeDeleted Subnet s is in use by x/loadBalancers/y", "some minutes"),
         ("AuthorizationFailed", "Contributor"),
         ("Please run 'az login'", "az login"),
         ("passphrase must be set with PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE"),
@@ -119,3 +142,62 @@ def test_pulumis_own_commands_are_asked(tmp_path):
     assert state.group_id == GROUP
     # Without --show-secrets: what is secret stays encrypted.
     assert asked == [(["stack", "export", "--stack", "x"], str(tmp_path), "true")]
+
+
+class Destroying:
+    """Pulumi's `destroy`, which fails with each of these errors in turn, and then does not."""
+
+    def __init__(self, *errors):
+        self.errors = list(errors)
+        self.options = []
+
+    def destroy(self, on_event, **options):
+        self.options.append(options)
+        if self.errors:
+            text = self.errors.pop(0)
+            on_event(event(diagnostic_event=SimpleNamespace(severity="error", message=text)))
+            raise auto.CommandError(CommandResult(stdout="", stderr=text, code=1))
+
+
+class NoCommand:
+    def holding_interrupts(self):
+        return nullcontext()
+
+
+@pytest.fixture
+def destroy(tmp_path, monkeypatch):
+    """Destroys a stack; `seen` tells of it."""
+    seen = SimpleNamespace(fake=Destroying(), waits=[], steps=[])
+
+    def run(*errors):
+        seen.fake = Destroying(*errors)
+        monkeypatch.setattr(auto, "select_stack", lambda *_, **__: seen.fake)
+        monkeypatch.setattr(auto, "LocalWorkspaceOptions", lambda **_: None)
+        command: Any = NoCommand()
+        stack = AzureStack("x", tmp_path, command, sleep=seen.waits.append)
+        stack.destroy(seen.steps.append, delete_storage=False)
+
+    return SimpleNamespace(run=run, seen=seen)
+
+
+def test_a_subnet_that_a_nic_still_holds_is_deleted_later(destroy):
+    destroy.run(SUBNET_IN_USE, SUBNET_IN_USE)
+    seen = destroy.seen
+    assert len(seen.fake.options) == 3
+    assert sum(seen.waits) >= 120
+    assert all(one == {"exclude_protected": True} for one in seen.fake.options)
+    assert "NIC" in seen.steps[0]
+
+
+def test_a_nic_that_stays_is_named(destroy):
+    with pytest.raises(SunspotError, match=f"az network nic delete --ids {NIC}"):
+        destroy.run(*[SUBNET_IN_USE] * 20)
+    # A NIC is reserved for 180 s after its machine is gone.
+    assert sum(destroy.seen.waits) >= 180
+    assert len(destroy.seen.fake.options) < 10
+
+
+def test_another_error_of_a_destruction_is_told_at_once(destroy):
+    with pytest.raises(SunspotError, match="ScopeLocked"):
+        destroy.run("ScopeLocked: a lock")
+    assert destroy.seen.waits == []
