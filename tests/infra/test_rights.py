@@ -1,8 +1,10 @@
 """Identities, what they may do, and what is guarded: the token, the results, the registry."""
 
 import uuid
+from urllib.parse import urlsplit
 
 import pytest
+from azure_model import blob_endpoints
 from azure_model.answers import principal_of
 from azure_model.pulumi_mocks import texts
 from azure_model.resource_ids import SUBSCRIPTION, TENANT
@@ -200,6 +202,21 @@ def test_deleted_results_can_be_brought_back(shipped):
     services = shipped.one("BlobServiceProperties").inputs
     for policy in ("deleteRetentionPolicy", "containerDeleteRetentionPolicy"):
         assert services[policy] == {"enabled": True, "days": 7}
+
+
+def answered(run, **changes):
+    """What each of the results' endpoints answers: endpoint -> HTTP status."""
+    account = run.one("StorageAccount").inputs | changes
+    services = run.one("BlobServiceProperties").inputs
+    return {end: blob_endpoints.status(end, account, services) for end in ("blob", "dfs")}
+
+
+def test_spark_and_adlfs_open_the_address_of_the_results(shipped):
+    host = urlsplit(shipped.outputs["storage_url"]).hostname
+    assert host.partition(".")[2] == "dfs.core.windows.net"
+    assert answered(shipped) == {"blob": 200, "dfs": 200}
+    # The check can fail.
+    assert answered(shipped, isHnsEnabled=False) == {"blob": 200, "dfs": 409}
 
 
 # The registry
