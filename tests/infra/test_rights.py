@@ -1,5 +1,6 @@
 """Identities, what they may do, and what is guarded: the token, the results, the registry."""
 
+import re
 import uuid
 from urllib.parse import urlsplit
 
@@ -8,10 +9,11 @@ from azure_model import blob_endpoints
 from azure_model.answers import principal_of
 from azure_model.pulumi_mocks import texts
 from azure_model.resource_ids import SUBSCRIPTION, TENANT
-from builds import build, group, make_stack
+from builds import ROOT, build, group, make_stack
 
 from infra import roles
 
+PAGE = (ROOT / "docs/security.md").read_text()
 ROLE_NAMES = {
     roles.ACR_PULL: "pull",
     roles.BLOB_DATA_CONTRIBUTOR: "blobs",
@@ -251,3 +253,35 @@ def test_an_image_is_built_and_used_by_its_digest(built, tmp_path):
 def test_both_identities_may_pull_from_the_registry(built):
     for identity in ("head", "workers"):
         assert any(role == "pull" for role, _ in rights(built, identity))
+
+
+# The page
+
+
+# Azure's names of the built-in roles, as the page has them.
+ON_THE_PAGE = {
+    "Key Vault Secrets User": "secret",
+    "Storage Blob Data Contributor": "blobs",
+    "AcrPull": "pull",
+}
+
+
+def named_on_the_page():
+    """(identity, role) of the table in docs/security.md."""
+    rows = re.findall(r"^\| (both|head|workers) \| ([^|]+?)(?: \(custom\))? \|", PAGE, re.MULTILINE)
+    both = ("head", "workers")
+    return {
+        (identity, ON_THE_PAGE.get(role, role))
+        for who, role in rows
+        for identity in (both if who == "both" else [who])
+    }
+
+
+def test_the_page_names_every_right_of_a_job(rich, built):
+    given = {
+        (identity, role)
+        for run in (rich, built)
+        for identity in ("head", "workers")
+        for role, _ in rights(run, identity)
+    }
+    assert named_on_the_page() == given
