@@ -118,7 +118,7 @@ def test_a_head_of_twenty_groups_fits() -> None:
     config = yaml.dump({"available_node_types": types}, Dumper=_NoAliases)
     values = replace(node_values.AUTOSCALED_HEAD, autoscaler_config=config)
     assert vm.landed(render(values))["/etc/sunspot/autoscaler.yaml"][0].decode() == config
-    assert len(render(values)) < MAX_USER_DATA_BYTES / 2
+    assert len(render(values)) < MAX_USER_DATA_BYTES * 0.6
 
 
 class _NoAliases(yaml.SafeDumper):
