@@ -27,7 +27,7 @@ class ResultsArgs:
 class Results(pulumi.ComponentResource):
     """A storage account without keys, and one container that the nodes may use.
 
-    `url` is what Ray takes as a storage path.
+    `url` is what Ray takes as a storage path. Arrow, adlfs and Spark open it.
     """
 
     url: pulumi.Output[str]
@@ -75,6 +75,9 @@ def _create_account(
         location=place.location,
         kind=storage.Kind.STORAGE_V2,
         sku=storage.SkuArgs(name=storage.SkuName.STANDARD_LRS),
+        # Spark and Iceberg use the dfs endpoint, which refuses an account whose blobs can be
+        # undeleted unless its namespace is hierarchical (409 EndpointUnsupportedAccountFeatures).
+        is_hns_enabled=True,
         allow_shared_key_access=False,
         default_to_o_auth_authentication=True,
         allow_blob_public_access=False,

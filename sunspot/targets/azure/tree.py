@@ -136,9 +136,8 @@ def _token(name: str) -> Resource:
 
 def _results(name: str, plan: AzurePlan) -> Resource:
     keep = plan.storage.protect
-    account = _native(
-        name, "account", "storage:StorageAccount", "no shared keys", name=UNIQUE, protected=keep
-    )
+    kind = "hierarchical, no shared keys"
+    account = _native(name, "account", "storage:StorageAccount", kind, name=UNIQUE, protected=keep)
     container = _native(
         name, "container", "storage:BlobContainer", "checkpoints and results", protected=keep
     )

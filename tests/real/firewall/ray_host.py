@@ -53,6 +53,8 @@ ENTER = """
 set -eu
 mount --bind "$1/run" /run
 mount --bind "$1/lib" /var/lib
+mkdir -p /var/lib/sunspot/state
+mount --bind /var/lib/sunspot/state /var/lib/sunspot/state
 mount --bind "$1/hosts" /etc/hosts
 shift
 exec "$@"

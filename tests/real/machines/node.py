@@ -53,6 +53,9 @@ mount -t tmpfs tmpfs run
 # Docker's data and Ray's files are gone with the node, which from a disk takes long.
 mkdir var/lib/sunspot
 mount -t tmpfs -o mode=755,size=4g tmpfs var/lib/sunspot
+# The head's data disk, as state.sh has mounted it.
+mkdir var/lib/sunspot/state
+mount --bind var/lib/sunspot/state var/lib/sunspot/state
 mount -t tmpfs -o mode=755 tmpfs dev
 mkdir dev/pts dev/shm
 mount -t devpts -o newinstance,ptmxmode=0666,mode=0620 devpts dev/pts

@@ -2,7 +2,13 @@
 # Becomes Prometheus, on the loopback address: it collects the cluster's metrics.
 set -euo pipefail
 
-data=/var/lib/sunspot/state/prometheus
+state=/var/lib/sunspot/state
+data=$state/prometheus
+
+if [ -n "$SUNSPOT_STATE_LUN" ] && ! mountpoint --quiet "$state"; then
+    echo "Prometheus does not start: its disk is not mounted at $state" >&2
+    exit 1
+fi
 
 # The image's user owns Ray's files.
 install --directory --owner="$SUNSPOT_IMAGE_USER" --mode=700 "$data"

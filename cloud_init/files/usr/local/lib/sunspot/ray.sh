@@ -4,6 +4,7 @@ set -euo pipefail
 
 token=/run/sunspot/token
 autoscaler=/run/sunspot/autoscaler
+state=/var/lib/sunspot/state
 files=$SUNSPOT_SCRATCH/ray
 python=/usr/local/lib/sunspot/python
 
@@ -45,6 +46,12 @@ read -ra ray_flags <<<"$SUNSPOT_RAY_FLAGS"
 ray_flags+=(--node-name="$RAY_CLOUD_INSTANCE_ID")
 
 if [ "$SUNSPOT_ROLE" = head ]; then
+    # Otherwise a cluster would begin on the OS disk, and the mounted disk would hide it later.
+    if [ -n "$SUNSPOT_STATE_LUN" ] && ! mountpoint --quiet "$state"; then
+        echo "Ray does not start: the disk of the cluster's state is not mounted at $state" >&2
+        echo "(LUN $SUNSPOT_STATE_LUN). See journalctl -u sunspot-state; Ray tries again by itself" >&2
+        exit 1
+    fi
     # The GCS's state survives the container and a restart of the machine.
     gcs=${RAY_gcs_storage_path:?}
     install --directory --owner="$SUNSPOT_IMAGE_USER" --mode=700 "$gcs"
