@@ -28,6 +28,7 @@ COMMANDS = [
     "demo",
     "preview",
     "schema",
+    "doctor",
 ]
 
 
