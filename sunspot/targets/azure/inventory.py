@@ -128,7 +128,7 @@ def _by_rest(
 def _by_cli(group_id: str, listing: Listing) -> list[Item] | None:
     _, _, subscription, _, group = group_id.split("/")[:5]
     where = ["--subscription", subscription]
-    listed = _az(*listing.command, "--resource-group", group, *where, "--output", "json")
+    listed = az(*listing.command, "--resource-group", group, *where, "--output", "json")
     if listed.returncode:
         if _GONE in listed.stderr:
             return None
@@ -140,7 +140,7 @@ def _by_cli(group_id: str, listing: Listing) -> list[Item] | None:
     if found:
         return found
     # Some versions give the same answer for a missing group as for an empty one.
-    exists = _az("group", "exists", "--name", group, *where)
+    exists = az("group", "exists", "--name", group, *where)
     is_gone = exists.returncode == 0 and exists.stdout.strip() == "false"
     return None if is_gone else []
 
@@ -152,7 +152,12 @@ def _checked(found: Any) -> list[Item]:
     return list(found)
 
 
-def _az(*arguments: str) -> subprocess.CompletedProcess[str]:
+def az(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the Azure CLI, whatever its exit code.
+
+    Raises:
+        SunspotError: there is no `az` command, or it did not answer.
+    """
     try:
         return subprocess.run(
             ["az", *arguments],  # noqa: S607 - the user's own, from the PATH
