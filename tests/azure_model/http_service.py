@@ -76,7 +76,10 @@ class Handler(BaseHTTPRequestHandler):
         text = reply.body if is_text else json.dumps(reply.body)
         data = b"" if reply.body is None else text.encode()
         kind = "text/plain" if is_text else "application/json"
-        self.send_response(reply.status)
+        if "Date" in reply.headers:
+            self.send_response_only(reply.status)
+        else:
+            self.send_response(reply.status)
         for name, value in ({"Content-Type": f"{kind}; charset=utf-8"} | reply.headers).items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(data)))

@@ -161,11 +161,13 @@ class Subscription:
     def _manage(self, request: Request) -> Reply:
         if "api-version" not in request.query:
             return _error(400, "MissingApiVersionParameter", "no api-version")
+        if not request.path.startswith(SCOPE):
+            return _error(404, "SubscriptionNotFound", f"no {request.path}")
         inside = request.path.removeprefix(SCOPE).lower().strip("/")
         parts = inside.split("/")
         match parts:
             case [""]:
-                return self._subscription(request)
+                return self._subscription()
             case ["providers", namespace]:
                 return self._provider(namespace)
             case ["providers", "microsoft.compute", "locations", location, "usages"]:
@@ -189,10 +191,8 @@ class Subscription:
                 return Reply(200, {"value": [_machine(*one) for one in self.machines]})
         return _missing(request)
 
-    def _subscription(self, request: Request) -> Reply:
+    def _subscription(self) -> Reply:
         """Subscriptions - Get (GetSubscription.json)."""
-        if not request.path.startswith(SCOPE):
-            return _error(404, "SubscriptionNotFound", f"no {request.path}")
         return Reply(
             200,
             {

@@ -177,8 +177,10 @@ def explained() -> Iterator[None]:
     except ClientAuthenticationError as error:
         raise LoginError(short(error.message)) from error
     except HttpResponseError as error:
-        code = getattr(error.error, "code", None) or error.status_code
-        raise SunspotError(f"Azure answered {code}: {short(error.message)}") from error
+        said = error.error
+        code = (said and said.code) or error.status_code
+        message = (said and said.message) or error.message
+        raise SunspotError(f"Azure answered {code}: {short(message)}") from error
     except AzureError as error:
         raise SunspotError(short(error)) from error
 

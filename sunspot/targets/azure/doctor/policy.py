@@ -28,10 +28,7 @@ def check(azure: Clients, plan: AzurePlan) -> Iterator[Finding]:
         "location": plan.location,
         "properties": {"mode": "Incremental", "template": template(plan)},
     }
-    poller = azure.deployments.deployments.begin_validate_at_subscription_scope(
-        _DEPLOYMENT, body, polling_interval=1
-    )
-    error = poller.result().error
+    error = _problem(azure, body)
     if error is None:
         yield ok(POLICY, "none denies the stack's region, tags, sizes or addresses")
         return
@@ -47,6 +44,23 @@ def check(azure: Clients, plan: AzurePlan) -> Iterator[Finding]:
     if not denied:
         inner = found[-1]
         yield not_checked(POLICY, f"Azure's validation ended with {inner.code}: {inner.message}")
+
+
+def _problem(azure: Clients, body: dict[str, Any]) -> Any:
+    """The error of the validation; None if the template is valid."""
+    from azure.core.exceptions import HttpResponseError
+
+    deployments = azure.deployments.deployments
+    try:
+        poller = deployments.begin_validate_at_subscription_scope(
+            _DEPLOYMENT, body, polling_interval=1
+        )
+        return poller.result().error
+    except HttpResponseError as answer:
+        # A template that is refused: 400, with the same body.
+        if answer.status_code == 400 and answer.error is not None:
+            return answer.error
+        raise
 
 
 def _errors(error: Any) -> Iterator[Any]:
