@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import Any
+from urllib.parse import unquote
 
 from azure_model import http_service
 from azure_model.http_service import Reply, Request
@@ -163,35 +165,13 @@ class Subscription:
             return _error(400, "MissingApiVersionParameter", "no api-version")
         if not request.path.startswith(SCOPE):
             return _error(404, "SubscriptionNotFound", f"no {request.path}")
-        inside = request.path.removeprefix(SCOPE).lower().strip("/")
-        parts = inside.split("/")
-        match parts:
-            case [""]:
-                return self._subscription()
-            case ["providers", namespace]:
-                return self._provider(namespace)
-            case ["providers", "microsoft.compute", "locations", location, "usages"]:
-                return self._usages() if location == REGION else _missing(request)
-            case ["providers", "microsoft.compute", "skus"]:
-                assert request.query["$filter"] == f"location eq '{REGION}'"
-                return Reply(200, {"value": self.skus})
-            case ["providers", "microsoft.authorization", "roleassignments"]:
-                return self._assignments(request)
-            case ["providers", "microsoft.authorization", "roledefinitions", role]:
-                return self._definition(role)
-            case ["providers", _, ("checknameavailability" | "checkregistrynameavailability")]:
-                return self._available(request)
-            case ["providers", _, "locations", _, "deletedvaults", name]:
-                return self._deleted(name, request)
-            case ["providers", "microsoft.resources", "deployments", _, "validate"]:
-                return self._validated(request)
-            case ["resourcegroups", group, "resources"]:
-                return Reply(200, {"value": [_resource(group, one) for one in self.resources]})
-            case ["resourcegroups", _, "providers", "microsoft.compute", "virtualmachines"]:
-                return Reply(200, {"value": [_machine(*one) for one in self.machines]})
+        inside = request.path.removeprefix(SCOPE)
+        for pattern, answer in _ROUTES:
+            if found := re.fullmatch(pattern, inside, re.IGNORECASE):
+                return answer(self, request, *found.groups())
         return _missing(request)
 
-    def _subscription(self) -> Reply:
+    def _subscription(self, _: Request) -> Reply:
         """Subscriptions - Get (GetSubscription.json)."""
         return Reply(
             200,
@@ -210,7 +190,7 @@ class Subscription:
             },
         )
 
-    def _provider(self, namespace: str) -> Reply:
+    def _provider(self, _: Request, namespace: str) -> Reply:
         """Providers - Get (GetProvider.json)."""
         return Reply(
             200,
@@ -223,7 +203,7 @@ class Subscription:
             },
         )
 
-    def _usages(self) -> Reply:
+    def _usages(self, _: Request) -> Reply:
         """Usage - List (Usage_List_MaximumSet_Gen.json)."""
         value = [
             {
@@ -235,6 +215,16 @@ class Subscription:
             for name, (used, limit) in self.usages.items()
         ]
         return Reply(200, {"value": value})
+
+    def _skus(self, request: Request) -> Reply:
+        assert request.query["$filter"] == f"location eq '{REGION}'"
+        return Reply(200, {"value": self.skus})
+
+    def _within(self, _: Request, group: str) -> Reply:
+        return Reply(200, {"value": [_resource(group, one) for one in self.resources]})
+
+    def _vms(self, _: Request) -> Reply:
+        return Reply(200, {"value": [_machine(*one) for one in self.machines]})
 
     def _assignments(self, request: Request) -> Reply:
         """Role Assignments - List For Scope (RoleAssignments_ListForScope.json)."""
@@ -255,9 +245,9 @@ class Subscription:
         ]
         return Reply(200, {"value": value})
 
-    def _definition(self, role: str) -> Reply:
+    def _definition(self, _: Request, role: str) -> Reply:
         """Role Definitions - Get By Id (GetRoleDefinitionById.json)."""
-        name = next(one for one in ROLES if one.lower() == role.replace("%20", " "))
+        name = unquote(role)
         actions, left_out = ROLES[name]
         permission = {"actions": actions, "notActions": left_out, "dataActions": []}
         return Reply(
@@ -281,7 +271,7 @@ class Subscription:
             return Reply(200, {"nameAvailable": False, "reason": "AlreadyExists", "message": said})
         return Reply(200, {"nameAvailable": True})
 
-    def _deleted(self, name: str, request: Request) -> Reply:
+    def _deleted(self, request: Request, name: str) -> Reply:
         """Vaults - Get Deleted."""
         if name not in self.deleted:
             return _missing(request)
@@ -308,6 +298,22 @@ class Subscription:
         details = [{"code": "RequestDisallowedByPolicy", "message": one} for one in self.denials]
         error = {"code": "InvalidTemplateDeployment", "message": "See details.", "details": details}
         return Reply(400, {"error": error})
+
+
+# What follows the subscription's id in the path -> the answer.
+_ROUTES: tuple[tuple[str, Callable[..., Reply]], ...] = (
+    ("", Subscription._subscription),
+    ("/providers/([^/]+)", Subscription._provider),
+    (f"/providers/Microsoft.Compute/locations/{REGION}/usages", Subscription._usages),
+    ("/providers/Microsoft.Compute/skus", Subscription._skus),
+    ("/providers/Microsoft.Authorization/roleAssignments", Subscription._assignments),
+    ("/providers/Microsoft.Authorization/roleDefinitions/([^/]+)", Subscription._definition),
+    ("/providers/[^/]+/check(?:Registry)?NameAvailability", Subscription._available),
+    ("/providers/[^/]+/locations/[^/]+/deletedVaults/([^/]+)", Subscription._deleted),
+    ("/providers/Microsoft.Resources/deployments/[^/]+/validate", Subscription._validated),
+    ("/resourceGroups/([^/]+)/resources", Subscription._within),
+    ("/resourceGroups/[^/]+/providers/Microsoft.Compute/virtualMachines", Subscription._vms),
+)
 
 
 def _resource(group: str, name: str) -> dict[str, Any]:

@@ -1,38 +1,19 @@
 """What a stack needs before it can be created on Azure, each precondition on its own.
 
-First this machine, then the login, then, if there is one, Azure. Nothing is created.
+Nothing is created. Importing this loads none of it: every command imports it.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sunspot.errors import SunspotError
 from sunspot.stack import Stack
-from sunspot.targets.azure import plan as azure_plan
-from sunspot.targets.azure.doctor import (
-    clients,
-    image,
-    login,
-    machine,
-    names,
-    policy,
-    quota,
-    rights,
-    sizes,
-    subscription,
-)
-from sunspot.targets.azure.doctor.clients import Clients, LoginError
-from sunspot.targets.azure.doctor.findings import failure, not_checked, short, tried
 from sunspot.targets.azure.inventory import Endpoints
-from sunspot.targets.azure.plan import AzurePlan
-from sunspot.targets.azure.settings import TARGET, AzureSettings
+from sunspot.targets.azure.settings import TARGET
 from sunspot.targets.protocol import Finding, Progress
-
-__all__ = ["Subject", "check", "quick", "refuse"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,22 +39,15 @@ def check(subject: Subject, progress: Progress) -> list[Finding]:
     Raises:
         UsageError: the stack is wrong in itself; the message names every problem.
     """
-    plan = _plan(subject)
-    progress("looking at this machine")
-    found = [
-        machine.python(),
-        *tried("pulumi", lambda: machine.pulumi(plan.stack, subject.folder)),
-        machine.key(subject.stack, subject.folder),
-        *tried("outbound ports", lambda: machine.way_out(subject.endpoints)),
-    ]
-    progress("looking for the image")
-    found += tried(image.IMAGE, lambda: image.exists(plan))
-    progress("looking at the login")
-    return found + _of_azure(subject, plan, progress)
+    from sunspot.targets.azure.doctor import examine
+
+    return examine.check(subject, progress)
 
 
 def quick(stack: Stack, folder: Path) -> list[Finding]:
     """What `up` checks first: a login and a subscription, asked of this machine and `az` only."""
+    from sunspot.targets.azure.doctor import login
+
     return list(login.find(stack.name, folder).findings)
 
 
@@ -88,72 +62,3 @@ def refuse(stack: Stack, findings: Iterable[Finding]) -> None:
         lines = [f"{one.check}: {one.detail}. To mend it: {one.remedy}" for one in failed]
         last = f"Nothing was created. To check everything: sunspot doctor {stack.name}"
         raise SunspotError("\n  ".join([f"stack {stack.name!r} on {TARGET}:", *lines, last]))
-
-
-def _plan(subject: Subject) -> AzurePlan:
-    """The plan, whether or not there is an SSH key and the region is known to have the sizes."""
-    azure = AzureSettings.of(subject.stack).model_copy(update={"check_region": False})
-    stack = azure_plan.with_some_key(subject.stack.with_settings(azure))
-    return azure_plan.plan(stack, subject.folder)
-
-
-Look = Callable[[Clients], Iterable[Finding]]
-
-
-def _looks(subject: Subject, plan: AzurePlan) -> dict[str, Look]:
-    """What is asked of Azure, by the name that a finding has if it cannot be asked."""
-    group = subject.group
-    return {
-        subscription.PROVIDERS: lambda azure: subscription.providers(azure, plan),
-        rights.RIGHTS: lambda azure: rights.check(azure, plan, group),
-        sizes.SIZES: lambda azure: sizes.by_azure(azure, plan),
-        quota.QUOTA: lambda azure: quota.quotas(azure, plan, group),
-        names.NAMES: lambda azure: names.taken(
-            names.Asking(azure=azure, plan=plan, group=group), subject.folder
-        ),
-        policy.POLICY: lambda azure: policy.check(azure, plan),
-    }
-
-
-def _of_azure(subject: Subject, plan: AzurePlan, progress: Progress) -> list[Finding]:
-    known = login.find(plan.stack, subject.folder)
-    found = list(known.findings)
-    if known.kind is None or known.subscription is None:
-        return [*found, *_without(subject, plan, "there is no login to a subscription")]
-    try:
-        azure = Clients(
-            credential=clients.credential(known.kind, subject.endpoints),
-            subscription=known.subscription,
-            endpoints=subject.endpoints,
-        )
-    except SunspotError as error:
-        return [*found, *_without(subject, plan, str(error), clients.TO_INSTALL)]
-    progress("asking Azure: subscription")
-    try:
-        with clients.explained():
-            found[-1:] = subscription.state(azure, plan)
-    except LoginError as error:
-        found[0] = failure(login.LOGIN, f"Azure refuses it: {short(error)}", "az login")
-        return [*found, *_without(subject, plan, "the login does not work")]
-    except SunspotError as error:
-        found[-1] = failure(
-            login.SUBSCRIPTION,
-            short(error),
-            "choose one of yours: az account list -o table, az account set --subscription ID",
-        )
-        return [*found, *_without(subject, plan, "the subscription could not be read")]
-    for name, look in _looks(subject, plan).items():
-        progress(f"asking Azure: {name}")
-        found += clients.asked(name, functools.partial(look, azure))
-    return found
-
-
-def _without(subject: Subject, plan: AzurePlan, reason: str, remedy: str = "") -> list[Finding]:
-    """What can be said without asking Azure, and what could not be checked."""
-    left = [subscription.OFFER, *_looks(subject, plan)]
-    found = list(sizes.by_catalog(plan))
-    return found + [
-        not_checked(name, reason, remedy if name == left[0] else "")
-        for name in left
-        if name != sizes.SIZES
-    ]

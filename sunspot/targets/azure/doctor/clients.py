@@ -19,7 +19,7 @@ from sunspot.targets.protocol import Finding
 
 if TYPE_CHECKING:
     from azure.core.credentials import TokenCredential
-    from azure.mgmt.authorization import AuthorizationManagementClient
+    from azure.mgmt.authorization.v2022_04_01 import AuthorizationManagementClient
     from azure.mgmt.compute import ComputeManagementClient
     from azure.mgmt.containerregistry import ContainerRegistryManagementClient
     from azure.mgmt.keyvault import KeyVaultManagementClient
@@ -119,7 +119,7 @@ class Clients:
     @cached_property
     def rights(self) -> AuthorizationManagementClient:
         """Roles and their assignments."""
-        from azure.mgmt.authorization import AuthorizationManagementClient
+        from azure.mgmt.authorization.v2022_04_01 import AuthorizationManagementClient
 
         return AuthorizationManagementClient(self.credential, self.subscription, **self._options)
 

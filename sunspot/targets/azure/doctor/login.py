@@ -20,7 +20,7 @@ SUBSCRIPTION_VARIABLE = "ARM_SUBSCRIPTION_ID"
 SUBSCRIPTION_KEY = "azure-native:subscriptionId"
 
 # Logins of Pulumi's provider that are not tried here (its installation and configuration page).
-_OTHERS = ("ARM_USE_OIDC", "ARM_USE_MSI", "ARM_CLIENT_CERTIFICATE_PATH")
+OTHERS = ("ARM_USE_OIDC", "ARM_USE_MSI", "ARM_CLIENT_CERTIFICATE_PATH")
 
 # Azure CLI, core/_profile.py: no login; a login, but no subscription is the default one.
 _NO_LOGIN = re.compile(r"az login'? to (?:setup|set up|access)|not logged in", re.IGNORECASE)
@@ -51,7 +51,7 @@ def find(stack: str, folder: Path) -> Login:
     if all(principal):
         login = ok(LOGIN, f"service principal {principal[0]}, of the environment")
         return _with_subscription("principal", login, chosen)
-    if others := [name for name in _OTHERS if os.environ.get(name)]:
+    if others := [name for name in OTHERS if os.environ.get(name)]:
         reason = f"{others[0]} is set, and this kind of login cannot be tried here"
         return Login(findings=(not_checked(LOGIN, reason),))
     return _of_cli(chosen)

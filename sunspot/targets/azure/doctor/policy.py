@@ -24,7 +24,7 @@ def check(azure: Clients, plan: AzurePlan) -> Iterator[Finding]:
 
     Deployments - Validate At Subscription Scope creates nothing.
     """
-    body = {
+    body: Any = {
         "location": plan.location,
         "properties": {"mode": "Incremental", "template": template(plan)},
     }
@@ -46,7 +46,7 @@ def check(azure: Clients, plan: AzurePlan) -> Iterator[Finding]:
         yield not_checked(POLICY, f"Azure's validation ended with {inner.code}: {inner.message}")
 
 
-def _problem(azure: Clients, body: dict[str, Any]) -> Any:
+def _problem(azure: Clients, body: Any) -> Any:
     """The error of the validation; None if the template is valid."""
     from azure.core.exceptions import HttpResponseError
 
