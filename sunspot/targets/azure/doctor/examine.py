@@ -76,7 +76,9 @@ def _of_azure(subject: Subject, plan: AzurePlan, progress: Progress) -> list[Fin
     known = login.find(plan.stack, subject.folder)
     found = list(known.findings)
     if known.kind is None or known.subscription is None:
-        return [*found, *_without(subject, plan, "there is no login to a subscription")]
+        failed = any(one.level == "failure" for one in found)
+        reason = "there is no login to a subscription" if failed else "the login is not one to try"
+        return [*found, *_without(subject, plan, reason)]
     try:
         azure = Clients(
             credential=clients.credential(known.kind, subject.endpoints),
