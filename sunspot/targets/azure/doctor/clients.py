@@ -138,20 +138,20 @@ class Clients:
 _SCOPE = f"{Endpoints().management}/.default"
 
 
-def credential(kind: Kind, endpoints: Endpoints) -> TokenCredential:
-    """The credential of a login.
+def credential(kind: Kind, subscription: str, endpoints: Endpoints) -> TokenCredential:
+    """The credential of a login, in the tenant of the subscription.
 
     Raises:
         SunspotError: Azure's clients are not installed.
     """
     try:
-        from azure import identity
+        from azure.identity import AzureCliCredential, ClientSecretCredential
     except ImportError as error:
         raise SunspotError(MISSING) from error
     if kind == "cli":
-        return identity.AzureCliCredential(process_timeout=60)
+        return AzureCliCredential(subscription=subscription, process_timeout=60)
     client, secret, tenant = (os.environ[name] for name in PRINCIPAL)
-    return identity.ClientSecretCredential(
+    return ClientSecretCredential(
         tenant,
         client,
         secret,
@@ -168,6 +168,7 @@ def explained() -> Iterator[None]:
 
     Raises:
         LoginError: the login was refused.
+        RefusedError: the request was refused.
         SunspotError: anything else went wrong.
     """
     from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
@@ -180,9 +181,16 @@ def explained() -> Iterator[None]:
         said = error.error
         code = (said and said.code) or error.status_code
         message = (said and said.message) or error.message
-        raise SunspotError(f"Azure answered {code}: {short(message)}") from error
+        kind = RefusedError if (error.status_code or 500) < 500 else SunspotError
+        raise kind(f"Azure answered {code}: {short(message)}") from error
     except AzureError as error:
         raise SunspotError(short(error)) from error
+    except ImportError as error:
+        raise SunspotError(f"{MISSING}: {error.name}") from error
+
+
+class RefusedError(SunspotError):
+    """Azure refused a request: what it names does not exist, or may not be read."""
 
 
 class LoginError(SunspotError):

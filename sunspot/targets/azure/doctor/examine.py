@@ -81,7 +81,7 @@ def _of_azure(subject: Subject, plan: AzurePlan, progress: Progress) -> list[Fin
         return [*found, *_without(subject, plan, reason)]
     try:
         azure = Clients(
-            credential=clients.credential(known.kind, subject.endpoints),
+            credential=clients.credential(known.kind, known.subscription, subject.endpoints),
             subscription=known.subscription,
             endpoints=subject.endpoints,
         )
@@ -94,13 +94,16 @@ def _of_azure(subject: Subject, plan: AzurePlan, progress: Progress) -> list[Fin
     except LoginError as error:
         found[0] = failure(login.LOGIN, f"Azure refuses it: {short(error)}", "az login")
         return [*found, *_without(subject, plan, "the login does not work")]
-    except SunspotError as error:
+    except clients.RefusedError as error:
         found[-1] = failure(
             login.SUBSCRIPTION,
             short(error),
             "choose one of yours: az account list -o table, az account set --subscription ID",
         )
         return [*found, *_without(subject, plan, "the subscription could not be read")]
+    except SunspotError as error:
+        found[-1] = not_checked(login.SUBSCRIPTION, short(error))
+        return [*found, *_without(subject, plan, "Azure did not answer")]
     for name, look in _looks(subject, plan).items():
         progress(f"asking Azure: {name}")
         found += clients.asked(name, functools.partial(look, azure))

@@ -1,12 +1,14 @@
 """Logins and subscriptions, as `sunspot doctor` and `sunspot up` see them."""
 
 import os
+import sys
 
 from azure_model.resource_ids import SUBSCRIPTION
+from azure_model.subscription import SCOPE
 from azure_stacks import run
 from doctor_runs import config, diagnosed, failures, only_failure, write_az
 
-from sunspot.targets.azure.doctor import clients, login
+from sunspot.targets.azure.doctor import login
 
 
 def test_a_subscription_that_has_everything_is_ok(subscription):
@@ -86,11 +88,20 @@ def test_a_login_that_cannot_be_tried_is_a_warning(subscription, monkeypatch):
     assert "ARM_USE_OIDC" in found["login"]["detail"]
 
 
-def test_without_the_clients_the_way_to_install_them_is_named(subscription, monkeypatch):
-    def missing(*_):
-        raise clients.SunspotError(clients.MISSING)
+def test_an_azure_that_does_not_answer_is_a_warning(subscription):
+    subscription.broken[SCOPE] = 501
+    found = diagnosed()
+    assert found["subscription"]["level"] == "warning"
+    assert "not checked" in found["rights"]["detail"]
 
-    monkeypatch.setattr(clients, "credential", missing)
+
+def test_a_client_that_is_not_installed_is_a_warning(subscription, monkeypatch):
+    monkeypatch.setitem(sys.modules, "azure.mgmt.compute", None)
+    assert "azure.mgmt.compute" in diagnosed()["quota"]["detail"]
+
+
+def test_without_the_clients_the_way_to_install_them_is_named(subscription, monkeypatch):
+    monkeypatch.setitem(sys.modules, "azure.identity", None)
     found = diagnosed()
     assert found["offer"]["level"] == "warning"
     assert "requirements-azure.txt" in found["offer"]["remedy"]
