@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sunspot import yaml_files
 from sunspot.errors import SunspotError
 from sunspot.targets.azure import inventory
+from sunspot.targets.azure.doctor import stack_file
 from sunspot.targets.azure.doctor.findings import failure, not_checked, ok, short
 from sunspot.targets.protocol import Finding
 
@@ -59,9 +59,7 @@ def find(stack: str, folder: Path) -> Login:
 
 def _chosen(stack: str, folder: Path) -> str | None:
     """The subscription that the stack file names, or else the environment."""
-    document = yaml_files.load(folder / f"Pulumi.{stack}.yaml")
-    block = document.get("config") if isinstance(document, dict) else None
-    named = block.get(SUBSCRIPTION_KEY) if isinstance(block, dict) else None
+    named = stack_file.config(folder / f"Pulumi.{stack}.yaml").get(SUBSCRIPTION_KEY)
     return named or os.environ.get(SUBSCRIPTION_VARIABLE) or None
 
 

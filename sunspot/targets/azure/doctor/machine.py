@@ -14,10 +14,10 @@ from pathlib import Path
 
 import requests
 
-from sunspot import yaml_files
 from sunspot.errors import SunspotError, UsageError
 from sunspot.stack import Stack
 from sunspot.targets.azure import plan as azure_plan
+from sunspot.targets.azure.doctor import stack_file
 from sunspot.targets.azure.doctor.findings import (
     failure,
     not_checked,
@@ -80,8 +80,7 @@ def pulumi(stack: str, folder: Path) -> Iterator[Finding]:
 
 
 def _passphrase(stack: str, folder: Path, backend: str) -> Finding:
-    document = yaml_files.load(folder / f"Pulumi.{stack}.yaml")
-    provider = document.get("secretsprovider") if isinstance(document, dict) else None
+    provider = stack_file.top(folder / f"Pulumi.{stack}.yaml").get("secretsprovider")
     if provider:
         return ok("secrets", f"encrypted by {provider}")
     if backend.startswith("https:"):

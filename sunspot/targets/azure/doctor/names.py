@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sunspot import yaml_files
 from sunspot.stack import PROJECT_FILE
+from sunspot.targets.azure.doctor import stack_file
 from sunspot.targets.azure.doctor.clients import Clients
 from sunspot.targets.azure.doctor.findings import failure, ok
 from sunspot.targets.azure.doctor.types import ARM_TYPES
@@ -117,9 +117,7 @@ def _soft_deleted(asking: Asking, name: str) -> Finding | None:
 def _pattern(stack: str, folder: Path) -> str | None:
     """The pattern of the stack's names; None if they contain random characters."""
     for file in (f"Pulumi.{stack}.yaml", PROJECT_FILE):
-        document = yaml_files.load(folder / file)
-        config = document.get("config") if isinstance(document, dict) else None
-        given = config.get(AUTONAMING) if isinstance(config, dict) else None
+        given = stack_file.config(folder / file).get(AUTONAMING)
         if isinstance(given, dict):
             given = given.get("value", given)
             if given.get("mode") == "verbatim":

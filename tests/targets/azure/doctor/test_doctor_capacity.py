@@ -1,6 +1,7 @@
 """Quota, sizes and global names, asked through Azure's own clients."""
 
 import pytest
+import yaml
 from azure_model import subscription as model
 from azure_model.subscription import SCOPE, restriction, sku
 from doctor_runs import config, diagnosed, failures, only_failure, write_az
@@ -82,6 +83,7 @@ def test_what_the_subscription_may_not_have_of_a_size(subscription, change, leve
 # Names
 
 
+NAME = "name sunspot (Vault)"
 VERBATIM = {"pulumi:autonaming": {"mode": "verbatim"}}
 
 
@@ -97,6 +99,16 @@ def test_a_name_that_is_taken_is_a_failure(subscription, project):
     found = diagnosed(1)
     assert failures(found).keys() == {"name sunspot (Vault)", "name sunspot (StorageAccount)"}
     assert "in use by somebody" in found["name sunspot (Vault)"]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("given", "checked"),
+    [({"pattern": "${name}${hex(8)}"}, "global names"), ({"mode": "verbatim"}, NAME)],
+)
+def test_the_project_may_say_how_names_are_made(subscription, project, given, checked):
+    text = yaml.safe_dump({"name": "x", "config": {"pulumi:autonaming": {"value": given}}})
+    (project / "Pulumi.yaml").write_text(text)
+    assert diagnosed()[checked]["level"] == "ok"
 
 
 @pytest.mark.parametrize("purge_protected", [False, True])
