@@ -85,6 +85,7 @@ COMPILE_IMAGE = $(COMPILE) -c requirements-train.txt
 lock: $(UV)
 	@$(COMPILE) pyproject.toml -o requirements.txt
 	@$(COMPILE) pyproject.toml --extra dev -c requirements.txt -o requirements-dev.txt
+	@$(COMPILE) pyproject.toml --extra azure -c requirements-dev.txt -o requirements-azure.txt
 	@$(COMPILE) pyproject.toml --extra train -c requirements.txt -o requirements-train.txt
 	@$(COMPILE_IMAGE) $(IMAGE)/ray.in -o $(IMAGE)/ray.txt
 	@$(filter-out --generate-hashes,$(COMPILE_IMAGE)) $(IMAGE)/torch.in --no-deps -o $(IMAGE)/torch.txt

@@ -111,6 +111,7 @@ def project(head: Head, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
         Records(folder / "records"),
         engine=lambda *_, **__: fake,  # type: ignore[arg-type]
         still_there=lambda _: [],
+        quick=lambda *_: [],
     )
     monkeypatch.setattr(azure, "create", lambda: target)
     with running(server):

@@ -29,6 +29,7 @@ COMMANDS = [
     "preview",
     "bake",
     "schema",
+    "doctor",
 ]
 
 

@@ -35,6 +35,7 @@ def modules_after(code):
         "import sunspot.spec, sunspot.stack, sunspot.catalog, sunspot.ray.ports",
         "import sunspot.targets.azure.settings, sunspot.targets.azure.plan",
         "import sunspot.catalog.cost, infra",
+        "import sunspot.targets.azure.target, sunspot.targets.azure.doctor.examine",
         # Reading a whole stack and making a config ask for Ray's version, not for Ray.
         "import sunspot as s; s.Stack; s.SimpleRayCluster(1, s.RayNodeConfig(vm_size='D2s_v5'))",
     ],

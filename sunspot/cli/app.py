@@ -9,7 +9,13 @@ from typing import Annotated
 import typer
 
 import sunspot
-from sunspot.cli import cluster_commands, head_commands, job_commands, stack_commands
+from sunspot.cli import (
+    cluster_commands,
+    doctor_commands,
+    head_commands,
+    job_commands,
+    stack_commands,
+)
 from sunspot.cli.base import Group
 
 app = typer.Typer(
@@ -22,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (cluster_commands, job_commands, head_commands, stack_commands):
+for module in (cluster_commands, job_commands, head_commands, stack_commands, doctor_commands):
     app.add_typer(module.commands)
 
 

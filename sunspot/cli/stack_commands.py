@@ -63,7 +63,7 @@ def bake(stack: NewStack = DEFAULT_STACK) -> None:
     from sunspot.node.azure.arm import Arm
     from sunspot.targets.azure import bake as baking
     from sunspot.targets.azure import preview as view
-    from sunspot.targets.azure.login import Login
+    from sunspot.targets.azure.credentials import Login
 
     given = stacks.load(stack)
     # The image that it has now may be one for another Ray.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Literal, TypeVar
 
 from sunspot.errors import UsageError
-from sunspot.targets.protocol import NodeLogs, Outputs, Scaling, Shells, Target
+from sunspot.targets.protocol import NodeLogs, Outputs, Preconditions, Scaling, Shells, Target
 
 A = TypeVar("A")
 
@@ -17,6 +17,7 @@ _WHAT: dict[type, str] = {
     NodeLogs: "logs of single nodes",
     Shells: "a shell on the head",
     Outputs: "the outputs of a program",
+    Preconditions: "checking what a stack needs",
 }
 
 

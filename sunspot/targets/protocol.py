@@ -87,6 +87,27 @@ class Removal:
             raise SunspotError("\n  ".join(filter(None, lines)))
 
 
+Level = Literal["ok", "warning", "failure"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One precondition of a stack on a target, and whether it is met.
+
+    Attributes:
+        check: what was looked at, such as "memory" or "quota standardDSv5Family".
+        level: "failure" if `up` would fail or the stack could not get what it names; "warning" if
+            it may surprise, or could not be checked.
+        detail: what was found, in one line.
+        remedy: the command that mends it, or what to change; "" where nothing has to be.
+    """
+
+    check: str
+    level: Level
+    detail: str
+    remedy: str = ""
+
+
 class Target(Protocol):
     """Where clusters run. Every method may raise SunspotError."""
 
@@ -206,6 +227,22 @@ class NodeLogs(Protocol):
 
         Raises:
             UsageError: there is no such node; the message lists the nodes.
+        """
+        ...
+
+
+@runtime_checkable
+class Preconditions(Protocol):
+    """What a stack needs before `up` can succeed can be checked one by one."""
+
+    def preconditions(self, stack: Stack, progress: Progress) -> list[Finding]:
+        """Checks everything that the stack needs, and creates nothing.
+
+        What is missing is a finding, never an exception.
+
+        Args:
+            stack: the stack as its file describes it, not yet fitted to this target.
+            progress: called with each step.
         """
         ...
 

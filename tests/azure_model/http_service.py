@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -75,7 +76,10 @@ class Handler(BaseHTTPRequestHandler):
         text = reply.body if is_text else json.dumps(reply.body)
         data = b"" if reply.body is None else text.encode()
         kind = "text/plain" if is_text else "application/json"
-        self.send_response(reply.status)
+        if "Date" in reply.headers:
+            self.send_response_only(reply.status)
+        else:
+            self.send_response(reply.status)
         for name, value in ({"Content-Type": f"{kind}; charset=utf-8"} | reply.headers).items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(data)))
@@ -86,17 +90,28 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def serving(
-    answer: Callable[[Request], Reply], host: str = "127.0.0.1", port: int = 0
+    answer: Callable[[Request], Reply],
+    host: str = "127.0.0.1",
+    port: int = 0,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[str]:
-    """Answers over HTTP until the block ends; yields the URL. Port 0 takes a free one."""
+    """Answers over HTTP until the block ends; yields the URL. Port 0 takes a free one.
+
+    With `tls` it is HTTPS, at the name "localhost".
+    """
 
     class Answering(Handler):
         def respond(self, request: Request) -> Reply:
             return answer(request)
 
     server = ThreadingHTTPServer((host, port), Answering)
+    if tls is not None:
+        server.socket = tls.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
     with running(server):
-        yield f"http://{host}:{server.server_port}"
+        where = f"{host if tls is None else 'localhost'}:{server.server_port}"
+        yield f"{'http' if tls is None else 'https'}://{where}"
 
 
 @contextlib.contextmanager

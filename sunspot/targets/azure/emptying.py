@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sunspot.errors import SunspotError
-from sunspot.targets.azure.login import Endpoints, Login
+from sunspot.targets.azure.credentials import Endpoints, Login
 from sunspot.targets.protocol import Progress
 
 if TYPE_CHECKING:

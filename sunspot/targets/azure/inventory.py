@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sunspot.errors import SunspotError
-from sunspot.targets.azure.login import TIMEOUT_S, Endpoints, az, principal, principals_token
+from sunspot.targets.azure.credentials import TIMEOUT_S, Endpoints, az, principal, principals_token
 
 _GONE = "ResourceGroupNotFound"
 

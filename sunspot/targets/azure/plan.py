@@ -173,7 +173,7 @@ def plan(stack: Stack, folder: Path) -> AzurePlan:
             **azure.tags,
         },
         access=azure.access,
-        ssh_public_key=_ssh_public_key(stack, folder),
+        ssh_public_key=ssh_public_key(stack, folder),
         addresses=_addresses(stack),
         subnet_ids=azure.network.subnet_ids,
         storage=azure.storage,
@@ -196,7 +196,7 @@ def _check(stack: Stack, folder: Path) -> None:
         lambda: _vm_image(stack),
         lambda: check_regions(stack),
         lambda: _cluster_name(stack),
-        lambda: _ssh_public_key(stack, folder),
+        lambda: ssh_public_key(stack, folder),
         lambda: _addresses(stack),
         lambda: _build(stack, folder),
         lambda: _check_bastion(stack),
@@ -248,7 +248,12 @@ def _scale_set(cluster_name: str, node_type: str) -> str:
     return f"{cluster_name}-{node_type}"
 
 
-def _ssh_public_key(stack: Stack, folder: Path) -> str:
+def ssh_public_key(stack: Stack, folder: Path) -> str:
+    """The public key that may log in, as the stack file gives it or from the file it names.
+
+    Raises:
+        UsageError: there is no such file, or it holds no public key.
+    """
     where = "config > sunspot:access > ssh_public_key_file"
     access = AzureSettings.of(stack).access
     if access.ssh_public_key is not None:
@@ -266,6 +271,16 @@ def _ssh_public_key(stack: Stack, folder: Path) -> str:
         return checked_ssh_public_key(text)
     except UsageError as error:
         raise UsageError(f"{where}: {path}: {error}") from error
+
+
+def with_some_key(stack: Stack) -> Stack:
+    """The stack with a stand-in for an SSH key that does not exist yet.
+
+    The key is not in the user data and reaches no machine.
+    """
+    azure = AzureSettings.of(stack)
+    access = azure.access.model_copy(update={"ssh_public_key": "ssh-ed25519 (none yet)"})
+    return stack.with_settings(azure.model_copy(update={"access": access}))
 
 
 def _addresses(stack: Stack) -> Addresses | None:

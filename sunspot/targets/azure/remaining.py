@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sunspot.errors import SunspotError
 from sunspot.targets.azure import inventory
-from sunspot.targets.azure.inventory import Endpoints
+from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.protocol import Removal
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 from urllib.parse import urlsplit
@@ -16,13 +16,30 @@ from sunspot.errors import SunspotError, UsageError
 from sunspot.node.files import write_private
 from sunspot.ray import ports
 from sunspot.ray.handle import ClusterHandle
-from sunspot.spec import ScalingGroup
 from sunspot.stack import Stack
-from sunspot.targets import abilities, members
-from sunspot.targets.azure import emptying, inventory, node_log, project, remaining, wait
+from sunspot.targets import members
+from sunspot.targets.azure import (
+    doctor,
+    emptying,
+    inventory,
+    node_log,
+    project,
+    remaining,
+    scaling,
+    wait,
+)
+from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.azure.records import Record, Records
 from sunspot.targets.azure.settings import TARGET, AzureSettings
-from sunspot.targets.protocol import UP_TIMEOUT_S, NodeStatus, Progress, Removal, Up, silent
+from sunspot.targets.protocol import (
+    UP_TIMEOUT_S,
+    Finding,
+    NodeStatus,
+    Progress,
+    Removal,
+    Up,
+    silent,
+)
 from sunspot.targets.records import not_up, state_directory
 from sunspot.targets.ssh import RemoteCommandError, Ssh, UnreachableError
 
@@ -77,6 +94,8 @@ class AzureTarget:
         engine: returns a Pulumi stack.
         still_there: lists what is left in a resource group.
         addresses: lists the private addresses in a resource group.
+        quick: the preconditions that `up` checks first.
+        endpoints: the addresses of Azure.
         name: the target's name in the registry.
     """
 
@@ -84,10 +103,22 @@ class AzureTarget:
     engine: Engine
     still_there: Callable[[str], list[str]] = remaining.remaining
     addresses: Callable[[str], dict[str, str]] = inventory.addresses
+    quick: Callable[[Stack, Path], list[Finding]] = doctor.quick
+    endpoints: Endpoints = field(default_factory=Endpoints)
     name: str = TARGET
 
     def check(self, stack: Stack) -> None:
         project.check(stack, project.declared_in(stack))
+
+    def preconditions(self, stack: Stack, progress: Progress) -> list[Finding]:
+        record = self.records.read(stack.name)
+        subject = doctor.Subject(
+            stack=stack,
+            folder=project.declared_in(stack),
+            group=None if record is None else record.group_id.rpartition("/")[2] or None,
+            endpoints=self.endpoints,
+        )
+        return doctor.check(subject, progress)
 
     def up(
         self,
@@ -103,6 +134,8 @@ class AzureTarget:
             raise UsageError("--port is only for clusters on this machine; leave it out on azure")
         self.check(stack)
         folder = project.declared_in(stack)
+        progress("looking at the login to Azure")
+        doctor.refuse(stack, self.quick(stack, folder))
         with self.records.locked(stack.name, progress):
             engine = self.engine(stack.name, folder, progress, install=True)
             # Before anything is created, so that `down` finds what an interrupted `up` created.
@@ -182,12 +215,7 @@ class AzureTarget:
         progress: Progress,  # noqa: ARG002 - the protocol's
     ) -> None:
         """Always raises UsageError: on Azure only the autoscaler and Pulumi change a group."""
-        groups = {one.name: one for one in self.stack(name).cluster.scaling_groups}
-        if unknown := counts.keys() - groups.keys():
-            raise abilities.unknown(name, "group", min(unknown), groups)
-        raise UsageError(
-            "\n".join(_refusal_to_scale(name, groups[one], count) for one, count in counts.items())
-        )
+        scaling.refuse(self.stack(name), counts)
 
     def outputs(self, name: str) -> Mapping[str, Any]:
         return self.records.known(name).outputs
@@ -373,20 +401,6 @@ def _fetch_token(ssh: Ssh) -> str:
     if not token:
         raise RemoteCommandError(f"{TOKEN_ON_HEAD} on the head is empty")
     return token
-
-
-def _refusal_to_scale(name: str, group: ScalingGroup, count: int) -> str:
-    file = f"Pulumi.{name}.yaml"
-    if group.is_autoscaled():
-        return (
-            f"on azure only Ray's autoscaler scales group {group.name!r}, between "
-            f"{group.min_workers} and {group.max_workers} workers, by the load. To keep at least "
-            f"{count}, set its min_workers in {file}, then run: sunspot up {name}"
-        )
-    return (
-        f"group {group.name!r} is fixed: set its min_workers and max_workers to {count} in {file}, "
-        f"then run: sunspot up {name}"
-    )
 
 
 def _what_remains(name: str) -> str:

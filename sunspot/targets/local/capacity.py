@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import shutil
 from pathlib import Path
+from typing import Literal
 
 import psutil
 
@@ -27,7 +29,9 @@ NODE_LIMIT_GIB = 32 * 1024
 MIB = 2**20
 # Ray's logs and sockets take a few MiB a node, and Ray refuses to store objects on a disk that is
 # 95 % full.
-FREE_MIB = {"temp": 100, "state": 10}
+Disk = Literal["temp", "state"]
+DISKS: tuple[Disk, ...] = ("temp", "state")
+FREE_MIB: dict[Disk, int] = {"temp": 100, "state": 10}
 
 # A load above this, per core, over the last minute: nodes then start slower than Ray allows for.
 BUSY_LOAD = 2.0
@@ -45,7 +49,7 @@ def check(stack: Stack) -> None:
     nodes |= {group.name: group.worker_nodes for group in cluster.scaling_groups}
     for name, node in nodes.items():
         _check_memory(name, node)
-    workers = sum(group.min_workers for group in cluster.scaling_groups)
+    workers = _first_workers(stack)
     fit = max(0, int((_host_gib() - HEAD_GIB) / WORKER_GIB))
     if workers > fit:
         raise UsageError(
@@ -53,6 +57,15 @@ def check(stack: Stack) -> None:
             f"this machine can hold: with {_host_gib():.0f} GiB of memory it can run {fit}. Lower "
             "min_workers, or use another target"
         )
+
+
+def needed_gib(stack: Stack) -> float:
+    """The memory of Ray's own processes for the nodes that `up` starts, in GiB."""
+    return HEAD_GIB + WORKER_GIB * _first_workers(stack)
+
+
+def _first_workers(stack: Stack) -> int:
+    return sum(group.min_workers for group in stack.cluster.scaling_groups)
 
 
 def _check_memory(name: str, node: RayNodeConfig) -> None:
@@ -64,26 +77,56 @@ def _check_memory(name: str, node: RayNodeConfig) -> None:
 
 
 def check_space(folder: ClusterFolder) -> None:
-    """Checks that there is room for a cluster's files.
+    """Checks that there is room for a cluster's files. Raises as `check_disk` does."""
+    for use in DISKS:
+        check_disk(folder, use)
+
+
+def check_disk(folder: ClusterFolder, use: Disk) -> None:
+    """Checks that there is room for the files of one kind.
 
     Raises:
-        UsageError: a disk is full; the message names the folder and what is free.
+        UsageError: the disk is full; the message names the folder and what is free.
     """
     ways_out = {"temp": "", "state": f", or set {STATE_DIRECTORY_VARIABLE} to a folder elsewhere"}
-    for path, use in ((folder.temp_dir, "temp"), (folder.path, "state")):
-        free, needed = _free_mib(path), FREE_MIB[use]
-        if free < needed:
-            raise UsageError(
-                f"the disk of {_existing(path)} is full: {free:.0f} MiB are free, and a cluster "
-                f"needs {needed} MiB there. Free some space{ways_out[use]}"
-            )
+    path = folder.temp_dir if use == "temp" else folder.path
+    free, needed = free_mib(path), FREE_MIB[use]
+    if free < needed:
+        raise UsageError(
+            f"the disk of {existing(path)} is full: {free:.0f} MiB are free, and a cluster "
+            f"needs {needed} MiB there. Free some space{ways_out[use]}"
+        )
+
+
+def check_temp_folder(folder: ClusterFolder) -> None:
+    """Checks that the folder of all clusters' sockets, if it exists, is this user's.
+
+    Raises:
+        SunspotError: somebody else made it.
+    """
+    parent = folder.temp_dir.parent
+    if not os.path.lexists(parent):
+        return
+    if parent.is_symlink() or parent.stat().st_uid != os.getuid():
+        raise SunspotError(
+            f"{parent} is for the sockets of your clusters, but {_owner(parent)} has made it. Only "
+            f"they or an administrator can remove it: sudo rm -r {parent}"
+        )
+
+
+def _owner(path: Path) -> str:
+    uid = path.lstat().st_uid
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name!r}"
+    except KeyError:
+        return f"the user with id {uid}"
 
 
 def explained(folder: ClusterFolder, error: SunspotError) -> SunspotError:
     """The error of a start that failed, with its cause where that is this machine."""
-    if os.strerror(errno.ENOSPC) in str(error) or min(map(_free_mib, _folders(folder))) < 1:
-        full = min(_folders(folder), key=_free_mib)
-        return SunspotError(f"the disk of {_existing(full)} is full. {error}")
+    if os.strerror(errno.ENOSPC) in str(error) or min(map(free_mib, _folders(folder))) < 1:
+        full = min(_folders(folder), key=free_mib)
+        return SunspotError(f"the disk of {existing(full)} is full. {error}")
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load > BUSY_LOAD * cores:
         return SunspotError(
@@ -97,13 +140,13 @@ def _folders(folder: ClusterFolder) -> tuple[Path, Path]:
     return folder.temp_dir, folder.path
 
 
-def _free_mib(path: Path) -> float:
-    return shutil.disk_usage(_existing(path)).free / MIB
+def free_mib(path: Path) -> float:
+    return shutil.disk_usage(existing(path)).free / MIB
 
 
-def _existing(path: Path) -> Path:
+def existing(path: Path) -> Path:
     """The path, or the nearest folder above it that exists."""
-    return path if path.exists() else _existing(path.parent)
+    return path if path.exists() else existing(path.parent)
 
 
 def _host_gib() -> float:

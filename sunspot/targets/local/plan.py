@@ -94,6 +94,14 @@ def _ray_node(
     )
 
 
+def object_stores(stack: Stack) -> int:
+    """The bytes of the object stores of the nodes that `up` starts."""
+    cluster = stack.cluster
+    nodes = [(cluster.head_node, 1)]
+    nodes += [(group.worker_nodes, group.min_workers) for group in cluster.scaling_groups]
+    return sum(count * _object_store(resources.of(node), stack) for node, count in nodes)
+
+
 def _object_store(has: NodeResources, stack: Stack) -> int:
     count = 1 + sum(group.max_workers for group in stack.cluster.scaling_groups)
     host_share = int(psutil.virtual_memory().total * OBJECT_STORE_SHARE / count)

@@ -7,8 +7,6 @@ of its spec. The records are in the user's state directory, one folder per clust
 from __future__ import annotations
 
 import contextlib
-import os
-import pwd
 import secrets
 import shutil
 import time
@@ -36,9 +34,10 @@ from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.resources import GIB
 from sunspot.signals import uninterrupted
 from sunspot.stack import Stack
-from sunspot.targets.local import capacity, node_log, plan, scaling, starting
+from sunspot.targets.local import capacity, node_log, plan, preconditions, scaling, starting
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
+    Finding,
     NodeStatus,
     Progress,
     Removal,
@@ -175,6 +174,13 @@ class LocalTarget:
             for group, count in counts.items():
                 scaling.scale(folder, handle, group, count, progress)
 
+    def preconditions(
+        self,
+        stack: Stack,
+        progress: Progress,  # noqa: ARG002 - it takes no time
+    ) -> list[Finding]:
+        return preconditions.check(stack.for_target(self.name), self._folder(stack.name))
+
     @property
     def _folders(self) -> Folders:
         return Folders(self.clusters)
@@ -196,7 +202,7 @@ class LocalTarget:
         self, folder: ClusterFolder, stack: Stack, port: int | None, dashboard_port: int | None
     ) -> list[NodeRecord]:
         """Writes the records of the cluster and its nodes, before any of them exists."""
-        _make_temp_dir(folder.temp_dir)
+        _make_temp_dir(folder)
         write_private(folder.token, secrets.token_hex(32))
         with ports_locked(self.clusters):
             taken = reserved_ports(self.clusters)
@@ -299,28 +305,16 @@ def _status(folder: ClusterFolder, node: NodeRecord, *, ready: bool) -> NodeStat
     )
 
 
-def _make_temp_dir(path: Path) -> None:
+def _make_temp_dir(folder: ClusterFolder) -> None:
     """Makes an empty folder that only we can use, in a folder where every user may write.
 
     Raises:
         SunspotError: somebody else made the folder that it would be in.
     """
-    parent = path.parent
+    path, parent = folder.temp_dir, folder.temp_dir.parent
     parent.mkdir(mode=0o700, exist_ok=True)
-    if parent.is_symlink() or parent.stat().st_uid != os.getuid():
-        raise SunspotError(
-            f"{parent} is for the sockets of your clusters, but {_owner(parent)} has made it. Only "
-            f"they or an administrator can remove it: sudo rm -r {parent}"
-        )
+    capacity.check_temp_folder(folder)
     parent.chmod(0o700)
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(mode=0o700)
     (path / ray_start.TEMP_FILES).mkdir()
-
-
-def _owner(path: Path) -> str:
-    uid = path.lstat().st_uid
-    try:
-        return f"user {pwd.getpwuid(uid).pw_name!r}"
-    except KeyError:
-        return f"the user with id {uid}"

@@ -21,6 +21,7 @@ import psutil
 import pytest
 from azure_model.answers import PUBLIC_ADDRESS
 from azure_model.provider import IGNORES_CANCEL
+from azure_model.resource_ids import SUBSCRIPTION, TENANT
 from job_api import TOKEN, serving
 from pulumi_project import DEADLINE_S, Project
 from ssh_server import needs_sshd, prepared, running
@@ -41,7 +42,10 @@ class Head:
     api: SimpleNamespace
 
     def write_az(self, script: str) -> None:
-        _write_tool(self.tools / "az", script)
+        """An Azure CLI with a login; the script answers everything else."""
+        token = shlex.quote(json.dumps({"subscription": SUBSCRIPTION, "tenant": TENANT}))
+        login = f'[ "$1 $2" != "account get-access-token" ] || {{ echo {token}; exit; }}'
+        _write_tool(self.tools / "az", f"{login}\n{script}")
 
 
 @pytest.fixture

@@ -61,6 +61,7 @@ def place(project, tmp_path, sshd, api, monkeypatch):
         Records(tmp_path / "state" / "azure"),
         engine=lambda *_, **__: fake,  # type: ignore[arg-type]
         still_there=lambda _: left,
+        quick=lambda *_: [],
     )
     monkeypatch.setattr(azure, "create", lambda: target)
     found = SimpleNamespace(target=target, fake=fake, left=left, project=project)

@@ -12,7 +12,7 @@ from azure_stacks import run
 
 from sunspot.targets.azure import emptying
 from sunspot.targets.azure.automation import parse_state
-from sunspot.targets.azure.inventory import Endpoints
+from sunspot.targets.azure.credentials import Endpoints
 
 GPU, FIXED = "sunspot-test-gpu", "sunspot-test-fixed"
 

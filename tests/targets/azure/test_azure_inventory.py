@@ -8,7 +8,8 @@ from azure_model.pulumi_state import GROUP
 from azure_model.resource_ids import SUBSCRIPTION
 
 from sunspot.errors import SunspotError
-from sunspot.targets.azure.inventory import Endpoints, addresses
+from sunspot.targets.azure.credentials import Endpoints
+from sunspot.targets.azure.inventory import addresses
 from sunspot.targets.azure.remaining import remaining
 
 

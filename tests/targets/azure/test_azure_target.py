@@ -35,7 +35,11 @@ def test_up_ends_with_a_handle_that_works(place, api):
     assert handle.token() == TOKEN
     assert stat.S_IMODE(handle.token_path.stat().st_mode) == 0o600
     assert JobClient(handle).list() == []
-    assert steps == ["created VirtualMachine sunspot-x-head-vm", "every node is a member"]
+    assert steps == [
+        "looking at the login to Azure",
+        "created VirtualMachine sunspot-x-head-vm",
+        "every node is a member",
+    ]
     assert place.target.names() == ["x"]
     assert place.target.stack("x") == declared()
 

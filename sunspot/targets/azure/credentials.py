@@ -53,9 +53,10 @@ class Login:
     def _ask(self, resource: str) -> str:
         known = principal()
         if known is None:
-            return str(
-                _of_cli("account", "get-access-token", "--resource", resource)["accessToken"]
-            )
+            answer = _of_cli("account", "get-access-token", "--resource", resource)
+            if "accessToken" not in answer:
+                raise SunspotError("az did not answer with a token")
+            return str(answer["accessToken"])
         import requests
 
         try:

@@ -4,7 +4,7 @@ import pytest
 from azure_model.http_service import Reply, serving
 
 from sunspot.errors import SunspotError
-from sunspot.targets.azure.login import PRINCIPAL, SUBSCRIPTION, Endpoints, Login
+from sunspot.targets.azure.credentials import PRINCIPAL, SUBSCRIPTION, Endpoints, Login
 
 RESOURCE = "https://management.azure.com/"
 

@@ -1,0 +1,206 @@
+"""Azure's own clients, of the extra `azure`, for one login and one subscription."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from sunspot.errors import SunspotError
+from sunspot.targets.azure.credentials import PRINCIPAL, Endpoints
+from sunspot.targets.azure.doctor.findings import not_checked, short
+from sunspot.targets.azure.doctor.login import Kind
+from sunspot.targets.protocol import Finding
+
+if TYPE_CHECKING:
+    from azure.core.credentials import TokenCredential
+    from azure.mgmt.authorization.v2022_04_01 import AuthorizationManagementClient
+    from azure.mgmt.compute import ComputeManagementClient
+    from azure.mgmt.containerregistry import ContainerRegistryManagementClient
+    from azure.mgmt.keyvault import KeyVaultManagementClient
+    from azure.mgmt.resource.deployments import DeploymentsMgmtClient
+    from azure.mgmt.resource.resources import ResourceManagementClient
+    from azure.mgmt.resource.subscriptions import SubscriptionClient
+    from azure.mgmt.storage import StorageManagementClient
+
+MISSING = "Azure's clients are not installed (the extra `azure`)"
+TO_INSTALL = (
+    "python -m pip install --require-hashes -r requirements-azure.txt in the project's folder, or "
+    "pip install 'sunspot-ray[azure]'"
+)
+
+# A person waits: what does not answer soon is reported as not checked.
+_PATIENCE = {"retry_total": 2, "connection_timeout": 10, "read_timeout": 30}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clients:
+    """Azure's clients, each made when it is first used.
+
+    Attributes:
+        credential: the login.
+        subscription: the subscription's id.
+        endpoints: the addresses of Azure.
+    """
+
+    credential: TokenCredential
+    subscription: str
+    endpoints: Endpoints
+
+    @property
+    def scope(self) -> str:
+        """The ARM id of the subscription."""
+        return f"/subscriptions/{self.subscription}"
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {
+            "base_url": self.endpoints.management,
+            "credential_scopes": [_SCOPE],
+            **_PATIENCE,
+        }
+
+    @cached_property
+    def subscriptions(self) -> SubscriptionClient:
+        """Subscriptions."""
+        from azure.mgmt.resource.subscriptions import SubscriptionClient
+
+        return SubscriptionClient(self.credential, **self._options)
+
+    @cached_property
+    def resources(self) -> ResourceManagementClient:
+        """Resource providers and groups."""
+        from azure.mgmt.resource.resources import ResourceManagementClient
+
+        return ResourceManagementClient(self.credential, self.subscription, **self._options)
+
+    @cached_property
+    def deployments(self) -> DeploymentsMgmtClient:
+        """Templates."""
+        from azure.mgmt.resource.deployments import DeploymentsMgmtClient
+
+        return DeploymentsMgmtClient(self.credential, self.subscription, **self._options)
+
+    @cached_property
+    def compute(self) -> ComputeManagementClient:
+        """Machines, their sizes and their quota."""
+        from azure.mgmt.compute import ComputeManagementClient
+
+        return ComputeManagementClient(self.credential, self.subscription, **self._options)
+
+    @cached_property
+    def vaults(self) -> KeyVaultManagementClient:
+        """Key vaults."""
+        from azure.mgmt.keyvault import KeyVaultManagementClient
+
+        return KeyVaultManagementClient(self.credential, self.subscription, **self._options)
+
+    @cached_property
+    def storage(self) -> StorageManagementClient:
+        """Storage accounts."""
+        from azure.mgmt.storage import StorageManagementClient
+
+        return StorageManagementClient(self.credential, self.subscription, **self._options)
+
+    @cached_property
+    def registries(self) -> ContainerRegistryManagementClient:
+        """Container registries."""
+        from azure.mgmt.containerregistry import ContainerRegistryManagementClient
+
+        return ContainerRegistryManagementClient(
+            self.credential, self.subscription, **self._options
+        )
+
+    @cached_property
+    def rights(self) -> AuthorizationManagementClient:
+        """Roles and their assignments."""
+        from azure.mgmt.authorization.v2022_04_01 import AuthorizationManagementClient
+
+        return AuthorizationManagementClient(self.credential, self.subscription, **self._options)
+
+    def principal(self) -> str:
+        """The object id of who is logged in, from the token itself."""
+        with explained():
+            token = self.credential.get_token(_SCOPE).token
+        try:
+            body = token.split(".")[1]
+            claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+            return str(claims["oid"])
+        except (IndexError, KeyError, ValueError) as error:
+            raise SunspotError("the access token does not say whose it is") from error
+
+
+_SCOPE = f"{Endpoints().management}/.default"
+
+
+def credential(kind: Kind, subscription: str, endpoints: Endpoints) -> TokenCredential:
+    """The credential of a login, in the tenant of the subscription.
+
+    Raises:
+        SunspotError: Azure's clients are not installed.
+    """
+    try:
+        from azure.identity import AzureCliCredential, ClientSecretCredential
+    except ImportError as error:
+        raise SunspotError(MISSING) from error
+    if kind == "cli":
+        return AzureCliCredential(subscription=subscription, process_timeout=60)
+    client, secret, tenant = (os.environ[name] for name in PRINCIPAL)
+    return ClientSecretCredential(
+        tenant,
+        client,
+        secret,
+        authority=endpoints.login,
+        # Only Azure's own addresses are known to the discovery.
+        disable_instance_discovery=endpoints != Endpoints(),
+        **_PATIENCE,
+    )
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turns the errors of Azure's clients into SunspotErrors of one line.
+
+    Raises:
+        LoginError: the login was refused.
+        RefusedError: the request was refused.
+        SunspotError: anything else went wrong.
+    """
+    from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+
+    try:
+        yield
+    except ClientAuthenticationError as error:
+        raise LoginError(short(error.message)) from error
+    except HttpResponseError as error:
+        said = error.error
+        code = (said and said.code) or error.status_code
+        message = (said and said.message) or error.message
+        kind = RefusedError if (error.status_code or 500) < 500 else SunspotError
+        raise kind(f"Azure answered {code}: {short(message)}") from error
+    except AzureError as error:
+        raise SunspotError(short(error)) from error
+    except ImportError as error:
+        raise SunspotError(f"{MISSING}: {error.name}") from error
+
+
+class RefusedError(SunspotError):
+    """Azure refused a request: what it names does not exist, or may not be read."""
+
+
+class LoginError(SunspotError):
+    """Azure refused the login."""
+
+
+def asked(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """The findings of `look`, which asks Azure; if it could not be asked, one that says why."""
+    try:
+        with explained():
+            return list(look())
+    except SunspotError as error:
+        return [not_checked(check, short(error))]

@@ -1,0 +1,116 @@
+"""The container image: whether its registry has the tag, as a machine without a login sees it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import requests
+
+from sunspot.errors import SunspotError
+from sunspot.targets.azure.doctor.findings import failure, not_checked, ok, unreachable
+from sunspot.targets.azure.plan import AzurePlan
+from sunspot.targets.protocol import Finding
+
+IMAGE = "image"
+TIMEOUT_S = 20.0
+
+# Where references without a host lead (the reference library's defaults: distribution/reference).
+DOCKER_HUB = "registry-1.docker.io"
+_HUB_NAMES = ("docker.io", "index.docker.io")
+
+# What a tag may lead to: OCI's and Docker's indexes and manifests.
+_KINDS = ", ".join(
+    (
+        "application/vnd.oci.image.index.v1+json",
+        "application/vnd.oci.image.manifest.v1+json",
+        "application/vnd.docker.distribution.manifest.list.v2+json",
+        "application/vnd.docker.distribution.manifest.v2+json",
+    )
+)
+_CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """An image reference in its parts; `version` is a tag or a digest."""
+
+    host: str
+    name: str
+    version: str
+
+
+def parse(text: str) -> Reference:
+    """The parts of a reference, with Docker's defaults for those that it leaves out."""
+    rest, _, digest = text.partition("@")
+    first, slash, path = rest.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        host = first
+    else:
+        host, path = _HUB_NAMES[0], rest
+    name, _, tag = path.partition(":")
+    if host in _HUB_NAMES:
+        host = DOCKER_HUB
+        name = name if "/" in name else f"library/{name}"
+    return Reference(host=host, name=name, version=digest or tag or "latest")
+
+
+def exists(plan: AzurePlan) -> Iterator[Finding]:
+    """Whether each image of the plan can be pulled without a login.
+
+    Raises:
+        SunspotError: a registry did not answer.
+    """
+    if plan.build is not None:
+        yield ok(IMAGE, f"built from {plan.build.context} by `up`, which needs Docker")
+        return
+    machines = [plan.head, *(pool.machine for pool in plan.pools)]
+    for text in dict.fromkeys(machine.image for machine in machines if machine.image):
+        yield _checked(text)
+
+
+def _checked(text: str) -> Finding:
+    check, reference = f"{IMAGE} {text}", parse(text)
+    try:
+        status = _ask(reference)
+    except (requests.RequestException, KeyError, ValueError) as error:
+        raise SunspotError(f"{reference.host} did not answer ({unreachable(error)})") from error
+    match status:
+        case 200:
+            return ok(check, "can be pulled")
+        case 404:
+            return failure(
+                check,
+                f"{reference.host} has no {reference.version} of {reference.name}",
+                "name one that exists in sunspot:image > reference",
+            )
+        case 401 | 403:
+            return not_checked(
+                check,
+                "it is private, or does not exist; the machines have no login for it",
+                "make it public, or build it in the stack's own registry (sunspot:image > context)",
+            )
+    return not_checked(check, f"{reference.host} answered {status}")
+
+
+def _ask(reference: Reference) -> int:
+    """The status of the manifest, with the token that the registry gives to anybody."""
+    url = f"https://{reference.host}/v2/{reference.name}/manifests/{reference.version}"
+    headers = {"Accept": _KINDS}
+    # HEAD, which Docker Hub does not count as a pull.
+    answer = requests.head(url, headers=headers, timeout=TIMEOUT_S, allow_redirects=True)
+    challenge = answer.headers.get("WWW-Authenticate", "")
+    if answer.status_code != 401 or not challenge.lower().startswith("bearer "):
+        return answer.status_code
+    given = dict(_CHALLENGE.findall(challenge))
+    login = requests.get(
+        given["realm"],
+        params={name: given[name] for name in ("service", "scope") if name in given},
+        timeout=TIMEOUT_S,
+    )
+    if login.status_code != 200:
+        return login.status_code
+    body = login.json()
+    headers["Authorization"] = f"Bearer {body.get('token') or body['access_token']}"
+    return requests.head(url, headers=headers, timeout=TIMEOUT_S, allow_redirects=True).status_code

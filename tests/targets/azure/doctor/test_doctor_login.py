@@ -1,0 +1,121 @@
+"""Logins and subscriptions, as `sunspot doctor` and `sunspot up` see them."""
+
+import os
+import sys
+
+from azure_model.resource_ids import SUBSCRIPTION
+from azure_model.subscription import SCOPE
+from azure_stacks import run
+from doctor_runs import config, diagnosed, failures, only_failure, write_az
+
+from sunspot.targets.azure.doctor import login
+
+
+def test_a_subscription_that_has_everything_is_ok(subscription):
+    found = diagnosed()
+    assert {one["level"] for one in found.values()} == {"ok"}, found
+    assert {"login", "subscription", "offer", "resource providers", "rights", "policy"} <= {*found}
+    assert {"size Standard_D4s_v5", "size Standard_NC4as_T4_v3", "SSH key", "clock"} <= {*found}
+    assert {"image rayproject/ray:2.60.0-py311", "image rayproject/ray:2.60.0-py311-gpu"} <= {
+        *found
+    }
+
+
+# Login
+
+
+def test_no_login_is_a_failure_and_says_what_was_not_checked(subscription, tools):
+    write_az(tools, says="Please run 'az login' to setup account.")
+    found = diagnosed(1)
+    assert failures(found).keys() == {"login"}
+    assert "az login" in found["login"]["remedy"]
+    for name in ("offer", "resource providers", "rights", "quota", "global names", "policy"):
+        assert found[name]["level"] == "warning"
+        assert "not checked" in found[name]["detail"]
+
+
+def test_no_cli_and_no_principal_is_no_login(subscription, tools, monkeypatch):
+    (tools / "az").unlink()
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    assert "ARM_CLIENT_ID" in only_failure("login")["remedy"]
+
+
+def test_an_expired_login_is_a_failure(subscription, tools):
+    write_az(tools, says="AADSTS700082: The refresh token has expired due to inactivity.")
+    finding = only_failure("login")
+    assert "AADSTS700082" in finding["detail"]
+    assert finding["remedy"] == "az login"
+
+
+def test_two_subscriptions_and_none_chosen_names_both(subscription, tools):
+    says = "No subscription found. Run 'az account set' to select a subscription."
+    write_az(tools, says=says, subscriptions=2)
+    finding = only_failure("subscription")
+    assert "id-0" in finding["detail"]
+    assert "id-1" in finding["detail"]
+    assert finding["remedy"].startswith("az account set")
+
+
+def test_a_service_principal_is_a_login(principal):
+    assert "client" in diagnosed()["login"]["detail"]
+
+
+def test_a_service_principal_without_a_subscription_is_a_failure(principal, monkeypatch):
+    monkeypatch.delenv(login.SUBSCRIPTION_VARIABLE)
+    assert login.SUBSCRIPTION_VARIABLE in only_failure("subscription")["remedy"]
+
+
+def test_an_expired_secret_of_a_principal_is_a_failure(principal):
+    principal.secret = "another"
+    assert "AADSTS7000222" in only_failure("login")["detail"]
+
+
+def test_a_stack_file_may_name_the_subscription(principal, project, monkeypatch):
+    monkeypatch.delenv(login.SUBSCRIPTION_VARIABLE)
+    config(project, {login.SUBSCRIPTION_KEY: SUBSCRIPTION})
+    assert diagnosed()["subscription"]["level"] == "ok"
+
+
+def test_a_subscription_that_is_not_there_is_a_failure(principal, monkeypatch):
+    monkeypatch.setenv(login.SUBSCRIPTION_VARIABLE, "22222222-2222-3333-4444-555555555555")
+    assert "SubscriptionNotFound" in only_failure("subscription")["detail"]
+
+
+def test_a_login_that_cannot_be_tried_is_a_warning(subscription, monkeypatch):
+    monkeypatch.setenv("ARM_USE_OIDC", "true")
+    found = diagnosed()
+    assert found["login"]["level"] == "warning"
+    assert "ARM_USE_OIDC" in found["login"]["detail"]
+
+
+def test_an_azure_that_does_not_answer_is_a_warning(subscription):
+    subscription.broken[SCOPE] = 501
+    found = diagnosed()
+    assert found["subscription"]["level"] == "warning"
+    assert "not checked" in found["rights"]["detail"]
+
+
+def test_a_client_that_is_not_installed_is_a_warning(subscription, monkeypatch):
+    monkeypatch.setitem(sys.modules, "azure.mgmt.compute", None)
+    assert "azure.mgmt.compute" in diagnosed()["quota"]["detail"]
+
+
+def test_without_the_clients_the_way_to_install_them_is_named(subscription, monkeypatch):
+    monkeypatch.setitem(sys.modules, "azure.identity", None)
+    found = diagnosed()
+    assert found["offer"]["level"] == "warning"
+    assert "requirements-azure.txt" in found["offer"]["remedy"]
+
+
+# Before `up`
+
+
+def test_up_refuses_a_stack_without_a_login_before_anything_is_created(
+    subscription, tools, tmp_path
+):
+    write_az(tools, says="Please run 'az login' to setup account.")
+    result = run("up", "x")
+    assert result.exit_code == 1
+    assert "az login" in result.stderr
+    assert "still exists" not in result.stderr
+    assert not (tmp_path / "state" / "azure" / "x").exists()
