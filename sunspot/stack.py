@@ -82,6 +82,12 @@ class Image(Config, frozen=True):
         default=DEFAULT_DOCKERFILE,
         description="Dockerfile of that build, relative to the context",
     )
+    mirror: bool = Field(
+        default=True,
+        strict=True,
+        description="whether images of Docker Hub are copied into the stack's own registry, from "
+        "which its nodes pull; where a target has one",
+    )
 
     @model_validator(mode="after")
     def _check_one_way(self) -> Self:

@@ -75,6 +75,9 @@ def test_a_quota_error_names_family_limit_and_fix():
     [
         ("Code=SkuNotAvailable", "another size or region"),
         ("Code=AllocationFailed", "try later"),
+        ("Code=TasksOperationsNotAllowed", "mirror: false"),
+        ("PUT .../registries/r/taskRuns/copies-0a1b2c3d4e5f: Failed", "az acr task logs"),
+        ("toomanyrequests: You have reached your pull rate limit", "try later"),
         ("action 'Microsoft.Authorization/roleAssignments/write'", "User Access Administrator"),
         ("AuthorizationFailed", "Contributor"),
         ("Please run 'az login'", "az login"),

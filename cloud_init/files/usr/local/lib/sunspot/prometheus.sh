@@ -4,7 +4,9 @@ set -euo pipefail
 
 data=/var/lib/sunspot/state/prometheus
 
-# The image's user owns Ray's files.
+/usr/local/lib/sunspot/pull.sh "$SUNSPOT_PROMETHEUS_IMAGE"
+
+# The Ray image's user owns Ray's files.
 install --directory --owner="$SUNSPOT_IMAGE_USER" --mode=700 "$data"
 
 exec docker run --name=sunspot-prometheus --rm --network=host --log-driver=none \
