@@ -67,16 +67,6 @@ _EXPLAINED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] =
         ),
     ),
     (
-        # Docker Hub's words in the run's log, and the resource's name in Azure's error.
-        re.compile(r"toomanyrequests|/taskRuns/copies-"),
-        _says(
-            "the run that copies images from Docker Hub into the stack's registry failed; its log: "
-            "`az acr task list-runs --registry REGISTRY -o table`, then `az acr task logs "
-            "--registry REGISTRY --run-id ID`. Docker Hub may refuse the address of Azure's "
-            "machine for some hours: try later, or set mirror: false in sunspot:image"
-        ),
-    ),
-    (
         re.compile(r"roleAssignments/write"),
         _says(
             "you may not assign roles in this subscription, but the cluster's identities need "
@@ -86,6 +76,16 @@ _EXPLAINED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] =
     (
         re.compile(r"AuthorizationFailed|does not have authorization"),
         _says("you may not do this in the subscription; ask for the role Contributor"),
+    ),
+    (
+        # Docker Hub's words in the run's log, and the resource's name in Azure's error.
+        re.compile(r"toomanyrequests|/taskRuns/copies-"),
+        _says(
+            "the run that copies images from Docker Hub into the stack's registry failed; its log: "
+            "`az acr task list-runs --registry REGISTRY -o table`, then `az acr task logs "
+            "--registry REGISTRY --run-id ID`. Docker Hub may refuse the address of Azure's "
+            "machine for some hours: try later, or set mirror: false in sunspot:image"
+        ),
     ),
     (
         re.compile(

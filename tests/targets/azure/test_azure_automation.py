@@ -77,6 +77,7 @@ def test_a_quota_error_names_family_limit_and_fix():
         ("Code=AllocationFailed", "try later"),
         ("Code=TasksOperationsNotAllowed", "mirror: false"),
         ("PUT .../registries/r/taskRuns/copies-0a1b2c3d4e5f: Failed", "az acr task logs"),
+        ("AuthorizationFailed: action 'x/write' over '/r/taskRuns/copies-1'", "Contributor"),
         ("toomanyrequests: You have reached your pull rate limit", "try later"),
         ("action 'Microsoft.Authorization/roleAssignments/write'", "User Access Administrator"),
         ("AuthorizationFailed", "Contributor"),
