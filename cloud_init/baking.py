@@ -11,7 +11,8 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from cloud_init.render import FILES, GRAFANA_IMAGE, IMDS_URL, PROMETHEUS_IMAGE
+from cloud_init.render import FILES, IMDS_URL
+from sunspot.targets.azure.images import ON_EVERY_HEAD
 from sunspot.targets.azure.vm_images import BakedDriver
 
 LIBRARY = "usr/local/lib/sunspot"
@@ -32,7 +33,7 @@ def commands(*, ray_version: str, driver: BakedDriver, images: Sequence[str]) ->
     environment = {
         "SUNSPOT_BAKED": json.dumps(baked, separators=(",", ":")),
         "SUNSPOT_DRIVER": driver,
-        "SUNSPOT_IMAGES": " ".join((*images, PROMETHEUS_IMAGE, GRAFANA_IMAGE)),
+        "SUNSPOT_IMAGES": " ".join((*images, *ON_EVERY_HEAD)),
         # docker.sh and image.sh read these. The nodes' own user does not exist yet.
         "SUNSPOT_ADMIN_USER": "root",
         "SUNSPOT_REGISTRY": "",

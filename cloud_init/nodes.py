@@ -13,6 +13,7 @@ from sunspot.node import autoscaler_config
 from sunspot.ray import start
 from sunspot.ray.start import NodeMarket
 from sunspot.spec import HEAD
+from sunspot.targets.azure import images
 from sunspot.targets.azure.plan import AzurePlan, Machine, Pool
 
 MACHINES = "sunspot.node.azure.scale_sets.create"
@@ -25,7 +26,7 @@ PRIORITIES: dict[NodeMarket, int] = {
 def node_values(plan: AzurePlan, pool: Pool | None, facts: AzureFacts[str]) -> NodeValues:
     """The values of a worker of the pool, or of the head where `pool` is None."""
     machine = plan.head if pool is None else pool.machine
-    image = facts.built_image if machine.image is None else machine.image
+    image = facts.built_image if machine.image is None else _pulled(machine.image, plan, facts)
     assert image is not None  # noqa: S101 - a machine has none only where the stack builds it
     return NodeValues(
         role="head" if pool is None else "worker",
@@ -39,7 +40,13 @@ def node_values(plan: AzurePlan, pool: Pool | None, facts: AzureFacts[str]) -> N
         scale_set=None if pool is None else pool.scale_set,
         autoscaler_config=_autoscaler_text(plan, facts) if pool is None else None,
         prices=_prices(plan) if pool is None else {},
+        prometheus_image=_pulled(images.PROMETHEUS, plan, facts),
+        grafana_image=_pulled(images.GRAFANA, plan, facts),
     )
+
+
+def _pulled(reference: str, plan: AzurePlan, facts: AzureFacts[str]) -> str:
+    return images.pulled(reference, plan.copies, facts.registry)
 
 
 def _prices(plan: AzurePlan) -> dict[str, float]:

@@ -35,16 +35,6 @@ TOKEN = "/run/sunspot/token"  # noqa: S105 - its path, not the token
 STATE_LUN = 0
 GCS_STATE = "/var/lib/sunspot/state/gcs"
 
-# By digest: a tag can be moved. Both as Renovate reports them (2025-10).
-PROMETHEUS_IMAGE = (
-    "docker.io/prom/prometheus:v3.7.1"
-    "@sha256:ff7e389acbe064a4823212a500393d40a28a8f362e4b05cbf6742a9a3ef736b2"
-)
-GRAFANA_IMAGE = (
-    "docker.io/grafana/grafana:12.2.1"
-    "@sha256:35c41e0fd0295f5d0ee5db7e780cf33506abfaf47686196f825364889dee878b"
-)
-
 # How long a worker keeps its work while the head is away; a VM restarts in two or three minutes.
 HEAD_AWAY_S = 600
 
@@ -265,9 +255,9 @@ def _head_environment(values: NodeValues) -> dict[str, str]:
     return {
         "SUNSPOT_STATE_LUN": str(STATE_LUN),
         "SUNSPOT_PRICES": json.dumps(dict(values.prices), separators=(",", ":")),
-        "SUNSPOT_PROMETHEUS_IMAGE": PROMETHEUS_IMAGE,
+        "SUNSPOT_PROMETHEUS_IMAGE": values.prometheus_image,
         "SUNSPOT_PROMETHEUS_PORT": str(ports.get("prometheus").number),
-        "SUNSPOT_GRAFANA_IMAGE": GRAFANA_IMAGE,
+        "SUNSPOT_GRAFANA_IMAGE": values.grafana_image,
         "SUNSPOT_GRAFANA_PORT": str(ports.get("grafana").number),
     }
 

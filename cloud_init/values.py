@@ -8,6 +8,7 @@ from sunspot.errors import UsageError
 from sunspot.ray import ports
 from sunspot.ray.resources import NodeResources
 from sunspot.ray.start import NodeMarket
+from sunspot.targets.azure import images
 from sunspot.targets.azure.plan import Driver
 
 TOKEN_SECRET = "ray-token"  # noqa: S105 - its name in the vault, not the token
@@ -23,8 +24,8 @@ class AzureFacts(Generic[T]):
 
     Attributes:
         built_image: the image that the stack builds; None where its machines name their own.
-        registry: the server to log in to as the node's identity before each pull; None for a
-            public image.
+        registry: the stack's registry, to which a node logs in as its identity before it pulls
+            from there; None if the stack has none.
         head_address: the head's private IP address.
         vault_url: the URL of the token's vault.
         token_secret: the name of the token's secret in the vault.
@@ -51,7 +52,7 @@ class NodeValues:
 
     `image` is a container reference. `resources` with GPUs need a `driver`. `autoscaler_config` is
     the text of the head's autoscaler file, None without an autoscaler. `prices` is USD an hour by
-    node type, for the head's metrics.
+    node type, for the head's metrics. `prometheus_image` and `grafana_image` are the head's.
 
     Raises:
         UsageError: the values contradict each other.
@@ -69,6 +70,8 @@ class NodeValues:
     autoscaler_config: str | None
     prices: Mapping[str, float] = field(default_factory=dict)
     admin_user: str = "sunspot"
+    prometheus_image: str = images.PROMETHEUS
+    grafana_image: str = images.GRAFANA
 
     def __post_init__(self) -> None:
         _check_choice("role", self.role, get_args(ports.Role))

@@ -58,10 +58,15 @@ class AzureRayCluster(pulumi.ComponentResource):
         )
         self.registry = (
             None
-            if plan.build is None
+            if not plan.has_registry
             else Registry(
                 declared["registry"],
-                RegistryArgs(place=place, identities=self.identities, build=plan.build),
+                RegistryArgs(
+                    place=place,
+                    identities=self.identities,
+                    build=plan.build,
+                    copies=plan.copies,
+                ),
                 child,
             )
         )
@@ -99,9 +104,9 @@ class AzureRayCluster(pulumi.ComponentResource):
 
     def _head_args(self, place: Place, plan: AzurePlan) -> HeadArgs:
         identity = self.identities.head
-        grants = [self.token.head_role, self.results.head_role]
+        grants: list[pulumi.Resource] = [self.token.head_role, self.results.head_role]
         if self.registry is not None:
-            grants.append(self.registry.head_role)
+            grants += [self.registry.head_role, *self.registry.copied]
         return HeadArgs(
             place=place.of_group(HEAD),
             vm_name=plan.head_name,
@@ -115,9 +120,9 @@ class AzureRayCluster(pulumi.ComponentResource):
 
     def _pool_args(self, pool: Pool, place: Place, plan: AzurePlan) -> WorkerPoolArgs:
         identity = self.identities.workers
-        grants = [self.token.workers_role, self.results.workers_role]
+        grants: list[pulumi.Resource] = [self.token.workers_role, self.results.workers_role]
         if self.registry is not None:
-            grants.append(self.registry.workers_role)
+            grants += [self.registry.workers_role, *self.registry.copied]
         return WorkerPoolArgs(
             place=place.of_group(pool.group),
             pool=pool,
@@ -148,9 +153,10 @@ class AzureRayCluster(pulumi.ComponentResource):
 
     def _facts(self, identity_client_id: pulumi.Input[str]) -> AzureFacts[pulumi.Input[str]]:
         """What a node with this identity needs to know about Azure."""
+        registry = self.registry
         return AzureFacts(
-            built_image=None if self.registry is None else self.registry.image,
-            registry=None if self.registry is None else self.registry.login_server,
+            built_image=None if registry is None else registry.image,
+            registry=None if registry is None else registry.login_server,
             head_address=self.nic.private_address,
             vault_url=self.token.vault_uri,
             token_secret=self.token.secret_name,

@@ -67,7 +67,7 @@ class HeadNic(pulumi.ComponentResource):
 
 @dataclass(frozen=True, kw_only=True)
 class HeadArgs:
-    """The head's machine. `grants` are the role assignments that it needs to boot."""
+    """The head's machine. `grants` are the role assignments and images that it needs to boot."""
 
     place: Place
     vm_name: str

@@ -24,6 +24,11 @@ FIRST_RAY_PRIORITY = 200
 PRIORITY_STEP = 10
 DENY_ALL_PRIORITY = 4096
 
+# Results, and the layers of images: a registry answers with an address of Storage, in the stack's
+# region (Microsoft's page "Configure rules to access an Azure container registry behind a
+# firewall"). An endpoint for registries themselves is a preview, and only of the Premium SKU.
+SERVICE_ENDPOINTS = ("Microsoft.Storage",)
+
 Prefixes = pulumi.Input[Sequence[pulumi.Input[str]]]
 Resolve = Callable[[Sequence[str]], Prefixes]
 """Address blocks from the sources of an opening."""
@@ -226,6 +231,11 @@ def _subnet(
         address_prefix=prefix,
         network_security_group=network.NetworkSecurityGroupArgs(id=rules.id),
         nat_gateway=network.SubResourceArgs(id=gateway.id),
+        # Traffic to these services does not go through the gateway, which bills by the gigabyte.
+        service_endpoints=[
+            network.ServiceEndpointPropertiesFormatArgs(service=service)
+            for service in SERVICE_ENDPOINTS
+        ],
         # Explicit: in the version of the API that the provider uses, the default is True.
         default_outbound_access=False,
     )

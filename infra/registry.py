@@ -1,5 +1,11 @@
-"""The user's own image: built where Pulumi runs, kept in the stack's registry."""
+"""The stack's registry: copies of the images of Docker Hub, and the user's own image.
 
+A run of a task, on a machine of Azure's, copies; the user's image is built where Pulumi runs.
+"""
+
+import base64
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -8,6 +14,7 @@ from pulumi_azure_native import authorization, containerregistry
 from infra.identities import Identities
 from infra.place import Place, answered
 from infra.roles import ACR_PULL, assign
+from sunspot.targets.azure.images import RUN_S, Copy, task
 from sunspot.targets.azure.plan import ImageBuild
 from sunspot.targets.azure.tree import Resource
 
@@ -16,18 +23,24 @@ REPOSITORY = "sunspot/ray"
 
 @dataclass(frozen=True, kw_only=True)
 class RegistryArgs:
-    """What is built, and who may pull it."""
+    """What is built and copied, and who may pull it. `build` is None if nothing is built."""
 
     place: Place
     identities: Identities
-    build: ImageBuild
+    build: ImageBuild | None
+    copies: Sequence[Copy]
 
 
 class Registry(pulumi.ComponentResource):
-    """A registry with one image, which the nodes may pull. `image` names it by its digest."""
+    """A registry from which the nodes may pull.
+
+    `image` names the built image by its digest, and is None if nothing is built. `copied` is the
+    run that copies, if there is one: machines wait for it.
+    """
 
     login_server: pulumi.Output[str]
-    image: pulumi.Output[str]
+    image: pulumi.Output[str] | None
+    copied: Sequence[pulumi.Resource]
     head_role: authorization.RoleAssignment
     workers_role: authorization.RoleAssignment
 
@@ -37,7 +50,14 @@ class Registry(pulumi.ComponentResource):
         super().__init__(declared.type, declared.name, None, opts)
         registry = _create_registry(declared["registry"], args.place, parent=self)
         self.login_server = registry.login_server
-        self.image = _build_image(declared["image"], registry, args, parent=self)
+        self.image = (
+            None
+            if args.build is None
+            else _build_image(declared["image"], registry, args.place, args.build, parent=self)
+        )
+        self.copied = (
+            [_copy_images(declared["copies"], registry, args, parent=self)] if args.copies else []
+        )
         self.head_role = assign(
             declared["head-pulls"],
             principal_id=args.identities.head.principal_id,
@@ -71,10 +91,45 @@ def _create_registry(
     )
 
 
-def _build_image(
+def _copy_images(
     declared: Resource,
     registry: containerregistry.Registry,
     args: RegistryArgs,
+    *,
+    parent: pulumi.Resource,
+) -> containerregistry.TaskRun:
+    content = task(args.copies).encode()
+    return containerregistry.TaskRun(
+        declared.name,
+        resource_group_name=args.place.resource_group,
+        registry_name=registry.name,
+        # A run of another content is another resource, so Azure runs each content once.
+        task_run_name=f"copies-{hashlib.sha256(content).hexdigest()[:12]}",
+        location=args.place.location,
+        run_request=containerregistry.EncodedTaskRunRequestArgs(
+            type="EncodedTaskRunRequest",
+            encoded_task_content=base64.b64encode(content).decode("ascii"),
+            platform=containerregistry.PlatformPropertiesArgs(
+                os=containerregistry.OS.LINUX,
+                architecture=containerregistry.Architecture.AMD64,
+            ),
+            # The run's Docker is logged in to the registry, and to nothing else.
+            credentials=containerregistry.CredentialsArgs(
+                source_registry=containerregistry.SourceRegistryCredentialsArgs(
+                    login_mode=containerregistry.SourceRegistryLoginMode.DEFAULT
+                )
+            ),
+            timeout=RUN_S,
+        ),
+        opts=pulumi.ResourceOptions(parent=parent),
+    )
+
+
+def _build_image(
+    declared: Resource,
+    registry: containerregistry.Registry,
+    place: Place,
+    build: ImageBuild,
     *,
     parent: pulumi.Resource,
 ) -> pulumi.Output[str]:
@@ -82,12 +137,12 @@ def _build_image(
     import pulumi_docker_build as docker_build
 
     credentials = containerregistry.list_registry_credentials_output(
-        resource_group_name=args.place.resource_group, registry_name=registry.name
+        resource_group_name=place.resource_group, registry_name=registry.name
     )
     image = docker_build.Image(
         declared.name,
-        context=docker_build.BuildContextArgs(location=str(args.build.context)),
-        dockerfile=docker_build.DockerfileArgs(location=str(args.build.dockerfile)),
+        context=docker_build.BuildContextArgs(location=str(build.context)),
+        dockerfile=docker_build.DockerfileArgs(location=str(build.dockerfile)),
         platforms=[docker_build.Platform.LINUX_AMD64],
         push=True,
         # A preview must not need Docker.

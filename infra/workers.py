@@ -38,7 +38,10 @@ REPLACE_ON_CHANGES = [
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerPoolArgs:
-    """A pool and its surroundings. `grants` are the role assignments its machines need to boot."""
+    """A pool and its surroundings.
+
+    `grants` are the role assignments and images that its machines need to boot.
+    """
 
     place: Place
     pool: Pool

@@ -88,6 +88,12 @@ class Image(Config, frozen=True):
         description="VM image of every node on Azure, by default plain Ubuntu: the id of an image "
         "in an Azure Compute Gallery, as `sunspot bake` prints it, or PUBLISHER:OFFER:SKU:VERSION",
     )
+    mirror: bool = Field(
+        default=True,
+        strict=True,
+        description="whether images of Docker Hub are copied into the stack's own registry, from "
+        "which its nodes pull; where a target has one",
+    )
 
     @model_validator(mode="after")
     def _check_one_way(self) -> Self:

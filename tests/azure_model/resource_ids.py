@@ -12,6 +12,7 @@ _GROUPS = f"{_ROOT}/resourceGroups"
 _GROUP = f"{_GROUPS}/{{resourceGroupName}}"
 _ACCOUNT = f"{_GROUP}/providers/Microsoft.Storage/storageAccounts/{{accountName}}"
 _VAULT = f"{_GROUP}/providers/Microsoft.KeyVault/vaults/{{vaultName}}"
+_REGISTRY = f"{_GROUP}/providers/Microsoft.ContainerRegistry/registries/{{registryName}}"
 _NETWORK = f"{_GROUP}/providers/Microsoft.Network"
 _COMPUTE = f"{_GROUP}/providers/Microsoft.Compute"
 
@@ -25,7 +26,7 @@ TEMPLATES = {
     "NetworkInterface": f"{_NETWORK}/networkInterfaces/{{networkInterfaceName}}",
     "NetworkSecurityGroup": f"{_NETWORK}/networkSecurityGroups/{{networkSecurityGroupName}}",
     "PublicIPAddress": f"{_NETWORK}/publicIPAddresses/{{publicIpAddressName}}",
-    "Registry": f"{_GROUP}/providers/Microsoft.ContainerRegistry/registries/{{registryName}}",
+    "Registry": _REGISTRY,
     "ResourceGroup": _GROUP,
     "RoleAssignment": (
         "{scope}/providers/Microsoft.Authorization/roleAssignments/{roleAssignmentName}"
@@ -35,6 +36,7 @@ TEMPLATES = {
     ),
     "Secret": f"{_VAULT}/secrets/{{secretName}}",
     "StorageAccount": _ACCOUNT,
+    "TaskRun": f"{_REGISTRY}/taskRuns/{{taskRunName}}",
     "UserAssignedIdentity": (
         f"{_GROUP}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/{{resourceName}}"
     ),

@@ -9,7 +9,7 @@ import vm
 from booted import DOCKER, Boot, hide_docker
 
 from cloud_init import baking
-from cloud_init.render import GRAFANA_IMAGE, PROMETHEUS_IMAGE
+from sunspot.targets.azure.images import ON_EVERY_HEAD
 from sunspot.targets.azure.vm_images import BakedDriver
 
 IMAGES = ["rayproject/ray:2.60.0-py311", "rayproject/ray:2.60.0-py311-gpu"]
@@ -99,4 +99,4 @@ def test_the_same_commands_for_the_same_values() -> None:
     assert commands() == commands()
     # A shell splits them as they were meant.
     words = shlex.split(commands()[1])
-    assert f"SUNSPOT_IMAGES={' '.join((*IMAGES, PROMETHEUS_IMAGE, GRAFANA_IMAGE))}" in words
+    assert f"SUNSPOT_IMAGES={' '.join((*IMAGES, *ON_EVERY_HEAD))}" in words

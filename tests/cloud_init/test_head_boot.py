@@ -3,19 +3,21 @@
 import json
 import re
 from configparser import ConfigParser
+from dataclasses import replace
 
 import node_values
 import pytest
 import vm
 import yaml
-from booted import Boot, ready
+from booted import DOCKER, Boot, ready
 
-from cloud_init.render import FILES, GRAFANA_IMAGE, HEAD_UNITS, PROMETHEUS_IMAGE, STATE_LUN, units
+from cloud_init.render import FILES, HEAD_UNITS, STATE_LUN, units
 from sunspot.ray import ports
+from sunspot.targets.azure.images import GRAFANA, PROMETHEUS
 
 STATE = "/var/lib/sunspot/state"
 MONITORING = FILES / "etc/sunspot"
-GRAFANA = MONITORING / "grafana"
+GRAFANA_FILES = MONITORING / "grafana"
 
 DISK_NAMES = [
     f"/dev/disk/azure/scsi1/lun{STATE_LUN}",
@@ -114,22 +116,52 @@ def test_prometheus_listens_only_on_the_loopback_address(head: vm.Machine) -> No
     port = ports.get("prometheus").number
     assert f"--web.listen-address=127.0.0.1:{port}" in call
     assert f"--user={vm.IMAGE_USER}" in call
-    assert PROMETHEUS_IMAGE in call
+    assert PROMETHEUS in call
     assert head.path(f"{STATE}/prometheus").stat().st_mode & 0o777 == 0o700
 
 
 def test_grafana_listens_only_on_the_loopback_address(head: vm.Machine) -> None:
     call = started(head, "sunspot-grafana.service")
     assert f"GF_SERVER_HTTP_PORT={ports.get('grafana').number}" in call
-    assert GRAFANA_IMAGE in call
+    assert GRAFANA in call
     settings = ConfigParser(interpolation=None)
-    settings.read(GRAFANA / "grafana.ini")
+    settings.read(GRAFANA_FILES / "grafana.ini")
     assert settings["server"]["http_addr"] == "127.0.0.1"
+
+
+REGISTRY = "sunspothybrid.azurecr.io"
+
+
+@pytest.mark.parametrize("unit", ["prometheus", "grafana"])
+def test_a_copy_in_the_registry_is_pulled_after_a_login_by_identity(boot: Boot, unit: str) -> None:
+    copied = {f"{unit}_image": f"{REGISTRY}/{unit}:1"}
+    machine = boot(replace(node_values.HEAD, facts=node_values.FACTS, **copied))
+    machine.stub("docker", DOCKER + '[ "$1" != image ]')
+    started(machine, f"sunspot-{unit}.service")
+    calls = [" ".join(call.split()[:2]) for call in machine.calls if call.startswith("docker")]
+    assert calls == ["docker login", "docker pull", "docker run"]
+    assert f"docker pull --quiet {REGISTRY}/{unit}:1" in machine.calls
+
+
+@pytest.mark.parametrize("unit", ["prometheus", "grafana"])
+def test_an_image_of_elsewhere_needs_no_login_to_the_registry(boot: Boot, unit: str) -> None:
+    machine = boot(replace(node_values.HEAD, facts=node_values.FACTS))
+    machine.stub("docker", DOCKER + '[ "$1" != image ]')
+    started(machine, f"sunspot-{unit}.service")
+    assert not any(call.startswith("docker login") for call in machine.calls)
+
+
+@pytest.mark.parametrize("unit", ["prometheus", "grafana"])
+def test_a_head_runs_what_it_has_while_the_registry_is_away(boot: Boot, unit: str) -> None:
+    copied = {f"{unit}_image": f"{REGISTRY}/{unit}:1"}
+    machine = boot(replace(node_values.HEAD, facts=node_values.FACTS, **copied))
+    machine.stub("docker", '[ "$1" != login ] && [ "$1" != pull ]')
+    assert f"{REGISTRY}/{unit}:1" in started(machine, f"sunspot-{unit}.service")
 
 
 def test_grafana_has_no_login_and_is_read_only() -> None:
     settings = ConfigParser(interpolation=None)
-    settings.read(GRAFANA / "grafana.ini")
+    settings.read(GRAFANA_FILES / "grafana.ini")
     assert settings["auth.anonymous"]["org_role"] == "Viewer"
     assert settings.getboolean("auth", "disable_login_form")
     assert settings.getboolean("security", "disable_initial_admin_creation")
@@ -147,10 +179,12 @@ def test_prometheus_asks_ray_and_the_heads_own_endpoint() -> None:
 
 
 def test_grafana_asks_that_prometheus() -> None:
-    sources = yaml.safe_load((GRAFANA / "provisioning/datasources/prometheus.yml").read_text())
+    sources = yaml.safe_load(
+        (GRAFANA_FILES / "provisioning/datasources/prometheus.yml").read_text()
+    )
     [source] = sources["datasources"]
     assert source["url"] == f"http://127.0.0.1:{ports.get('prometheus').number}"
-    dashboard = json.loads((GRAFANA / "dashboards/sunspot.json").read_text())
+    dashboard = json.loads((GRAFANA_FILES / "dashboards/sunspot.json").read_text())
     for panel in dashboard["panels"]:
         assert panel["datasource"]["uid"] == source["uid"]
         for target in panel["targets"]:

@@ -81,6 +81,27 @@ def test_nothing_lets_the_internet_in(rich, role):
                 assert ipaddress.ip_network(source).prefixlen >= 8
 
 
+@pytest.mark.parametrize("name", ["head", "workers"])
+def test_storage_is_reached_past_the_gateway_that_bills_by_the_gigabyte(shipped, name):
+    subnet = subnets(shipped)[name]
+    assert [endpoint["service"] for endpoint in subnet["serviceEndpoints"]] == ["Microsoft.Storage"]
+    # An endpoint is a route: what guards the subnet, and its other traffic, stay as they are.
+    assert subnet["networkSecurityGroup"]["id"] in shipped.by_id()
+    assert subnet["natGateway"]["id"] == shipped.one("NatGateway").id
+    assert subnet["defaultOutboundAccess"] is False
+    # A policy would close Storage's accounts with the layers of images, which are Microsoft's.
+    assert "serviceEndpointPolicies" not in subnet
+
+
+def test_no_rule_closes_what_an_endpoint_opens(rich):
+    for role in ("head", "workers"):
+        assert {rule["direction"] for rule in rules(rich, role).values()} == {"Inbound"}
+
+
+def test_a_bastions_subnet_has_no_endpoint(rich):
+    assert "serviceEndpoints" not in subnets(rich)["AzureBastionSubnet"]
+
+
 def test_ssh_is_for_the_listed_and_the_bastion(rich):
     bastion = subnets(rich)["AzureBastionSubnet"]["addressPrefix"]
     by_ssh = {source for port, source in allowed(rich, "head") if port == "22"}

@@ -100,6 +100,13 @@ def test_missing_build_context(tmp_path):
     assert f"sunspot:image > context: there is no folder {tmp_path / 'image'}" in message
 
 
+def test_a_name_that_docker_hub_cannot_have():
+    message = refusal(make_stack(image={"reference": "Me/ray:1"}))
+    assert "config > sunspot:image > reference: 'Me/ray:1'" in message
+    elsewhere = make_stack(image={"reference": "registry.test/Me/ray:1"})
+    assert build(elsewhere).one("VirtualMachine")
+
+
 def test_missing_dockerfile(tmp_path):
     (tmp_path / "image").mkdir()
     message = refusal(make_stack(image={"context": "image", "dockerfile": "D"}), tmp_path)
@@ -244,6 +251,7 @@ def test_blocks_of_one_organisation_may_come_in(block):
         ("image", {"reference": "a b"}, "is not an image reference"),
         ("image", {"reference": "a", "context": "."}, "reference and context are both given"),
         ("image", {"dockerfile": "D"}, "dockerfile"),
+        ("image", {"mirror": "no"}, "sunspot:image > mirror"),
         ("image", "rayproject/ray", "is not a mapping"),
         ("storage", {"retention_days": 0}, "give 1 or more"),
         ("storage", {"retention_days": 99999}, "give 36500 or less"),

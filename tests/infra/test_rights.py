@@ -43,6 +43,7 @@ def test_workers_read_one_secret_and_write_one_container(shipped, rich):
         assert rights(run, "workers") == {
             ("secret", "secrets/ray-token"),
             ("blobs", "containers/results"),
+            ("pull", "registries/sunspot1a2b3c4d"),
         }
 
 
@@ -50,6 +51,7 @@ def test_only_the_head_changes_scale_sets_and_only_elastic_ones(rich):
     assert rights(rich, "head") == {
         ("secret", "secrets/ray-token"),
         ("blobs", "containers/results"),
+        ("pull", "registries/sunspot1a2b3c4d"),
         ("scaler", "virtualMachineScaleSets/sunspot-rich-gpu"),
         ("scaler", "virtualMachineScaleSets/sunspot-rich-both"),
         ("scaler", "virtualMachineScaleSets/sunspot-rich-both-on-demand"),
@@ -259,12 +261,6 @@ def built(tmp_path):
     (tmp_path / "image").mkdir()
     (tmp_path / "image" / "Dockerfile").write_text("FROM rayproject/ray\n")
     return build(make_stack(group(max_workers=2), image={"context": "image"}), tmp_path)
-
-
-def test_a_reference_needs_no_registry(shipped):
-    assert shipped.of("Registry") == []
-    made = build(make_stack(group(), image={"reference": "ghcr.io/me/ray:1"}))
-    assert made.of("Registry") == []
 
 
 def test_an_image_is_built_and_used_by_its_digest(built, tmp_path):

@@ -80,6 +80,14 @@ _EXPLAINED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] =
         re.compile(r"AllocationFailed|OverconstrainedAllocationRequest"),
         _says("Azure has no machine of this size free in this region; try later, or another size"),
     ),
+    (
+        re.compile(r"TasksOperationsNotAllowed"),
+        _says(
+            "Azure runs no registry task for this subscription (it runs none for free credits), "
+            "so the images of Docker Hub cannot be copied: take a subscription that pays, or let "
+            "the nodes pull from Docker Hub, with mirror: false in sunspot:image"
+        ),
+    ),
     # Before the next two, which its text contains as well.
     (
         re.compile(r"roleDefinitions/(?:write|delete)"),
@@ -114,6 +122,16 @@ _EXPLAINED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] =
     (
         re.compile(r"AuthorizationFailed|does not have authorization"),
         _says("you may not do this in the subscription; ask for the role Contributor"),
+    ),
+    (
+        # Docker Hub's words in the run's log, and the resource's name in Azure's error.
+        re.compile(r"toomanyrequests|/taskRuns/copies-"),
+        _says(
+            "the run that copies images from Docker Hub into the stack's registry failed; its log: "
+            "`az acr task list-runs --registry REGISTRY -o table`, then `az acr task logs "
+            "--registry REGISTRY --run-id ID`. Docker Hub may refuse the address of Azure's "
+            "machine for some hours: try later, or set mirror: false in sunspot:image"
+        ),
     ),
     (
         re.compile(

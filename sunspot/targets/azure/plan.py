@@ -18,6 +18,7 @@ from sunspot.spec import HEAD, RayClusterConfig, RayNodeConfig, ScalingGroup, si
 from sunspot.stack import Stack
 from sunspot.targets.azure import addresses, vm_images
 from sunspot.targets.azure.addresses import Addresses
+from sunspot.targets.azure.images import ON_EVERY_HEAD, Copy, copies_of
 from sunspot.targets.azure.settings import (
     TARGET,
     Access,
@@ -122,7 +123,7 @@ class AzurePlan:
     """Everything that a stack creates on Azure, checked.
 
     `addresses` is None if `subnet_ids` name the user's own subnets. `build` is None if the
-    machines' images are references.
+    machines' images are references. `copies` are the images that the stack's registry gets.
     """
 
     stack: str
@@ -136,6 +137,7 @@ class AzurePlan:
     subnet_ids: SubnetIds | None
     storage: Storage
     build: ImageBuild | None
+    copies: tuple[Copy, ...]
     head: Machine
     pools: tuple[Pool, ...]
 
@@ -149,6 +151,11 @@ class AzurePlan:
         """The gallery's image that all machines are made from, without its version."""
         image = self.head.vm_image
         return None if image is None else image.definition_id
+
+    @property
+    def has_registry(self) -> bool:
+        """Whether the stack has a registry of its own."""
+        return self.build is not None or bool(self.copies)
 
 
 def plan(stack: Stack, folder: Path) -> AzurePlan:
@@ -178,6 +185,7 @@ def plan(stack: Stack, folder: Path) -> AzurePlan:
         subnet_ids=azure.network.subnet_ids,
         storage=azure.storage,
         build=_build(stack, folder),
+        copies=_copies(stack),
         head=_machine(size_for(stack.cluster.head_node), stack, keeps_disk=True),
         pools=tuple(
             _pool(stack, group, market, node_type, cluster_name)
@@ -199,6 +207,7 @@ def _check(stack: Stack, folder: Path) -> None:
         lambda: ssh_public_key(stack, folder),
         lambda: _addresses(stack),
         lambda: _build(stack, folder),
+        lambda: _copies(stack),
         lambda: _check_bastion(stack),
     )
     for part in parts:
@@ -308,6 +317,17 @@ def _build(stack: Stack, folder: Path) -> ImageBuild | None:
     if not dockerfile.is_file():
         raise UsageError(f"config > sunspot:image > dockerfile: there is no file {dockerfile}")
     return ImageBuild(context=context, dockerfile=dockerfile)
+
+
+def _copies(stack: Stack) -> tuple[Copy, ...]:
+    if not stack.image.mirror:
+        return ()
+    nodes = [stack.cluster.head_node, *(g.worker_nodes for g in stack.cluster.scaling_groups)]
+    images = [_image(stack, size_for(node)) for node in nodes]
+    try:
+        return copies_of([*filter(None, images), *ON_EVERY_HEAD])
+    except UsageError as error:
+        raise UsageError(f"config > sunspot:image > reference: {error}") from error
 
 
 def _check_bastion(stack: Stack) -> None:

@@ -67,7 +67,7 @@ def tree(plan: AzurePlan) -> Resource:
         _identities(name),
         _token(f"{name}-token"),
         _results(f"{name}-results", plan),
-        *([] if plan.build is None else [_registry(f"{name}-registry", plan.build)]),
+        *([_registry(f"{name}-registry", plan)] if plan.has_registry else []),
         _nic(f"{name}-head", plan),
         _head(f"{name}-head", plan),
         *(_pool(f"{name}-{pool.node_type}", pool) for pool in plan.pools),
@@ -154,19 +154,25 @@ def _results(name: str, plan: AzurePlan) -> Resource:
     return _component("results", "Results", name, parts)
 
 
-def _registry(name: str, build: ImageBuild) -> Resource:
+def _registry(name: str, plan: AzurePlan) -> Resource:
+    copied = ", ".join(dict.fromkeys(copy.repository for copy in plan.copies))
     parts = [
         _native(name, "registry", "containerregistry:Registry", name=UNIQUE),
-        Resource(
-            key="image",
-            type="docker-build:index:Image",
-            name=f"{name}-image",
-            detail=f"built from {build.context.name}",
-        ),
-        _role(name, "head-pulls", "head pulls the image"),
-        _role(name, "workers-pull", "workers pull the image"),
+        *([] if plan.build is None else [_image(name, plan.build)]),
+        *([_native(name, "copies", "containerregistry:TaskRun", copied)] if copied else []),
+        _role(name, "head-pulls", "head pulls images"),
+        _role(name, "workers-pull", "workers pull images"),
     ]
     return _component("registry", "Registry", name, parts)
+
+
+def _image(name: str, build: ImageBuild) -> Resource:
+    return Resource(
+        key="image",
+        type="docker-build:index:Image",
+        name=f"{name}-image",
+        detail=f"built from {build.context.name}",
+    )
 
 
 def _nic(name: str, plan: AzurePlan) -> Resource:

@@ -15,8 +15,9 @@ from machines.units import running
 from node_cluster import HEAD_ADDRESS, IMAGE, Cluster, Machine
 from waiting import wait_for
 
-from cloud_init.render import FILES, NODE_ENV, PROMETHEUS_IMAGE
+from cloud_init.render import FILES, NODE_ENV
 from sunspot.ray import ports
+from sunspot.targets.azure.images import PROMETHEUS
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -46,7 +47,7 @@ def head(cluster: Cluster) -> Iterator[Machine]:
     machine = cluster.head
     make_stand_in(machine)
     env = machine.node.path(NODE_ENV)
-    text = env.read_text().replace(PROMETHEUS_IMAGE, STAND_IN)
+    text = env.read_text().replace(PROMETHEUS, STAND_IN)
     env.write_text(f"{text}SUNSPOT_PRICES='{json.dumps(PRICES)}'\n")
     watcher = running(machine.node, "sunspot-eviction.service")
     with watcher, running(machine.node, "sunspot-prometheus.service") as prometheus:

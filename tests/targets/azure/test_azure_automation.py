@@ -93,6 +93,10 @@ SUBNET_IN_USE = (
     [
         ("Code=SkuNotAvailable", "another size or region"),
         ("Code=AllocationFailed", "try later"),
+        ("Code=TasksOperationsNotAllowed", "mirror: false"),
+        ("PUT .../registries/r/taskRuns/copies-0a1b2c3d4e5f: Failed", "az acr task logs"),
+        ("AuthorizationFailed: action 'x/write' over '/r/taskRuns/copies-1'", "Contributor"),
+        ("toomanyrequests: You have reached your pull rate limit", "try later"),
         ("action 'Microsoft.Authorization/roleAssignments/write'", "User Access Administrator"),
         (NO_DEFINITION, "User Access Administrator"),
         (NO_DEFINITION, "sunspot:access > custom_roles: false"),

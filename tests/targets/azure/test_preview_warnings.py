@@ -45,6 +45,37 @@ def test_in_subnets_of_the_users_too_the_rules_let_nobody_in_unasked():
     assert "bastion: true" not in warning  # which is only made in a network of the stack's own
 
 
+def mirror_notes(found):
+    return [note for note in found.notes if "Docker Hub" in note]
+
+
+def test_copies_are_noted_with_their_names():
+    (note,) = mirror_notes(make())
+    assert "mirror: false" in note
+    for name in ("rayproject/ray:", "prom/prometheus:", "grafana/grafana:"):
+        assert name in note
+    assert "a registry (about 0.17 a day)" in shown(make())
+
+
+def test_without_the_mirror_there_is_no_note_and_no_registry():
+    found = make(image={"mirror": False})
+    assert mirror_notes(found) == []
+    assert "a registry" not in shown(found)
+
+
+def hub_warnings(workers, **image):
+    found = make(group("g", max_workers=workers), image=image)
+    return [warning for warning in found.warnings if "Docker Hub" in warning]
+
+
+def test_more_pulls_than_docker_hub_allows_are_warned_of():
+    assert hub_warnings(98) == []
+    assert hub_warnings(97, mirror=False) == []
+    (warning,) = hub_warnings(98, mirror=False)
+    assert "101 images" in warning
+    assert hub_warnings(98, mirror=False, reference="ghcr.io/me/ray:1") == []
+
+
 def test_a_way_in_ends_the_warning():
     assert any("cannot be reached" in w for w in make().warnings)
     assert make(access={"ssh_public_key": KEY, "ssh_cidrs": ["10.0.0.0/8"]}).warnings == []
@@ -78,7 +109,7 @@ def test_the_drivers_way_is_noted(amd_without_infiniband):
     found = make(head="Standard_ND96isr_MI300X_v5", image={"reference": "registry.test/rocm:1"})
     assert "from the VM's own image" in found.notes[0]
     assert "secure boot is off" in found.notes[0]
-    assert make(storage={"protect": False}).notes == []
+    assert make(storage={"protect": False}, image={"mirror": False}).notes == []
 
 
 def test_what_the_list_of_regions_does_not_tell_is_noted_once():

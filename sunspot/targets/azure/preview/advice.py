@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from sunspot.catalog import regions as catalog_regions
 from sunspot.spec import HEAD
+from sunspot.targets.azure import images
 from sunspot.targets.azure.access import no_way_in
 from sunspot.targets.azure.plan import AzurePlan, Driver, Machine
 from sunspot.targets.azure.settings import DEFAULT_KEY_FILE
@@ -65,6 +66,7 @@ def warnings(plan: AzurePlan, *, key_missing: bool) -> list[str]:
         found.append(unreachable)
     found += _region_warnings(plan)
     found += _image_warnings(plan)
+    found += _hub_warnings(plan)
     found += [warning for pool in _one_of_each(plan) for warning in _disk_warnings(*pool)]
     return found
 
@@ -84,6 +86,13 @@ def notes(plan: AzurePlan) -> list[str]:
             f"Whether {plan.location} has {', '.join(unchecked)} could not be checked: the list "
             f"of {catalog_regions.date()} does not say. Ask Azure: "
             f"`az vm list-skus --location {plan.location} --size {unchecked[0]} -o table`."
+        )
+    if plan.copies:
+        names = ", ".join(copy.name for copy in plan.copies)
+        drivers.append(
+            "A task run copies these images from Docker Hub into the stack's registry, once for "
+            f"each change of them: {names}. Azure runs no tasks for free credits: without a "
+            "subscription that pays, set sunspot:image to mirror: false."
         )
     if plan.storage.protect:
         drivers.append(
@@ -113,6 +122,21 @@ def _region_warnings(plan: AzurePlan) -> Iterator[str]:
         yield (
             f"{plan.location} had no {size} when the list of regions was made "
             f"({catalog_regions.date()}), and sunspot:check_region: false allows it."
+        )
+
+
+def _hub_warnings(plan: AzurePlan) -> Iterator[str]:
+    """Of a stack with mirror: false whose nodes need too many pulls of Docker Hub."""
+    if plan.copies:
+        return
+    head = [plan.head.image, *images.ON_EVERY_HEAD]
+    workers = [pool.machine.image for pool in plan.pools for _ in range(pool.maximum)]
+    pulls = sum(1 for image in (*head, *workers) if image and images.copy_of(image) is not None)
+    if pulls > images.HUB_PULLS:
+        yield (
+            f"With all groups full, nodes pull {pulls} images from Docker Hub, which allows their "
+            f"one address {images.HUB_PULLS} in six hours: leave out mirror: false in "
+            "sunspot:image, or use an image of another registry."
         )
 
 

@@ -19,7 +19,7 @@ from sunspot.targets.azure import access
 from sunspot.targets.azure.access import Opening
 from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.preview.advice import Quota
-from sunspot.targets.azure.settings import BASTION_USD, TARGET
+from sunspot.targets.azure.settings import BASTION_USD, REGISTRY_USD_A_DAY, TARGET
 from sunspot.targets.azure.tree import Resource, short, span
 
 if TYPE_CHECKING:
@@ -158,8 +158,12 @@ def _cost_lines(preview: Preview) -> Iterator[str]:
     if others := sorted(size for size in shown - named if prices.of(size).spot is None):
         yield f"{UNKNOWN} No spot price known for {_sizes(others)}."
     bastion = f"a Bastion (about {BASTION_USD} an hour), " if preview.plan.access.bastion else ""
+    registry = (
+        f"a registry (about {REGISTRY_USD_A_DAY} a day), " if preview.plan.has_registry else ""
+    )
     yield (
-        f"Machines only: {bastion}disks, addresses, the NAT gateway, storage and traffic are extra."
+        f"Machines only: {bastion}{registry}disks, addresses, the NAT gateway, storage and traffic "
+        "are extra."
     )
 
 

@@ -47,7 +47,7 @@ def stand_ins(plan: AzurePlan) -> AzureFacts[str]:
     built, addresses = plan.build is not None, plan.addresses
     return AzureFacts(
         built_image="<registry>/sunspot/ray@<digest>" if built else None,
-        registry="<registry>" if built else None,
+        registry="<registry>" if plan.has_registry else None,
         # Without spaces: it becomes part of a flag.
         head_address="<address-of-the-head>" if addresses is None else addresses.head_address,
         vault_url="<address of the vault>",

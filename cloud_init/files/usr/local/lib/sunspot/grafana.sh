@@ -1,7 +1,9 @@
 #!/bin/bash
 # Becomes Grafana, on the loopback address: Ray's dashboards and Sunspot's. It stores nothing.
-# The image's user owns Ray's files.
+# The Ray image's user owns Ray's files.
 set -euo pipefail
+
+/usr/local/lib/sunspot/pull.sh "$SUNSPOT_GRAFANA_IMAGE"
 
 exec docker run --name=sunspot-grafana --rm --network=host --log-driver=none \
     --user="$SUNSPOT_IMAGE_USER" --cap-drop=ALL --read-only \

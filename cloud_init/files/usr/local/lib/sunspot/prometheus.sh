@@ -10,7 +10,9 @@ if [ -n "$SUNSPOT_STATE_LUN" ] && ! mountpoint --quiet "$state"; then
     exit 1
 fi
 
-# The image's user owns Ray's files.
+/usr/local/lib/sunspot/pull.sh "$SUNSPOT_PROMETHEUS_IMAGE"
+
+# The Ray image's user owns Ray's files.
 install --directory --owner="$SUNSPOT_IMAGE_USER" --mode=700 "$data"
 
 exec docker run --name=sunspot-prometheus --rm --network=host --log-driver=none \
