@@ -16,6 +16,7 @@ from sunspot.stack import Stack, project_directory
 from sunspot.targets.azure.access import no_way_in
 from sunspot.targets.azure.costs import costs
 from sunspot.targets.azure.plan import AzurePlan, plan
+from sunspot.targets.azure.sizes import unlisted
 
 LOOPBACK = "127.0.0.1"
 DASHBOARD = ports.get("dashboard").number
@@ -48,6 +49,8 @@ def build(stack: Stack, folder: Path | None = None) -> Outputs:
     checked = plan(stack, project_directory() if folder is None else folder)
     if (unreachable := no_way_in(checked.access, checked.subnet_ids)) is not None:
         pulumi.log.warn(unreachable)
+    for warning in unlisted(checked.sizes, checked.location):
+        pulumi.log.warn(warning)
     cluster = AzureRayCluster(checked)
     return _outputs(cluster, checked)
 

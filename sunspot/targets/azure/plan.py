@@ -14,7 +14,7 @@ from sunspot.errors import UsageError
 from sunspot.ray import resources
 from sunspot.ray.resources import NodeResources
 from sunspot.ray.start import NodeMarket
-from sunspot.spec import HEAD, RayClusterConfig, RayNodeConfig, ScalingGroup, size_for
+from sunspot.spec import HEAD, RayClusterConfig, ScalingGroup, size_for
 from sunspot.stack import Stack
 from sunspot.targets.azure import addresses
 from sunspot.targets.azure.addresses import Addresses
@@ -68,7 +68,7 @@ class Machine:
     @property
     def resources(self) -> NodeResources:
         """What Ray counts on it: a node on Azure is a whole machine of its size."""
-        return resources.of(RayNodeConfig(vm_size=self.size.name))
+        return resources.of_size(self.size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +133,12 @@ class AzurePlan:
     def head_name(self) -> str:
         """The name of the head's VM."""
         return _scale_set(self.cluster_name, HEAD)
+
+    @property
+    def sizes(self) -> tuple[VmSize, ...]:
+        """The sizes of its machines, each once, the head's first."""
+        machines = (self.head, *(pool.machine for pool in self.pools))
+        return tuple(dict.fromkeys(machine.size for machine in machines))
 
 
 def plan(stack: Stack, folder: Path) -> AzurePlan:
@@ -325,7 +331,7 @@ def _machine(size: VmSize, stack: Stack, *, keeps_disk: bool) -> Machine:
 
 
 def _driver(size: VmSize) -> Driver:
-    if size.gpu_name is None:
+    if not size.gpu_count:
         return "none"
     return "rocm" if size.has_amd_gpus else "nvidia"
 

@@ -91,8 +91,7 @@ def show_part(preview: Preview, what: str, node: str, *, as_json: bool = False) 
 
 
 def _todays(plan: AzurePlan) -> Prices:
-    sizes = {plan.head.size.name, *(pool.machine.size.name for pool in plan.pools)}
-    return prices.ask(sizes, plan.location)
+    return prices.ask((size.name for size in plan.sizes), plan.location)
 
 
 def _default_key_is_missing(stack: Stack) -> bool:
