@@ -27,6 +27,7 @@ COMMANDS = [
     "scale",
     "demo",
     "preview",
+    "sizes",
     "schema",
 ]
 

@@ -58,8 +58,9 @@ def unlisted(sizes: Iterable[VmSize], region: str) -> list[str]:
     """A warning for each of the sizes that the catalogue does not have."""
     return [
         f"Sunspot's catalogue does not have {size.name}: it is taken as the stack file describes "
-        f"it ({size.vcpus} vCPU, {size.memory_gib:g} GiB, {size.gpu_count} GPUs), {_guesses(size)}. "
-        f"Ask Azure: `az vm list-skus --location {region} --size {size.name} -o table`."
+        f"it ({size.vcpus} vCPU, {size.memory_gib:g} GiB, {size.gpu_count} GPUs), "
+        f"{_guesses(size)}. Ask Azure: "
+        f"`az vm list-skus --location {region} --size {size.name} -o table`."
         for size in sizes
         if not size.listed
     ]

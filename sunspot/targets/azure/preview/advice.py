@@ -27,7 +27,8 @@ DRIVERS: dict[Driver, str] = {
 class Quota:
     """The vCPUs that a subscription needs in the stack's region, with all groups full.
 
-    `name` is spelt as in Azure's usage list, or says whose family it is; `needed_by` are the node types that count.
+    `name` is spelt as in Azure's usage list, or says whose family it is; `needed_by` are the node
+    types that count.
     """
 
     name: str
