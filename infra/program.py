@@ -79,7 +79,7 @@ def _estimate(checked: AzurePlan) -> dict[str, Any]:
     found = costs(checked, prices.from_catalog())
     return {
         **found.as_dict(),
-        "prices": f"{found.prices.region}, {found.prices.date}; machines only",
+        "prices": f"{found.prices.region}, {found.prices.date}",
     }
 
 

@@ -46,6 +46,9 @@ GPU_DISK_GIB = 128
 # limit in cloud_init's prometheus.sh).
 STATE_DISK_GIB = 32
 
+# Stands in for a key that does not exist. It is not in the user data and reaches no machine.
+_NO_KEY = "ssh-ed25519 (none yet)"
+
 # The Python of Ray's own images, and of Sunspot's.
 IMAGE_PYTHON = "py311"
 
@@ -175,6 +178,13 @@ def plan(stack: Stack, folder: Path) -> AzurePlan:
             for node_type, market in _node_types(group)
         ),
     )
+
+
+def with_some_key(stack: Stack) -> Stack:
+    """The stack with a stand-in for its SSH key, for a plan that makes no machine."""
+    azure = AzureSettings.of(stack)
+    access = azure.access.model_copy(update={"ssh_public_key": _NO_KEY})
+    return stack.with_settings(azure.model_copy(update={"access": access}))
 
 
 def _check(stack: Stack, folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
@@ -19,7 +19,7 @@ from sunspot.ray.handle import ClusterHandle
 from sunspot.spec import ScalingGroup
 from sunspot.stack import Stack
 from sunspot.targets import abilities, members
-from sunspot.targets.azure import inventory, node_log, project, remaining, wait
+from sunspot.targets.azure import costs, inventory, node_log, project, remaining, wait
 from sunspot.targets.azure.records import Record, Records
 from sunspot.targets.azure.settings import TARGET, AzureSettings
 from sunspot.targets.protocol import UP_TIMEOUT_S, NodeStatus, Progress, Removal, Up, silent
@@ -173,6 +173,9 @@ class AzureTarget:
         # The handle first: where it must look again, it brings the record up to date.
         handle = self.handle(name, progress)
         return members.nodes(self.stack(name), handle)
+
+    def hourly_cost(self, name: str, nodes: Sequence[NodeStatus]) -> costs.HourlyCost | None:
+        return costs.now(self.stack(name), Path(self.records.known(name).folder), nodes)
 
     def scale(
         self,

@@ -92,7 +92,10 @@ def test_hybrid_reads_as_it_should():
     costs = section(text, "Cost")
     assert re.search(r"head +1 x D4s_v5, on-demand +- +0\.192 +- +0\.192\n", costs)
     assert re.search(r"gpu +0-4 x NC4as_T4_v3, spot +0\.000 +0\.000 +0\.252 +2\.104\n", costs)
-    assert "As bought: 0.192 at the minimum, 0.444 at the maximum" in costs
+    assert re.search(r"NAT gateway +0\.045 +0\.045\n", costs)
+    assert re.search(r"NAT traffic +0\.045 +0\.225 +guessed: 1 GB", costs)
+    assert "Machines as bought: 0.192 at the minimum, 0.444 at the" in costs
+    assert "All of it: 0.309 and 0.741" in costs
     assert "catalogue, eastus, about 2025" in costs
     ports = section(text, "Who may connect")
     assert re.search(r"22 +ssh +head +no address\n +22 +ssh +workers +the head\n", ports)

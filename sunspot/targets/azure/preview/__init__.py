@@ -26,9 +26,6 @@ __all__ = ["USER_DATA", "Preview", "collect", "next_steps", "show", "show_part",
 
 USER_DATA = "user-data"
 
-# Stands in for a key that does not exist yet. It is not in the user data and reaches no machine.
-_NO_KEY = "ssh-ed25519 (none yet)"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Preview:
@@ -56,7 +53,7 @@ def collect(stack: Stack, folder: Path | None = None, *, refresh_prices: bool = 
     """
     folder = project_directory() if folder is None else folder
     key_missing = _default_key_is_missing(stack)
-    plan = azure_plan.plan(_with_some_key(stack) if key_missing else stack, folder)
+    plan = azure_plan.plan(azure_plan.with_some_key(stack) if key_missing else stack, folder)
     return Preview(
         plan=plan,
         target=stack.target,
@@ -101,9 +98,3 @@ def _default_key_is_missing(stack: Stack) -> bool:
         and given.ssh_public_key_file == DEFAULT_KEY_FILE
         and not Path(DEFAULT_KEY_FILE).expanduser().exists()
     )
-
-
-def _with_some_key(stack: Stack) -> Stack:
-    azure = AzureSettings.of(stack)
-    access = azure.access.model_copy(update={"ssh_public_key": _NO_KEY})
-    return stack.with_settings(azure.model_copy(update={"access": access}))
