@@ -16,9 +16,8 @@ def others(*groups, **keys):
 
 
 def node(group, market="on-demand", state="up"):
-    return NodeStatus(
-        name=group, group=group, market=market, state=state, cpus=4, gpus=0, memory_gb=16
-    )
+    shape = {"cpus": 4, "gpus": 0, "memory_gb": 16}
+    return NodeStatus(**{**shape, "name": group, "group": group, "market": market, "state": state})
 
 
 def test_a_small_cluster_pays_for_its_disks_and_its_way_out():
