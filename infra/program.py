@@ -17,6 +17,7 @@ from sunspot.stack import Stack, project_directory
 from sunspot.targets.azure.access import no_way_in
 from sunspot.targets.azure.costs import costs
 from sunspot.targets.azure.plan import AzurePlan, plan
+from sunspot.targets.azure.sizes import unlisted
 
 LOOPBACK = "127.0.0.1"
 DASHBOARD = ports.get("dashboard").number
@@ -52,6 +53,8 @@ def build(stack: Stack, folder: Path | None = None) -> Outputs:
         pulumi.log.warn(stale)
     if (unreachable := no_way_in(checked.access, checked.subnet_ids)) is not None:
         pulumi.log.warn(unreachable)
+    for warning in unlisted(checked.sizes, checked.location):
+        pulumi.log.warn(warning)
     cluster = AzureRayCluster(checked)
     return _outputs(cluster, checked)
 
@@ -80,7 +83,7 @@ def _estimate(checked: AzurePlan) -> dict[str, Any]:
     found = costs(checked, prices.from_catalog())
     return {
         **found.as_dict(),
-        "prices": f"{found.prices.region}, {found.prices.date}; machines only",
+        "prices": f"{found.prices.region}, {found.prices.date}",
     }
 
 

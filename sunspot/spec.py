@@ -95,8 +95,23 @@ def _installed_ray() -> str:
         raise UsageError("Ray is not installed here: set ray_version, or install ray") from None
 
 
-def _vm_size_name(name: str) -> str:
-    return catalog.get(name).name
+def _vm_size_name(name: str, info: ValidationInfo) -> str:
+    size = catalog.find(name)
+    if size is not None:
+        return size.name
+    # Declared before vm_size: 0 by default, and absent where it was refused.
+    cpu, memory_gb = (info.data.get(key) for key in ("cpu", "memory_gb"))
+    if cpu == 0 or memory_gb == 0:
+        try:
+            catalog.get(name)
+        except UsageError as error:
+            raise UsageError(
+                f"{error} If Azure has it, give its cpu, memory_gb and gpu_count as well"
+            ) from None
+    gpu_count = info.data.get("gpu_count", 0)
+    return catalog.unlisted(
+        name, vcpus=cpu or 1, memory_gib=memory_gb or 0, gpu_count=gpu_count
+    ).name
 
 
 VmSizeName = Annotated[Text, AfterValidator(_vm_size_name)]
@@ -121,6 +136,8 @@ class RayNodeConfig(Config, frozen=True):
     """One node: either what it needs (`cpu` and `memory_gb`), or a `vm_size` that has everything.
 
     With a `vm_size` the catalogue fills in the rest; a value given as well must equal the size's.
+    A size that the catalogue does not have is taken as it is, if its shape is given: `cpu`,
+    `memory_gb` and, if it has GPUs, `gpu_count`.
     """
 
     model_config = ConfigDict(json_schema_extra=_size_or_needs)
@@ -138,7 +155,8 @@ class RayNodeConfig(Config, frozen=True):
     gpu_count: Count = Field(default=0, ge=0, le=MAX_GPUS, description="GPUs of the node")
     vm_size: VmSizeName | None = Field(
         default=None,
-        description="Azure VM size instead of cpu and memory_gb; `Standard_` may be left out",
+        description="Azure VM size instead of cpu and memory_gb; `Standard_` may be left out; with "
+        "them, it may be a size that Sunspot's catalogue does not have",
         examples=["Standard_D4s_v5", "Standard_NC4as_T4_v3"],
     )
 
@@ -155,7 +173,7 @@ class RayNodeConfig(Config, frozen=True):
         if self.vm_size is None:
             self._check_needs()
         else:
-            self._check_against_size(catalog.get(self.vm_size))
+            self._check_against_size(size_for(self))
         return self
 
     def _check_needs(self) -> None:
@@ -345,9 +363,16 @@ def SimpleRayCluster(  # noqa: N802
 def size_for(node: RayNodeConfig) -> catalog.VmSize:
     """The VM size that a node runs on: the one it names, or the cheapest that fits its needs.
 
+    A named size that the catalogue does not have is of the node's own shape.
+
     Raises:
         UsageError: no size fits; the message names the nearest one and what it lacks.
     """
     if node.vm_size is not None:
-        return catalog.get(node.vm_size)
+        return catalog.find(node.vm_size) or catalog.unlisted(
+            node.vm_size,
+            vcpus=node.cpu,
+            memory_gib=node.memory_gb,
+            gpu_count=node.gpu_count,
+        )
     return catalog.cheapest(node.cpu, node.memory_gb, node.gpu_count)

@@ -15,7 +15,8 @@ from rich.table import Table
 from sunspot.errors import SunspotError, UsageError
 from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.jobs import Job, JobClient
-from sunspot.targets.protocol import NodeStatus, Progress, Target, silent
+from sunspot.targets import abilities
+from sunspot.targets.protocol import Costing, HourlyCost, NodeStatus, Progress, Target, silent
 
 STATE_STYLES = {"up": "green", "starting": "yellow", "draining": "yellow", "lost": "red"}
 JOB_STYLES = {"SUCCEEDED": "green", "RUNNING": "cyan", "FAILED": "red"}
@@ -32,6 +33,7 @@ class Status:
         nodes: the nodes, as the target knows them.
         jobs: the jobs, the newest first.
         used: the resources in use on each node, by the node's name.
+        cost: what the nodes cost; None if that is not known, or they cost nothing.
         problem: why the target or Ray could not be asked; None if both answered.
     """
 
@@ -40,6 +42,7 @@ class Status:
     nodes: list[NodeStatus]
     jobs: list[Job] = field(default_factory=list)
     used: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    cost: HourlyCost | None = None
     problem: str | None = None
 
 
@@ -60,7 +63,15 @@ def collect(target: Target, name: str, progress: Progress = silent) -> Status:
         nodes = target.nodes(name, progress)
         handle = target.handle(name, progress)
         client = JobClient(handle)
-        return Status(name=name, handle=handle, nodes=nodes, jobs=client.list(), used=_used(client))
+        costing = abilities.find(target, Costing)
+        return Status(
+            name=name,
+            handle=handle,
+            nodes=nodes,
+            jobs=client.list(),
+            used=_used(client),
+            cost=costing.hourly_cost(name, nodes) if costing else None,
+        )
     except UsageError:
         raise
     except SunspotError as error:
@@ -78,6 +89,8 @@ def show(status: Status, console: Console) -> None:
         if node.state == "lost" and not node.is_head:
             console.print(f"[red]{node.name} is lost.[/] The end of its log:")
             console.print(escape(node.log or "(empty)"), style="dim")
+    if status.cost:
+        console.print(_cost_line(status.cost), soft_wrap=True)
     if status.jobs:
         console.print(job_table(status.jobs[:SHOWN_JOBS]))
     elif not status.problem:
@@ -116,6 +129,7 @@ def to_json(status: Status) -> dict[str, Any]:
             for node in status.nodes
         ],
         "jobs": [job_to_json(job) for job in status.jobs],
+        "cost": asdict(status.cost) if status.cost else None,
         "problem": status.problem,
     }
 
@@ -144,6 +158,14 @@ def _node_table(status: Status) -> Table:
             f"{node.memory_gb:g}",
         )
     return table
+
+
+def _cost_line(cost: HourlyCost) -> str:
+    without = f", without {', '.join(cost.price_unknown)}" if cost.price_unknown else ""
+    return (
+        f"about {cost.machines + cost.others:.3f} USD an hour: machines {cost.machines:.3f}"
+        f"{without}, disks, network and the rest {cost.others:.3f} ({cost.prices})"
+    )
 
 
 def _add_whole(table: Table, heading: str, values: list[str]) -> None:

@@ -18,4 +18,5 @@ def amd_without_infiniband(monkeypatch):
     size = catalog.get("Standard_ND96isr_MI300X_v5")
     key = size.name.lower().removeprefix("standard_")
     changed = dataclasses.replace(size, infiniband=False)
-    monkeypatch.setitem(sizes._by_key(), key, changed)
+    original = sizes._size
+    monkeypatch.setattr(sizes, "_size", lambda k: changed if k == key else original(k))

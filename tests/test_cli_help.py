@@ -28,6 +28,7 @@ COMMANDS = [
     "demo",
     "preview",
     "bake",
+    "sizes",
     "schema",
     "doctor",
 ]

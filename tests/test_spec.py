@@ -81,6 +81,15 @@ def test_vm_size_fills_in_the_rest_and_is_spelt_properly():
     assert RayNodeConfig(vm_size="Standard_NC64as_T4_v3", cpu=64, gpu_count=4) == node
 
 
+def test_a_size_that_is_not_listed_is_taken_with_its_shape():
+    node = RayNodeConfig(vm_size="ND8x_X100_v9", cpu=8, memory_gb=64, gpu_count=2)
+    assert node.vm_size == "Standard_ND8x_X100_v9"
+    size = size_for(node)
+    assert (size.vcpus, size.memory_gib, size.gpu_count) == (8, 64, 2)
+    assert not size.listed
+    assert RayNodeConfig.model_validate(node.model_dump()) == node
+
+
 @pytest.mark.parametrize(
     ("node", "size"),
     [

@@ -179,7 +179,15 @@ def in_head(**values):
         (in_head(cpu=float("nan"), memory_gb=8), ["head_node > cpu: NaN is not finite"]),
         (in_head(cpu=4), ["head_node: memory_gb missing"]),
         (in_head(vm_size="D4s_v9"), ["head_node > vm_size: 'D4s_v9'", "Standard_D4s_v5"]),
+        (in_head(vm_size="D4s_v9"), ["give its cpu, memory_gb and gpu_count as well"]),
+        (in_head(vm_size="D4s_v9", cpu=4), ["head_node > vm_size: 'D4s_v9'", "memory_gb"]),
+        (in_head(vm_size="D4s v9", **NEEDS), ["vm_size: 'D4s v9' is not the name of a VM size"]),
+        (in_head(vm_size="D4s_v9", cpu=0.5, memory_gb=8), ["vm_size: cpu 0.5 is not whole"]),
         (in_head(vm_size="NC6s_v3"), ["head_node > vm_size: ", "use Standard_NC24ads_A100_v4"]),
+        (
+            in_head(vm_size="NC6s_v3", cpu=6, memory_gb=112, gpu_count=1),
+            ["head_node > vm_size: ", "use Standard_NC24ads_A100_v4"],
+        ),
         (in_head(**{**NEEDS, "gpu_count": 1.5}), ["gpu_count: 1.5 is not a whole number"]),
         ({"sunspot:cluster": {"head_node": {1: 2}}}, ["sunspot:cluster > head_node"]),
         (
@@ -301,7 +309,8 @@ def test_needs_that_no_size_fits_are_all_listed():
     }
     message = refusal(parse(cluster).for_target, "azure")
     assert "stack dev on azure:\n" in message
-    assert "config > sunspot:cluster > head_node: No VM size has 4 vCPU, 4000 GiB" in message
+    assert "config > sunspot:cluster > head_node: No VM size" in message
+    assert "4 vCPU, 4000 GiB" in message
     assert "scaling_groups[0] > worker_nodes: " in message
     assert "short of 4 GPUs" in message
 

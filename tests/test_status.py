@@ -18,7 +18,7 @@ from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.jobs import Job
 from sunspot.status import Status
 from sunspot.targets.local.target import LocalTarget
-from sunspot.targets.protocol import NodeStatus, silent
+from sunspot.targets.protocol import HourlyCost, NodeStatus, silent
 
 
 def node(name, state="up", **fields):
@@ -263,3 +263,15 @@ def test_what_cannot_be_asked_is_a_problem_in_the_answer(tmp_path):
     found = status.collect(Unreachable(tmp_path / "token"), "dev")  # type: ignore[arg-type]
     assert (found.nodes, found.problem) == ([], "no SSH to the head")
     assert json.loads(json.dumps(status.to_json(found)))["problem"] == "no SSH to the head"
+
+
+def test_what_the_cluster_costs_is_shown_where_the_target_knows_it(handle):
+    cost = HourlyCost(machines=0.25, others=0.06, price_unknown=("Standard_X",), prices="a list")
+    found = Status(name="dev", handle=handle, nodes=[node("h", group="head")], cost=cost)
+    text = printed(found)
+    for part in ("0.310 USD an hour", "machines 0.250", "Standard_X", "0.060", "a list"):
+        assert part in text
+    assert status.to_json(found)["cost"]["others"] == 0.06
+    free = Status(name="dev", handle=handle, nodes=[])
+    assert "USD" not in printed(free)
+    assert status.to_json(free)["cost"] is None

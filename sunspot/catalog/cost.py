@@ -1,4 +1,4 @@
-"""What groups of machines cost an hour at given prices: the one calculator of cost.
+"""What groups of machines, and what belongs to them, cost an hour: the one calculator of cost.
 
 The rule for what is unknown: where no spot price is known, the on-demand price stands in for it and
 the size is named in `assumed`; where a machine then still has no price, the sums leave it out and
@@ -6,12 +6,10 @@ its size is named in `unknown`.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sunspot.catalog.prices import Prices
-
-HOURS_A_MONTH = 730
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +27,25 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Costs:
-    """USD an hour of all groups as they are bought; machines only.
+class Other:
+    """USD an hour of something that is not a machine, with all groups at minimum and at maximum.
 
-    `minimum` and `maximum` are the sums with every group at its minimum and at its maximum.
-    `assumed` and `unknown` name sizes, sorted: see the rule of this module.
+    `guess` says what was assumed where the use decides; "" where nothing was.
+    """
+
+    name: str
+    minimum: float
+    maximum: float
+    guess: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """USD an hour of all groups as they are bought, and of what is not a machine.
+
+    `minimum` and `maximum` are the sums of the machines with every group at its minimum and at its
+    maximum; those with `others` are `total`. `assumed` and `unknown` name sizes, sorted: see the
+    rule of this module.
     """
 
     groups: tuple[Group, ...]
@@ -42,6 +54,14 @@ class Costs:
     maximum: float
     assumed: tuple[str, ...]
     unknown: tuple[str, ...]
+    others: tuple[Other, ...] = ()
+
+    def total(self) -> tuple[float, float]:
+        """All of it, at the minimum and at the maximum."""
+        return (
+            round(self.minimum + sum(other.minimum for other in self.others), 4),
+            round(self.maximum + sum(other.maximum for other in self.others), 4),
+        )
 
     def usd(self, group: Group, count: int, *, spot: bool) -> float | None:
         """USD an hour of `count` machines of a group at one price; None where it is not known.
@@ -56,17 +76,20 @@ class Costs:
 
     def as_dict(self) -> dict[str, Any]:
         """The sums as plain values, with the assumptions behind them."""
+        minimum, maximum = self.total()
         return {
-            "minimum": self.minimum,
-            "maximum": self.maximum,
+            "minimum": minimum,
+            "maximum": maximum,
+            "machines": {"minimum": self.minimum, "maximum": self.maximum},
+            "others": [asdict(other) for other in self.others],
             "currency": "USD",
             "on_demand_price_taken_for": list(self.assumed),
             "price_unknown": list(self.unknown),
         }
 
 
-def of(groups: Iterable[Group], prices: Prices) -> Costs:
-    """The costs of these groups at these prices."""
+def of(groups: Iterable[Group], prices: Prices, others: Iterable[Other] = ()) -> Costs:
+    """The costs of these groups at these prices, and of what is not a machine."""
     groups = tuple(groups)
     at_minimum = [(g, g.minimum, prices.of(g.size).usd(spot=_starts_on_spot(g))) for g in groups]
     at_maximum = [(g, g.maximum, prices.of(g.size).usd(spot=g.market == "spot")) for g in groups]
@@ -82,6 +105,7 @@ def of(groups: Iterable[Group], prices: Prices) -> Costs:
             if _starts_on_spot(g) and prices.of(g.size).spot is None and each is not None
         ),
         unknown=_sizes(g for g, _, each in bought if each is None),
+        others=tuple(others),
     )
 
 

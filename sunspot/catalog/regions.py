@@ -1,27 +1,40 @@
-"""Which of Azure's regions sell a size, as far as is known.
+"""Which of Azure's regions sell a size, and at what price, as far as is known.
 
 The table is `regions.csv` beside this file; its header says where it comes from. It may be out of
 date: a region may sell a size by now that the table does not list there.
 """
 
-import csv
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
+from types import MappingProxyType
 
-EVERYWHERE = "*"
+UNCLEAR = "?"
 
 
 def is_sold(size: str, region: str) -> bool | None:
     """Whether the list has the size (by its full name) in the region; None if it does not say."""
-    regions = sold_in(size)
-    if region not in _table()[EVERYWHERE] or not regions:
+    sold = _row(size)
+    if region not in known() or not sold:
         return None
-    return region in regions
+    return region in sold
 
 
 def sold_in(size: str) -> tuple[str, ...]:
     """The regions that have the size, sorted; empty if the list does not contain the size."""
-    return _table().get(size, ())
+    return tuple(_row(size))
+
+
+def on_demand(size: str, region: str) -> float | None:
+    """What a size costs in a region, in USD an hour; None if the list does not say."""
+    text = _row(size).get(region, UNCLEAR)
+    return None if text == UNCLEAR else float(text)
+
+
+def known() -> tuple[str, ...]:
+    """The regions that the list covers, sorted."""
+    columns = next(line for line in _lines() if line.startswith("size,"))
+    return tuple(columns.split(",")[1:])
 
 
 def date() -> str:
@@ -37,10 +50,10 @@ def _lines() -> tuple[str, ...]:
 
 
 @cache
-def _table() -> dict[str, tuple[str, ...]]:
-    rows = csv.DictReader(line for line in _lines() if not line.startswith("#"))
-    table = {row["size"]: tuple(row["regions"].split()) for row in rows}
-    everywhere = table[EVERYWHERE]
-    return {
-        size: everywhere if regions == (EVERYWHERE,) else regions for size, regions in table.items()
-    }
+def _row(size: str) -> Mapping[str, str]:
+    """The size's price by region, as written; empty if the list does not contain the size."""
+    found = next((line for line in _lines() if line.startswith(f"{size},")), None)
+    if found is None:
+        return MappingProxyType({})
+    prices = zip(known(), found.split(",")[1:], strict=True)
+    return MappingProxyType({region: price for region, price in prices if price})

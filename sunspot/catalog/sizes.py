@@ -3,16 +3,23 @@
 The table is `sizes.csv` beside this file; its header says where the numbers come from.
 """
 
-import csv
 import difflib
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from types import MappingProxyType
 
 from sunspot.errors import UsageError
 
 PREFIX = "Standard_"
 
+# Azure's "VM sizes naming conventions": family, vCPUs, features, accelerator, version.
+_NAME = re.compile(
+    rf"({PREFIX})?(?P<body>[A-Z]+\d+(-\d+)?(?P<features>[a-z]*)(_\w+)*)", re.IGNORECASE
+)
+_ARM, _RDMA = "p", "r"
 
 # Ray's names of NVIDIA's GPUs are the catalogue's; that of this GPU differs (Ray 2.60).
 _ACCELERATOR_TYPES = {"MI300X": "AMD-Instinct-MI300X-OAM"}
@@ -35,8 +42,11 @@ class VmSize:
     """One VM size. Counts and memory are those of the whole machine.
 
     `memory_gib`, `gpu_memory_gib` and `temp_gib` are GiB (2**30 bytes); `temp_gib` is 0 where the
-    size has no temporary disk. `retired` is the day (ISO) on which Azure withdrew the size, and
-    `successor` the size to use instead; both are None for a size that is still offered.
+    size has no temporary disk. `quota_family` is None where Azure's name of it is not known, and
+    `gpu_name` also where the kind of the GPUs is not. `by_needs` says that `cheapest` may choose
+    the size. `listed` is False for a size that the catalogue does not have. `retired` is the day
+    (ISO) on which Azure withdrew the size, and `successor` the size to use instead; both are None
+    for a size that is still offered.
     """
 
     name: str
@@ -48,7 +58,9 @@ class VmSize:
     temp_gib: float
     price: Price
     infiniband: bool
-    quota_family: str
+    quota_family: str | None
+    by_needs: bool = False
+    listed: bool = True
     retired: str | None = None
     successor: str | None = None
 
@@ -62,6 +74,11 @@ class VmSize:
         """Whether its GPUs are AMD's, which need ROCm; NVIDIA's need CUDA."""
         return self.gpu_name is not None and self.gpu_name.startswith("MI")
 
+    @property
+    def is_arm(self) -> bool:
+        """Whether its processors are Arm's, by its name."""
+        return _ARM in _features(self.name)
+
     def __str__(self) -> str:
         gpus = "1 GPU" if self.gpu_count == 1 else f"{self.gpu_count} GPUs"
         return f"{self.name}: {self.vcpus} vCPU, {self.memory_gib:g} GiB, {gpus}"
@@ -69,7 +86,8 @@ class VmSize:
 
 def load() -> tuple[VmSize, ...]:
     """Every size that Azure still offers, in the order of the catalogue."""
-    return tuple(size for size in _by_key().values() if size.retired is None)
+    sizes = (_size(key) for key in _rows())
+    return tuple(size for size in sizes if size.retired is None)
 
 
 def source() -> dict[str, str]:
@@ -78,17 +96,16 @@ def source() -> dict[str, str]:
     return {key.strip(): text.strip() for key, _, text in notes if key.strip() in _NOTES}
 
 
-def get(name: str) -> VmSize:
-    """The size of this name, in any case, with or without `Standard_`.
+def find(name: str) -> VmSize | None:
+    """The size of this name, in any case, with or without `Standard_`; None if it is not listed.
 
     Raises:
-        UsageError: the name is unknown (the message has the closest known ones), or the size is
-            retired (the message has its successor).
+        UsageError: the size is retired; the message has its successor.
     """
-    sizes = _by_key()
-    size = sizes.get(_key(name))
-    if size is None:
-        raise UsageError(f"{name!r} is not a VM size in Sunspot's catalogue: {_closest(name)}")
+    key = _key(name)
+    if key not in _rows():
+        return None
+    size = _size(key)
     if size.retired is not None:
         raise UsageError(
             f"{size.name} was retired by Azure on {size.retired}: use {size.successor}"
@@ -96,16 +113,60 @@ def get(name: str) -> VmSize:
     return size
 
 
+def get(name: str) -> VmSize:
+    """The size of this name, as `find` finds it.
+
+    Raises:
+        UsageError: the name is unknown (the message has the closest known ones), or the size is
+            retired (the message has its successor).
+    """
+    size = find(name)
+    if size is None:
+        raise UsageError(f"{name!r} is not a VM size in Sunspot's catalogue: {_closest(name)}")
+    return size
+
+
+def unlisted(name: str, *, vcpus: float, memory_gib: float, gpu_count: int) -> VmSize:
+    """A size that the catalogue does not have, of this shape; the rest follows from its name.
+
+    It is taken to have no temporary disk and, unless its name says MI, NVIDIA's GPUs.
+
+    Raises:
+        UsageError: the name is not one of a VM size, or `vcpus` is not whole.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise UsageError(
+            f"{name!r} is not the name of a VM size, such as Standard_D4s_v5: {_closest(name)}"
+        )
+    if vcpus != int(vcpus):
+        raise UsageError(f"cpu {vcpus:g} is not whole: give all vCPUs of {name}")
+    amd = re.search(r"_(MI\d+X)(_|$)", name, re.IGNORECASE)
+    return VmSize(
+        name=PREFIX + match["body"],
+        vcpus=int(vcpus),
+        memory_gib=memory_gib,
+        gpu_count=gpu_count,
+        gpu_name=amd[1].upper() if amd and gpu_count else None,
+        gpu_memory_gib=0.0,
+        temp_gib=0.0,
+        price=Price(),
+        infiniband=_RDMA in match["features"].lower(),
+        quota_family=None,
+        listed=False,
+    )
+
+
 def cheapest(cpu: float, memory_gib: float, gpu_count: int = 0) -> VmSize:
     """The cheapest size, by its on-demand price, with at least these vCPUs, GiB and GPUs.
 
-    Without `gpu_count`, a size with GPUs is chosen only if no other fits; one without a known price
-    is chosen only if no priced one fits.
+    Only sizes `by_needs` are chosen. Without `gpu_count`, one with GPUs is chosen only if no other
+    fits; one without a known price is chosen only if no priced one fits.
 
     Raises:
         UsageError: no size fits; the message names the nearest size and what it lacks.
     """
-    fitting = [size for size in load() if not _shortage(size, cpu, memory_gib, gpu_count)]
+    fitting = [size for size in _by_needs() if not _shortage(size, cpu, memory_gib, gpu_count)]
     if not fitting:
         raise UsageError(_nothing_fits(cpu, memory_gib, gpu_count))
     return min(fitting, key=lambda size: (size.gpu_count > 0 and gpu_count == 0, *_cost(size)))
@@ -133,11 +194,14 @@ def _nothing_fits(cpu: float, memory_gib: float, gpu_count: int) -> str:
         short = _shortage(size, cpu, memory_gib, gpu_count)
         return sum(lack / needs[unit] for unit, lack in short.items()), *_cost(size)
 
-    nearest = min(load(), key=distance)
+    nearest = min(_by_needs(), key=distance)
     lack = _shortage(nearest, cpu, memory_gib, gpu_count)
     short = " and ".join(_amount(number, unit) for unit, number in lack.items())
     asked = ", ".join(_amount(number, unit) for unit, number in needs.items())
-    return f"No VM size has {asked}: nearest is {nearest}; short of {short}. Ask for less per node"
+    return (
+        f"No VM size that Sunspot chooses has {asked}: nearest is {nearest}; short of {short}. Ask "
+        "for less per node, or name a vm_size (`sunspot sizes` lists them)"
+    )
 
 
 def _amount(number: float, unit: str) -> str:
@@ -149,11 +213,16 @@ def _closest(name: str) -> str:
     near = difflib.get_close_matches(_key(name), shorts, n=3, cutoff=0.5)
     if near:
         return "did you mean " + " or ".join(shorts[key] for key in near) + "?"
-    return "it knows " + ", ".join(shorts.values())
+    return f"`sunspot sizes` lists the {len(shorts)} that it has"
 
 
 def _key(name: str) -> str:
     return name.lower().removeprefix(PREFIX.lower())
+
+
+def _features(name: str) -> str:
+    match = _NAME.fullmatch(name)
+    return match["features"].lower() if match else ""
 
 
 @cache
@@ -163,13 +232,23 @@ def _lines() -> tuple[str, ...]:
 
 
 @cache
-def _by_key() -> dict[str, VmSize]:
-    """Every row, the retired ones too, by its name in lower case without `Standard_`."""
-    rows = csv.DictReader(line for line in _lines() if not line.startswith("#"))
-    return {_key(row["name"]): _size(row) for row in rows}
+def _rows() -> Mapping[str, tuple[str, ...]]:
+    """Every row, the retired ones too, by its name in lower case without `Standard_`.
+
+    No field has a comma or quotes, so that splitting is enough, which takes a tenth of the time.
+    """
+    rows = (tuple(line.split(",")) for line in _lines() if line.startswith(PREFIX))
+    return MappingProxyType({_key(row[0]): row for row in rows})
 
 
-def _size(row: dict[str, str]) -> VmSize:
+@cache
+def _columns() -> tuple[str, ...]:
+    return tuple(next(line for line in _lines() if not line.startswith("#")).split(","))
+
+
+@cache
+def _size(key: str) -> VmSize:
+    row = dict(zip(_columns(), _rows()[key], strict=True))
     return VmSize(
         name=row["name"],
         vcpus=int(row["vcpus"]),
@@ -179,11 +258,19 @@ def _size(row: dict[str, str]) -> VmSize:
         gpu_memory_gib=float(row["gpu_memory_gib"]),
         temp_gib=float(row["temp_gib"]),
         price=Price(on_demand=_usd(row["on_demand_usd"]), spot=_usd(row["spot_usd"])),
-        infiniband={"yes": True, "no": False}[row["infiniband"]],
-        quota_family=row["quota_family"],
+        infiniband=_YES_NO[row["infiniband"]],
+        quota_family=row["quota_family"] or None,
+        by_needs=_YES_NO[row["by_needs"]],
         retired=row["retired"] or None,
         successor=row["successor"] or None,
     )
+
+
+_YES_NO = MappingProxyType({"yes": True, "no": False})
+
+
+def _by_needs() -> tuple[VmSize, ...]:
+    return tuple(size for size in load() if size.by_needs)
 
 
 def _usd(text: str) -> float | None:

@@ -76,6 +76,28 @@ def bake(stack: NewStack = DEFAULT_STACK) -> None:
     print(f"vm_image: {made}")
 
 
+@commands.command(epilog="Example: sunspot sizes --gpu T4 --region uksouth --spot")
+def sizes(
+    gpu: Annotated[str | None, typer.Option(help="Only sizes with this GPU, such as T4.")] = None,
+    region: Annotated[
+        str | None, typer.Option(help="Only what this Azure region has, at its prices.")
+    ] = None,
+    spot: Annotated[bool, typer.Option("--spot", help="Sort by the spot price.")] = False,
+    as_json: AsJson = False,
+    refresh_prices: Annotated[
+        bool, typer.Option("--refresh-prices", help="Ask Azure for today's prices (no account).")
+    ] = False,
+) -> None:
+    """List the VM sizes that a stack may name, with their prices, the cheapest first."""
+    from sunspot import offers
+
+    found = offers.collect(gpu=gpu, region=region, spot=spot, refresh_prices=refresh_prices)
+    if as_json:
+        print(json.dumps(offers.to_json(found), indent=2))
+    else:
+        offers.show(found, console.out)
+
+
 @commands.command(epilog="Example: sunspot schema > cluster.schema.json")
 def schema() -> None:
     """Print the JSON schema of a stack's `sunspot:cluster` block."""

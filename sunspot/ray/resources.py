@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from sunspot import catalog
-from sunspot.spec import RayNodeConfig
+from sunspot.catalog import VmSize
+from sunspot.spec import RayNodeConfig, size_for
 
 GIB = 2**30
 
@@ -56,5 +56,15 @@ def of(node: RayNodeConfig) -> NodeResources:
         cpus=math.ceil(node.cpu),
         gpus=node.gpu_count,
         memory=int(node.memory_gb * GIB),
-        accelerator=catalog.get(node.vm_size).accelerator_type if node.vm_size else None,
+        accelerator=size_for(node).accelerator_type if node.vm_size else None,
+    )
+
+
+def of_size(size: VmSize) -> NodeResources:
+    """What Ray counts on a whole machine of this size."""
+    return NodeResources(
+        cpus=size.vcpus,
+        gpus=size.gpu_count,
+        memory=int(size.memory_gib * GIB),
+        accelerator=size.accelerator_type,
     )

@@ -108,6 +108,23 @@ class Finding:
     remedy: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class HourlyCost:
+    """What a cluster costs now, in USD an hour, by what is known without asking anyone.
+
+    Attributes:
+        machines: its nodes.
+        others: what is not a machine, partly guessed.
+        price_unknown: sizes without a known price, which `machines` leaves out.
+        prices: where the prices come from, as a phrase.
+    """
+
+    machines: float
+    others: float
+    price_unknown: tuple[str, ...]
+    prices: str
+
+
 class Target(Protocol):
     """Where clusters run. Every method may raise SunspotError."""
 
@@ -274,4 +291,13 @@ class Outputs(Protocol):
 
     def outputs(self, name: str) -> Mapping[str, Any]:
         """The outputs of the program, as they were last read."""
+        ...
+
+
+@runtime_checkable
+class Costing(Protocol):
+    """Clusters cost money."""
+
+    def hourly_cost(self, name: str, nodes: Sequence[NodeStatus]) -> HourlyCost | None:
+        """What these nodes of a cluster cost now; None if that cannot be said."""
         ...

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sunspot.catalog import Price, cost
+from sunspot.catalog import Price, cost, services
 from sunspot.catalog.prices import Prices
 
 PRICES = Prices(
@@ -90,7 +90,37 @@ def test_as_plain_values():
     assert costs(group("no-spot", "spot", 0, 4), group("neither", "spot", 0, 1)).as_dict() == {
         "minimum": 0,
         "maximum": 0.8,
+        "machines": {"minimum": 0, "maximum": 0.8},
+        "others": [],
         "currency": "USD",
         "on_demand_price_taken_for": ["no-spot"],
         "price_unknown": ["neither"],
     }
+
+
+def test_what_is_not_a_machine_is_in_the_total():
+    others = [
+        cost.Other(name="disks", minimum=0.1, maximum=0.3),
+        cost.Other(name="traffic", minimum=0.01, maximum=0.02, guess="a guess"),
+    ]
+    found = cost.of([HEAD], PRICES, others)
+    assert sums(found) == (0.2, 0.2)
+    assert found.total() == (0.31, 0.52)
+    plain = found.as_dict()
+    assert (plain["minimum"], plain["maximum"]) == found.total()
+    assert plain["machines"] == {"minimum": 0.2, "maximum": 0.2}
+    assert plain["others"][1]["guess"] == "a guess"
+
+
+@pytest.mark.parametrize(
+    ("gib", "usd_a_month"), [(1, 5.28), (32, 5.28), (33, 10.56), (64, 10.56), (128, 19.71)]
+)
+def test_a_disk_is_billed_as_the_next_larger_one(gib, usd_a_month):
+    assert services.disk(gib) * services.HOURS_A_MONTH == pytest.approx(usd_a_month)
+
+
+def test_what_the_table_does_not_have():
+    with pytest.raises(ValueError, match="129 GiB"):
+        services.disk(129)
+    with pytest.raises(KeyError, match="yacht"):
+        services.usd("yacht")

@@ -138,6 +138,23 @@ def test_infiniband_on_any_node():
     assert f"sunspot:cluster > scaling_groups[1] > worker_nodes: {size} has InfiniBand" in worker
 
 
+def test_gpus_that_need_another_driver():
+    size = "Standard_NV36ads_A10_v5"
+    (_, problem) = refusal(make_stack(group("a", size))).splitlines()
+    assert f"scaling_groups[0] > worker_nodes: {size}" in problem
+    assert "GRID" in problem
+    assert "Standard_NC4as_T4_v3" in problem
+
+
+@pytest.mark.parametrize(
+    ("name", "word"), [("Standard_D8ps_v6", "Arm"), ("Standard_ND96isr_X100_v9", "InfiniBand")]
+)
+def test_an_unlisted_size_whose_name_says_that_it_cannot_be_used(name, word):
+    shape = {"vm_size": name, "cpu": 8, "memory_gb": 32}
+    (_, problem) = refusal(make_stack(group("a") | {"worker_nodes": shape})).splitlines()
+    assert f"scaling_groups[0] > worker_nodes: {name} has {word}" in problem
+
+
 AMD = "Standard_ND96isr_MI300X_v5"
 
 

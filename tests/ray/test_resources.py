@@ -5,7 +5,7 @@ import pytest
 from sunspot import catalog
 from sunspot.ray import resources
 from sunspot.ray.resources import GIB, NodeResources
-from sunspot.spec import RayNodeConfig
+from sunspot.spec import RayNodeConfig, size_for
 
 
 @pytest.mark.parametrize(("cpu", "expected"), [(0.5, 1), (1, 1), (1.5, 2), (2.0, 2), (96, 96)])
@@ -47,12 +47,24 @@ def test_a_sizes_gpus_have_rays_name(vm_size, accelerator):
 
 
 def test_ray_knows_every_accelerator_of_the_catalogue():
+    from ray._private.accelerators import NvidiaGPUAcceleratorManager
     from ray.util import accelerators
 
     known = {value for value in vars(accelerators).values() if isinstance(value, str)}
+    # Ray has no constant for these, but finds them by the names that the driver has for them.
+    for name in ("A10", "H200"):
+        known.add(NvidiaGPUAcceleratorManager._gpu_name_to_accelerator_type(f"NVIDIA {name}") or "")
     found = {resources.of(RayNodeConfig(vm_size=size.name)).accelerator for size in catalog.load()}
     assert found - {None} <= known
     assert {"T4", "AMD-Instinct-MI300X-OAM"} <= found
+
+
+def test_an_unlisted_size_has_the_nodes_own_numbers():
+    node = RayNodeConfig(vm_size="ND8x_X100_v9", cpu=8, memory_gb=64, gpu_count=2)
+    found = resources.of(node)
+    assert (found.cpus, found.gpus, found.memory) == (8, 2, 64 * GIB)
+    assert found.accelerator is None
+    assert resources.of_size(size_for(node)) == found
 
 
 def test_needs_without_a_size_do_not_say_which_gpus():

@@ -31,6 +31,8 @@ def fit(cluster: RayClusterConfig, problems: list[str]) -> RayClusterConfig:
 
 
 def _sized(node: RayNodeConfig, key: str, problems: list[str]) -> RayNodeConfig:
+    if node.vm_size is not None:
+        return node
     try:
         return RayNodeConfig(vm_size=size_for(node).name)
     except UsageError as error:

@@ -14,9 +14,9 @@ from sunspot.errors import UsageError
 from sunspot.ray import resources
 from sunspot.ray.resources import NodeResources
 from sunspot.ray.start import NodeMarket
-from sunspot.spec import HEAD, RayClusterConfig, RayNodeConfig, ScalingGroup, size_for
+from sunspot.spec import HEAD, RayClusterConfig, ScalingGroup, size_for
 from sunspot.stack import Stack
-from sunspot.targets.azure import addresses, vm_images
+from sunspot.targets.azure import addresses, ssh_key, vm_images
 from sunspot.targets.azure.addresses import Addresses
 from sunspot.targets.azure.images import ON_EVERY_HEAD, Copy, copies_of
 from sunspot.targets.azure.settings import (
@@ -25,7 +25,6 @@ from sunspot.targets.azure.settings import (
     AzureSettings,
     Storage,
     SubnetIds,
-    checked_ssh_public_key,
 )
 from sunspot.targets.azure.sizes import check_regions, check_sizes
 from sunspot.targets.azure.vm_images import VmImage
@@ -50,6 +49,8 @@ GPU_DISK_GIB = 128
 # The head's second disk, a P4: the cluster's state takes megabytes, its metrics at most 4 GB (the
 # limit in cloud_init's prometheus.sh).
 STATE_DISK_GIB = 32
+
+# Stands in for a key that does not exist. It is not in the user data and reaches no machine.
 
 # The Python of Ray's own images, and of Sunspot's.
 IMAGE_PYTHON = "py311"
@@ -79,7 +80,7 @@ class Machine:
     @property
     def resources(self) -> NodeResources:
         """What Ray counts on it: a node on Azure is a whole machine of its size."""
-        return resources.of(RayNodeConfig(vm_size=self.size.name))
+        return resources.of_size(self.size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +158,12 @@ class AzurePlan:
         """Whether the stack has a registry of its own."""
         return self.build is not None or bool(self.copies)
 
+    @property
+    def sizes(self) -> tuple[VmSize, ...]:
+        """The sizes of its machines, each once, the head's first."""
+        machines = (self.head, *(pool.machine for pool in self.pools))
+        return tuple(dict.fromkeys(machine.size for machine in machines))
+
 
 def plan(stack: Stack, folder: Path) -> AzurePlan:
     """The plan of a stack whose relative paths start in `folder`.
@@ -180,7 +187,7 @@ def plan(stack: Stack, folder: Path) -> AzurePlan:
             **azure.tags,
         },
         access=azure.access,
-        ssh_public_key=ssh_public_key(stack, folder),
+        ssh_public_key=ssh_key.of(stack, folder),
         addresses=_addresses(stack),
         subnet_ids=azure.network.subnet_ids,
         storage=azure.storage,
@@ -204,7 +211,7 @@ def _check(stack: Stack, folder: Path) -> None:
         lambda: _vm_image(stack),
         lambda: check_regions(stack),
         lambda: _cluster_name(stack),
-        lambda: ssh_public_key(stack, folder),
+        lambda: ssh_key.of(stack, folder),
         lambda: _addresses(stack),
         lambda: _build(stack, folder),
         lambda: _copies(stack),
@@ -255,41 +262,6 @@ def _cluster_name(stack: Stack) -> str:
 
 def _scale_set(cluster_name: str, node_type: str) -> str:
     return f"{cluster_name}-{node_type}"
-
-
-def ssh_public_key(stack: Stack, folder: Path) -> str:
-    """The public key that may log in, as the stack file gives it or from the file it names.
-
-    Raises:
-        UsageError: there is no such file, or it holds no public key.
-    """
-    where = "config > sunspot:access > ssh_public_key_file"
-    access = AzureSettings.of(stack).access
-    if access.ssh_public_key is not None:
-        return access.ssh_public_key
-    path = folder / Path(access.ssh_public_key_file).expanduser()
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is not text"
-        raise UsageError(
-            f"{where}: no SSH key in {path} ({reason}): make one with `ssh-keygen -t ed25519`, "
-            "name its .pub file here, or give the key as ssh_public_key"
-        ) from error
-    try:
-        return checked_ssh_public_key(text)
-    except UsageError as error:
-        raise UsageError(f"{where}: {path}: {error}") from error
-
-
-def with_some_key(stack: Stack) -> Stack:
-    """The stack with a stand-in for an SSH key that does not exist yet.
-
-    The key is not in the user data and reaches no machine.
-    """
-    azure = AzureSettings.of(stack)
-    access = azure.access.model_copy(update={"ssh_public_key": "ssh-ed25519 (none yet)"})
-    return stack.with_settings(azure.model_copy(update={"access": access}))
 
 
 def _addresses(stack: Stack) -> Addresses | None:
@@ -406,7 +378,7 @@ def _vm_image(stack: Stack) -> VmImage | None:
 
 
 def _driver(size: VmSize) -> Driver:
-    if size.gpu_name is None:
+    if not size.gpu_count:
         return "none"
     return "rocm" if size.has_amd_gpus else "nvidia"
 

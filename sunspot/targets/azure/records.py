@@ -15,12 +15,16 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sunspot.targets.azure.runs import Runs
 from sunspot.targets.protocol import Progress, silent
 from sunspot.targets.records import Folders, not_up
 from sunspot.targets.tunnel import Tunnel
+
+if TYPE_CHECKING:
+    from sunspot.stack import Stack
+    from sunspot.targets.azure.automation import StackState
 
 FILE = "stack.json"
 
@@ -100,6 +104,25 @@ class Records:
     def write(self, name: str, record: Record) -> None:
         """Writes the record of a cluster."""
         self.folders.write(name, FILE, asdict(record))
+
+    def remember(self, name: str, folder: Path, stack: Stack, state: StackState) -> Record:
+        """Writes the record from Pulumi's state; forgets the host key of a replaced head."""
+        before = self.read(name)
+        head = state.head
+        machine = "" if head is None else str(head.outputs.get("vmId") or head.id)
+        if before is None or before.machine != machine:
+            self.tunnel(name).close()
+            (self.folder(name) / "known_hosts").unlink(missing_ok=True)
+        record = Record(
+            folder=str(folder),
+            stack=stack.model_dump(mode="json"),
+            outputs=dict(state.outputs),
+            machine=machine,
+            head="" if head is None else head.id.rpartition("/")[2],
+            group_id=state.group_id or "",
+        )
+        self.write(name, record)
+        return record
 
     def forget(self, name: str) -> None:
         """Closes a cluster's tunnel and removes its record."""

@@ -24,10 +24,6 @@ UNASSIGNED = "unassigned"
 BASTION_USD = 0.29
 """About what an Azure Bastion costs, in USD an hour."""
 
-REGISTRY_USD_A_DAY = 0.17
-"""What a registry of the Basic SKU with up to 10 GiB costs, in USD a day (Microsoft's page "Azure
-Container Registry SKUs")."""
-
 # A /16 is the largest block that one organisation commonly holds; a wider one is "the internet".
 MIN_SSH_PREFIX = 16
 # The internet does not route these, so a whole one may be listed (a VPN's addresses).

@@ -1,6 +1,6 @@
 """Which VM sizes the nodes of a cluster may have on Azure's virtual machines."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from sunspot.catalog import VmSize, regions
 from sunspot.errors import UsageError
@@ -9,6 +9,10 @@ from sunspot.stack import Stack
 from sunspot.targets.azure.settings import AzureSettings
 
 WITHOUT_INFINIBAND = "Standard_NC80adis_H100_v5"
+WITH_DATA_CENTRE_GPU = "Standard_NC4as_T4_v3"
+
+# Azure, "Install NVIDIA GPU drivers on N-series VMs running Linux": NVads A10 v5.
+_NEED_GRID = frozenset({"A10"})
 
 
 def check_sizes(stack: Stack) -> None:
@@ -50,6 +54,23 @@ def check_regions(stack: Stack) -> None:
         raise UsageError("\n  ".join(problems))
 
 
+def unlisted(sizes: Iterable[VmSize], region: str) -> list[str]:
+    """A warning for each of the sizes that the catalogue does not have."""
+    return [
+        f"Sunspot's catalogue does not have {size.name}: it is taken as the stack file describes "
+        f"it ({size.vcpus} vCPU, {size.memory_gib:g} GiB, {size.gpu_count} GPUs), "
+        f"{_guesses(size)}. Ask Azure: "
+        f"`az vm list-skus --location {region} --size {size.name} -o table`."
+        for size in sizes
+        if not size.listed
+    ]
+
+
+def _guesses(size: VmSize) -> str:
+    gpus = f" and {'AMD' if size.has_amd_gpus else 'NVIDIA'}'s GPUs" if size.gpu_count else ""
+    return f"without a temporary disk{gpus}, by its name"
+
+
 def _nodes(stack: Stack) -> Iterator[tuple[str, VmSize]]:
     yield "head_node", size_for(stack.cluster.head_node)
     for index, group in enumerate(stack.cluster.scaling_groups):
@@ -57,11 +78,21 @@ def _nodes(stack: Stack) -> Iterator[tuple[str, VmSize]]:
 
 
 def _problem(size: VmSize, *, own_image: bool) -> str | None:
+    if size.is_arm:
+        return (
+            "has Arm processors, and the machines' image is for x64: choose a size without the "
+            "letter p after its vCPUs"
+        )
     if size.infiniband:
         # Azure, "Orchestration modes for Virtual Machine Scale Sets": InfiniBand.
         return (
             "has InfiniBand, which links only machines of one Uniform scale set, and Sunspot does "
             f"not create those yet: choose a size without it, such as {WITHOUT_INFINIBAND}"
+        )
+    if size.gpu_name in _NEED_GRID:
+        return (
+            "has (a share of) a GPU that needs NVIDIA's GRID driver, and Sunspot installs the data "
+            f"centre's: choose a size with another GPU, such as {WITH_DATA_CENTRE_GPU}"
         )
     if size.has_amd_gpus and not own_image:
         return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
@@ -19,6 +19,7 @@ from sunspot.ray.handle import ClusterHandle
 from sunspot.stack import Stack
 from sunspot.targets import members
 from sunspot.targets.azure import (
+    costs,
     doctor,
     emptying,
     inventory,
@@ -144,7 +145,7 @@ class AzureTarget:
             self.records.write(stack.name, replace(record, folder=str(folder), stack=dumped))
             try:
                 state = engine.up(progress)
-                self._remember(stack.name, folder, stack, state)
+                self.records.remember(stack.name, folder, stack, state)
                 connect = functools.partial(self._connect, stack.name, progress, dashboard_port)
                 handle = wait.until_joined(stack, connect, progress, timeout_s)
             except KeyboardInterrupt as interrupt:
@@ -188,7 +189,7 @@ class AzureTarget:
         _, state = self._ask(name, folder, silent)
         if state is None or state.head is None:
             return False
-        self._remember(name, folder, stack.for_target(self.name), state)
+        self.records.remember(name, folder, stack.for_target(self.name), state)
         return True
 
     def stack(self, name: str) -> Stack:
@@ -207,6 +208,9 @@ class AzureTarget:
         # The handle first: where it must look again, it brings the record up to date.
         handle = self.handle(name, progress)
         return members.nodes(self.stack(name), handle)
+
+    def hourly_cost(self, name: str, nodes: Sequence[NodeStatus]) -> costs.HourlyCost | None:
+        return costs.now(self.stack(name), Path(self.records.known(name).folder), nodes)
 
     def scale(
         self,
@@ -277,25 +281,6 @@ class AzureTarget:
                 record = self._refresh(name, progress)
         return record
 
-    def _remember(self, name: str, folder: Path, stack: Stack, state: StackState) -> Record:
-        """Writes the record from Pulumi's state; forgets the host key of a replaced head."""
-        before = self.records.read(name)
-        head = state.head
-        machine = "" if head is None else str(head.outputs.get("vmId") or head.id)
-        if before is None or before.machine != machine:
-            self.records.tunnel(name).close()
-            (self.records.folder(name) / "known_hosts").unlink(missing_ok=True)
-        record = Record(
-            folder=str(folder),
-            stack=stack.model_dump(mode="json"),
-            outputs=dict(state.outputs),
-            machine=machine,
-            head="" if head is None else head.id.rpartition("/")[2],
-            group_id=state.group_id or "",
-        )
-        self.records.write(name, record)
-        return record
-
     # Pulumi
 
     def _engine(self, name: str, folder: Path, progress: Progress) -> AzureStack | None:
@@ -337,7 +322,7 @@ class AzureTarget:
             if state is None or not state.resources:
                 self.records.forget(name)
             raise not_up(name)
-        return self._remember(name, folder, self._declared(name, folder), state)
+        return self.records.remember(name, folder, self._declared(name, folder), state)
 
     def _declared(self, name: str, folder: Path) -> Stack:
         """The stack from its file, which a plain `pulumi up` reads too, or else from the record."""

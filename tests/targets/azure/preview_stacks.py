@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SHIPPED = tuple(stacks.names(ROOT))
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f x"
 D4 = "Standard_D4s_v5"
-E4 = "Standard_E4s_v5"
+E4 = "Standard_E4as_v6"  # its spot price is not known
 INFINIBAND = (
     "{head_node: {vm_size: D4s_v5}, scaling_groups: [{worker_nodes: {vm_size: ND96isr_H100_v5}}]}"
 )

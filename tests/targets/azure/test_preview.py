@@ -92,7 +92,10 @@ def test_hybrid_reads_as_it_should():
     costs = section(text, "Cost")
     assert re.search(r"head +1 x D4s_v5, on-demand +- +0\.192 +- +0\.192\n", costs)
     assert re.search(r"gpu +0-4 x NC4as_T4_v3, spot +0\.000 +0\.000 +0\.252 +2\.104\n", costs)
-    assert "As bought: 0.192 at the minimum, 0.444 at the maximum" in costs
+    assert re.search(r"NAT gateway +0\.045 +0\.045\n", costs)
+    assert re.search(r"NAT traffic +0\.045 +0\.225 +guessed: 1 GB", costs)
+    assert "Machines as bought: 0.192 at the minimum, 0.444 at the" in costs
+    assert "All of it: 0.309 and 0.741" in " ".join(costs.split())
     assert "catalogue, eastus, about 2025" in costs
     ports = section(text, "Who may connect")
     assert re.search(r"22 +ssh +head +no address\n +22 +ssh +workers +the head\n", ports)
@@ -158,10 +161,10 @@ def test_the_next_step_of_a_stack_for_this_machine_is_up(project):
 
 def test_unknown_prices_are_said_to_be_unknown(amd_without_infiniband):
     text = section(shown(make(group("w", E4, max_workers=2))), "Cost")
-    assert re.search(r"w +1-2 x E4s_v5, spot +\? +0\.252 +\? +0\.504", text)
-    assert "? No spot price known for E4s_v5; the sums take the on-demand price." in text
+    assert re.search(r"w +1-2 x E4as_v6, spot +\? +0\.217 +\? +0\.434", text)
+    assert "? No spot price known for E4as_v6; the sums take the on-demand price." in text
     text = section(shown(make(group(size=E4, market="on-demand"))), "Cost")
-    assert "? No spot price known for E4s_v5." in text
+    assert "? No spot price known for E4as_v6." in text
     image = {"reference": "registry.test/rocm:1"}
     text = section(shown(make(head="Standard_ND96isr_MI300X_v5", image=image)), "Cost")
     assert "? No price known for ND96isr_MI300X_v5; the sums leave it out." in text
@@ -175,7 +178,7 @@ def test_the_prices_of_every_shipped_stack_are_known(name):
 
 def test_no_machines_cost_nothing_at_an_unknown_price():
     text = section(shown(make(group("w", E4, min_workers=0, max_workers=2))), "Cost")
-    assert re.search(r"w +0-2 x E4s_v5, spot +0\.000 +0\.000 +\? +0\.504", text)
+    assert re.search(r"w +0-2 x E4as_v6, spot +0\.000 +0\.000 +\? +0\.434", text)
 
 
 def test_a_group_that_falls_back_may_be_all_on_demand():
@@ -186,7 +189,7 @@ def test_a_group_that_falls_back_may_be_all_on_demand():
 
 def test_a_bastion_costs_too():
     access = {"ssh_public_key": KEY, "bastion": True}
-    assert "a Bastion (about 0.29 an hour)" in shown(make(access=access))
+    assert re.search(r"Bastion +0\.290 +0\.290", section(shown(make(access=access)), "Cost"))
 
 
 # Ports
@@ -295,7 +298,11 @@ def test_json_holds_all_that_the_text_shows(project):
     found = json.loads(run("hybrid", "--json").stdout)
     assert (found["stack"], found["target"], found["location"]) == ("hybrid", "azure", "uksouth")
     assert found["resources"]["type"] == "sunspot:azure:AzureRayCluster"
-    assert found["cost"]["minimum"] == 0.192
+    assert found["cost"]["machines"] == {"minimum": 0.192, "maximum": 0.444}
+    others = found["cost"]["others"]
+    assert {"NAT gateway", "disks", "vault"} < {other["name"] for other in others}
+    total = 0.192 + sum(other["minimum"] for other in others)
+    assert found["cost"]["minimum"] == pytest.approx(total, abs=1e-4)
     assert found["cost"]["prices"]["region"] == "eastus"
     assert found["cost"]["groups"][1]["maximum"] == {
         "machines": 4,

@@ -126,3 +126,24 @@ def test_what_the_list_of_regions_does_not_tell_is_noted_once():
 def test_a_size_that_was_let_pass_is_a_warning():
     stack = parse(group("a", T4), check_region=False, location="ukwest")
     assert any(f"ukwest had no {T4}" in one for one in preview.collect(stack, ROOT).warnings)
+
+
+UNLISTED = {"vm_size": "NC8ads_X100_v9", "cpu": 8, "memory_gb": 64, "gpu_count": 1}
+
+
+def test_a_size_that_is_not_listed_is_warned_of_and_counted():
+    found = make({"name": "new", "market": "on-demand", "worker_nodes": UNLISTED})
+    (warning,) = (w for w in found.warnings if "catalogue does not have" in w)
+    for part in ("Standard_NC8ads_X100_v9", "8 vCPU, 64 GiB, 1 GPUs", "NVIDIA", "uksouth"):
+        assert part in warning
+    pool = found.plan.pools[0]
+    assert pool.machine.driver == "nvidia"
+    assert not pool.machine.ephemeral_disk
+    assert (pool.machine.resources.cpus, pool.machine.resources.gpus) == (8, 1)
+    assert {q.name: q.vcpus for q in found.quotas}["the family of NC8ads_X100_v9"] == 8
+    assert found.costs.unknown == ("Standard_NC8ads_X100_v9",)
+    assert "NC8ads_X100_v9" in shown(found)
+
+
+def test_listed_sizes_are_not_warned_of():
+    assert not any("catalogue" in w for w in make(group("t", T4)).warnings)

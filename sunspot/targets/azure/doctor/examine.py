@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from sunspot.errors import SunspotError
 from sunspot.targets.azure import plan as azure_plan
+from sunspot.targets.azure import ssh_key
 from sunspot.targets.azure.doctor import (
     Subject,
     clients,
@@ -50,7 +51,7 @@ def check(subject: Subject, progress: Progress) -> list[Finding]:
 def _plan(subject: Subject) -> AzurePlan:
     """The plan, whether or not there is an SSH key and the region is known to have the sizes."""
     azure = AzureSettings.of(subject.stack).model_copy(update={"check_region": False})
-    stack = azure_plan.with_some_key(subject.stack.with_settings(azure))
+    stack = ssh_key.with_some_key(subject.stack.with_settings(azure))
     return azure_plan.plan(stack, subject.folder)
 
 

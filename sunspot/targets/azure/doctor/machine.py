@@ -16,7 +16,7 @@ import requests
 
 from sunspot.errors import SunspotError, UsageError
 from sunspot.stack import Stack
-from sunspot.targets.azure import plan as azure_plan
+from sunspot.targets.azure import ssh_key
 from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.azure.doctor import stack_file
 from sunspot.targets.azure.doctor.findings import (
@@ -97,7 +97,7 @@ def key(stack: Stack, folder: Path) -> Finding:
     if shutil.which("ssh") is None:
         return failure("SSH", "there is no `ssh` command", "sudo apt-get install openssh-client")
     try:
-        kind = azure_plan.ssh_public_key(stack, folder).partition(" ")[0]
+        kind = ssh_key.of(stack, folder).partition(" ")[0]
     except UsageError as error:
         return failure("SSH key", short(error), "ssh-keygen -t ed25519")
     return ok("SSH key", kind)

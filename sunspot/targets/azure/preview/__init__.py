@@ -12,7 +12,7 @@ from sunspot.catalog.cost import Costs
 from sunspot.catalog.prices import Prices
 from sunspot.errors import UsageError
 from sunspot.stack import Stack, project_directory
-from sunspot.targets.azure import access
+from sunspot.targets.azure import access, ssh_key
 from sunspot.targets.azure import plan as azure_plan
 from sunspot.targets.azure.costs import costs
 from sunspot.targets.azure.plan import AzurePlan
@@ -53,7 +53,7 @@ def collect(stack: Stack, folder: Path | None = None, *, refresh_prices: bool = 
     """
     folder = project_directory() if folder is None else folder
     key_missing = _default_key_is_missing(stack)
-    plan = azure_plan.plan(azure_plan.with_some_key(stack) if key_missing else stack, folder)
+    plan = azure_plan.plan(ssh_key.with_some_key(stack) if key_missing else stack, folder)
     return Preview(
         plan=plan,
         target=stack.target,
@@ -88,8 +88,7 @@ def show_part(preview: Preview, what: str, node: str, *, as_json: bool = False) 
 
 
 def _todays(plan: AzurePlan) -> Prices:
-    sizes = {plan.head.size.name, *(pool.machine.size.name for pool in plan.pools)}
-    return prices.ask(sizes, plan.location)
+    return prices.ask((size.name for size in plan.sizes), plan.location)
 
 
 def _default_key_is_missing(stack: Stack) -> bool:

@@ -12,6 +12,7 @@ from sunspot.targets.azure import images
 from sunspot.targets.azure.access import no_way_in
 from sunspot.targets.azure.plan import AzurePlan, Driver, Machine
 from sunspot.targets.azure.settings import DEFAULT_KEY_FILE
+from sunspot.targets.azure.sizes import unlisted
 from sunspot.targets.azure.tree import short
 
 # All sizes count against these two, besides the quota of their family.
@@ -28,7 +29,8 @@ DRIVERS: dict[Driver, str] = {
 class Quota:
     """The vCPUs that a subscription needs in the stack's region, with all groups full.
 
-    `name` is spelt as in Azure's usage list; `needed_by` are the node types that count.
+    `name` is spelt as in Azure's usage list, or says whose family it is; `needed_by` are the node
+    types that count.
     """
 
     name: str
@@ -43,7 +45,8 @@ def quotas(plan: AzurePlan) -> list[Quota]:
     on_demand += [(p.node_type, p.machine, p.maximum) for p in plan.pools if p.market != "spot"]
     for name, machine, count in on_demand:
         entry = name, machine.size.vcpus * count
-        counted.setdefault(machine.size.quota_family, []).append(entry)
+        family = machine.size.quota_family or f"the family of {short(machine.size.name)}"
+        counted.setdefault(family, []).append(entry)
     counted[ALL_ON_DEMAND] = [(n, m.size.vcpus * count) for n, m, count in on_demand]
     # Spot machines have one quota for all families.
     if spot := [p for p in plan.pools if p.market == "spot"]:
@@ -64,6 +67,7 @@ def warnings(plan: AzurePlan, *, key_missing: bool) -> list[str]:
         )
     if (unreachable := no_way_in(plan.access, plan.subnet_ids)) is not None:
         found.append(unreachable)
+    found += unlisted(plan.sizes, plan.location)
     found += _region_warnings(plan)
     found += _image_warnings(plan)
     found += _hub_warnings(plan)
@@ -141,9 +145,8 @@ def _hub_warnings(plan: AzurePlan) -> Iterator[str]:
 
 
 def _sizes(plan: AzurePlan, *, sold: bool | None) -> list[str]:
-    """The plan's sizes for which `is_sold` in the plan's region is `sold`."""
-    machines = [plan.head, *(pool.machine for pool in plan.pools)]
-    names = dict.fromkeys(machine.size.name for machine in machines)
+    """The plan's listed sizes for which `is_sold` in the plan's region is `sold`."""
+    names = (size.name for size in plan.sizes if size.listed)
     return [name for name in names if catalog_regions.is_sold(name, plan.location) is sold]
 
 

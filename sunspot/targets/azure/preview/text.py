@@ -12,14 +12,15 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from sunspot.catalog.cost import HOURS_A_MONTH, Costs
+from sunspot.catalog.cost import Costs
+from sunspot.catalog.services import HOURS_A_MONTH
 from sunspot.console import filled
 from sunspot.spec import HEAD
 from sunspot.targets.azure import access
 from sunspot.targets.azure.access import Opening
 from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.preview.advice import Quota
-from sunspot.targets.azure.settings import BASTION_USD, REGISTRY_USD_A_DAY, TARGET
+from sunspot.targets.azure.settings import TARGET
 from sunspot.targets.azure.tree import Resource, short, span
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def show(preview: Preview, console: Console) -> None:
     _block(console, _tree(preview.resources))
     _heading(console, "Cost, USD an hour")
     _block(console, _cost_table(preview.costs))
+    _block(console, _others_table(preview.costs))
     for line in _cost_lines(preview):
         _paragraph(console, line)
     _heading(console, "Who may connect")
@@ -130,6 +132,17 @@ def _cost_table(costs: Costs) -> Table:
     return table
 
 
+def _others_table(costs: Costs) -> Table:
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    table.add_column("besides")
+    for heading in ("at min", "at max"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("")
+    for other in costs.others:
+        table.add_row(other.name, _usd(other.minimum), _usd(other.maximum), other.guess)
+    return table
+
+
 def _usd(amount: float | None) -> str:
     return UNKNOWN if amount is None else f"{amount:.3f}"
 
@@ -137,9 +150,11 @@ def _usd(amount: float | None) -> str:
 def _cost_lines(preview: Preview) -> Iterator[str]:
     costs, prices = preview.costs, preview.costs.prices
     month = HOURS_A_MONTH
+    low, high = costs.total()
     yield (
-        f"As bought: {costs.minimum:.3f} at the minimum, {costs.maximum:.3f} at the maximum "
-        f"({costs.minimum * month:.0f} and {costs.maximum * month:.0f} USD a month)."
+        f"Machines as bought: {costs.minimum:.3f} at the minimum, {costs.maximum:.3f} at the "
+        f"maximum. All of it: {low:.3f} and {high:.3f} ({low * month:.0f} and {high * month:.0f} "
+        "USD a month)."
     )
     elsewhere = prices.region != preview.plan.location
     yield (
@@ -157,14 +172,7 @@ def _cost_lines(preview: Preview) -> Iterator[str]:
     named = {*costs.assumed, *costs.unknown}
     if others := sorted(size for size in shown - named if prices.of(size).spot is None):
         yield f"{UNKNOWN} No spot price known for {_sizes(others)}."
-    bastion = f"a Bastion (about {BASTION_USD} an hour), " if preview.plan.access.bastion else ""
-    registry = (
-        f"a registry (about {REGISTRY_USD_A_DAY} a day), " if preview.plan.has_registry else ""
-    )
-    yield (
-        f"Machines only: {bastion}{registry}disks, addresses, the NAT gateway, storage and traffic "
-        "are extra."
-    )
+    yield "Extra: what is stored, and traffic that leaves Azure or the region."
 
 
 def _sizes(names: Sequence[str]) -> str:
