@@ -1,27 +1,31 @@
 """What a cluster is made of: its nodes, its groups of workers, its autoscaler.
 
 The names and rules follow Sematic's Ray integration, so that code moves over by changing an
-import. Every class is frozen, refuses unknown keys, and raises ValueError (pydantic's
-ValidationError) for values that are not valid.
+import (docs/sematic.md). Every class is a frozen dataclass, takes its fields by position or by
+name, and raises UsageError, a ValueError, for values that are not valid.
 """
 
+import itertools
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from importlib import metadata
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
     BaseModel,
-    ConfigDict,
     Field,
     ValidationInfo,
     field_validator,
     model_validator,
 )
+from pydantic_core import ArgsKwargs
 
 from sunspot import catalog
+from sunspot.config_class import ConfigBase, config_class
 from sunspot.errors import UsageError
 
 Market = Literal["spot", "on-demand", "spot-with-fallback"]
@@ -50,7 +54,7 @@ RAY_VERSION_PATTERN = rf"^v?({'|'.join(map(re.escape, TESTED_RAY))})$"
 
 
 class Config(BaseModel, frozen=True, extra="forbid"):
-    """The base of every config class: frozen, and an unknown key is an error.
+    """The base of what else a stack file has: frozen, and an unknown key is an error.
 
     Each class repeats `frozen=True` because type checkers do not inherit it.
     """
@@ -63,6 +67,8 @@ Text = Annotated[str, Field(strict=True)]
 
 
 def _group_name(name: str) -> str:
+    if not name:  # the cluster names the group
+        return name
     if name == HEAD:
         raise UsageError(f"{name!r} is reserved for the head node: choose another name")
     if len(name) > MAX_GROUP_NAME:
@@ -103,7 +109,7 @@ VmSizeName = Annotated[Text, AfterValidator(_vm_size_name)]
 GroupName = Annotated[
     Text,
     AfterValidator(_group_name),
-    Field(json_schema_extra={"pattern": GROUP_NAME_PATTERN, "maxLength": MAX_GROUP_NAME}),
+    Field(json_schema_extra={"pattern": f"^$|{GROUP_NAME_PATTERN}", "maxLength": MAX_GROUP_NAME}),
 ]
 RayVersion = Annotated[
     Text, AfterValidator(_ray_version), Field(json_schema_extra={"pattern": RAY_VERSION_PATTERN})
@@ -117,20 +123,20 @@ def _size_or_needs(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [{"required": ["vm_size"]}, {"required": ["cpu", "memory_gb"]}]
 
 
-class RayNodeConfig(Config, frozen=True):
+@config_class(json_schema_extra=_size_or_needs)
+class RayNodeConfig(ConfigBase):
     """One node: either what it needs (`cpu` and `memory_gb`), or a `vm_size` that has everything.
 
     With a `vm_size` the catalogue fills in the rest; a value given as well must equal the size's.
+    A node with `cpu=0` runs no task that asks for a CPU, which is what some want of the head.
     """
-
-    model_config = ConfigDict(json_schema_extra=_size_or_needs)
 
     # No node keeps these two defaults: the VM size replaces them, or their absence is an error.
     cpu: Number = Field(
-        default=0.0, gt=0, le=MAX_CPU, description="CPUs (vCPUs on Azure) of the node"
+        default=math.nan, ge=0, le=MAX_CPU, description="CPUs (vCPUs on Azure) of the node"
     )
     memory_gb: Number = Field(
-        default=0.0,
+        default=math.nan,
         ge=MIN_NODE_MEMORY_GB,
         le=MAX_MEMORY_GB,
         description="memory of the node in GiB (2**30 bytes)",
@@ -145,9 +151,10 @@ class RayNodeConfig(Config, frozen=True):
     @model_validator(mode="before")
     @classmethod
     def _fill_from_size(cls, data: Any) -> Any:
-        if isinstance(data, Mapping) and isinstance(data.get("vm_size"), str):
+        given = data.kwargs if isinstance(data, ArgsKwargs) else data
+        if isinstance(given, Mapping) and isinstance(given.get("vm_size"), str):
             with suppress(UsageError):  # the field's own validator reports a wrong name
-                return {**_shape(catalog.get(data["vm_size"])), **data}
+                return {**_shape(catalog.get(given["vm_size"])), **given}
         return data
 
     @model_validator(mode="after")
@@ -159,7 +166,7 @@ class RayNodeConfig(Config, frozen=True):
         return self
 
     def _check_needs(self) -> None:
-        missing = [name for name in ("cpu", "memory_gb") if name not in self.model_fields_set]
+        missing = [name for name in ("cpu", "memory_gb") if math.isnan(getattr(self, name))]
         if missing:
             raise UsageError(
                 f"{' and '.join(missing)} missing: set both cpu and memory_gb, or a vm_size"
@@ -179,12 +186,13 @@ def _shape(size: catalog.VmSize) -> dict[str, float]:
     return {"cpu": size.vcpus, "memory_gb": size.memory_gib, "gpu_count": size.gpu_count}
 
 
-class ScalingGroup(Config, frozen=True):
-    """Workers of one shape and one market, between `min_workers` and `max_workers` of them."""
+@config_class()
+class ScalingGroup(ConfigBase):
+    """Workers of one shape and one market, between `min_workers` and `max_workers` of them.
 
-    name: GroupName = Field(
-        default=DEFAULT_GROUP_NAME, description="name of the group, unique in the cluster"
-    )
+    A group without a name gets one in its cluster's stack: see `RayClusterConfig.with_names`.
+    """
+
     worker_nodes: RayNodeConfig = Field(description="what each worker of the group is")
     min_workers: Count = Field(default=1, ge=0, description="workers that are always up")
     max_workers: Count = Field(
@@ -192,6 +200,11 @@ class ScalingGroup(Config, frozen=True):
         gt=0,
         validate_default=True,
         description="workers that may be up at once; above min_workers the autoscaler decides",
+    )
+    name: GroupName = Field(
+        default="",
+        description="name of the group, unique in the cluster; without one, "
+        f"{DEFAULT_GROUP_NAME}, then {DEFAULT_GROUP_NAME}-2 and so on",
     )
     market: Market = Field(
         default="on-demand",
@@ -231,7 +244,8 @@ class ScalingGroup(Config, frozen=True):
         return (self.name,)
 
 
-class AutoscalerConfig(Config, frozen=True):
+@config_class()
+class AutoscalerConfig(ConfigBase):
     """The resources of Ray's autoscaler, which runs beside the head."""
 
     cpu: Number = Field(gt=0, le=MAX_CPU, description="CPUs of the autoscaler")
@@ -242,15 +256,17 @@ class AutoscalerConfig(Config, frozen=True):
     )
 
 
-class RayClusterConfig(Config, frozen=True):
+@config_class()
+class RayClusterConfig(ConfigBase):
     """A whole cluster: a head, groups of workers, the version of Ray on all of them.
 
     `ray_version` defaults to that of the Ray installed here.
     """
 
     head_node: RayNodeConfig = Field(description="the head, always on-demand")
-    scaling_groups: tuple[ScalingGroup, ...] = Field(
-        default=(), description="the groups of workers; none for a cluster of only a head"
+    scaling_groups: list[ScalingGroup] = Field(
+        default_factory=list,
+        description="the groups of workers; none for a cluster of only a head",
     )
     ray_version: RayVersion = Field(
         default_factory=_installed_ray,
@@ -266,15 +282,14 @@ class RayClusterConfig(Config, frozen=True):
 
     @field_validator("scaling_groups")
     @classmethod
-    def _check_names(cls, groups: tuple[ScalingGroup, ...]) -> tuple[ScalingGroup, ...]:
+    def _check_names(cls, groups: list[ScalingGroup]) -> list[ScalingGroup]:
         owners: dict[str, int] = {}
         for index, group in enumerate(groups):
-            for name in group.node_types():
+            for name in group.node_types() if group.name else ():
                 if name in owners:
                     raise UsageError(
                         f"groups [{owners[name]}] and [{index}] would both make node type "
-                        f"{name!r}: give each group its own name (the default is "
-                        f"{DEFAULT_GROUP_NAME!r}; spot-with-fallback also takes "
+                        f"{name!r}: give each group its own name (spot-with-fallback also takes "
                         f"NAME{ON_DEMAND_SUFFIX})"
                     )
                 owners[name] = index
@@ -285,7 +300,7 @@ class RayClusterConfig(Config, frozen=True):
     def _check_autoscaler(
         cls, autoscaler: AutoscalerConfig | None, info: ValidationInfo
     ) -> AutoscalerConfig | None:
-        groups = [group for group in info.data.get("scaling_groups", ()) if group.is_autoscaled()]
+        groups = [g for g in _named(info.data.get("scaling_groups", [])) if g.is_autoscaled()]
         if groups and autoscaler is None:
             ranges = ", ".join(f"{g.name} {g.min_workers}-{g.max_workers}" for g in groups)
             raise UsageError(
@@ -299,6 +314,32 @@ class RayClusterConfig(Config, frozen=True):
         """Whether any group needs Ray's autoscaler: an elastic one, or one with fallback."""
         return any(group.is_autoscaled() for group in self.scaling_groups)
 
+    def with_names(self) -> Self:
+        """This cluster with a name for every group that has none.
+
+        The first is 'workers', then come 'workers-2' and so on, without those that are taken.
+        """
+        if all(group.name for group in self.scaling_groups):
+            return self
+        return replace(self, scaling_groups=_named(self.scaling_groups))
+
+
+def _named(groups: Iterable[ScalingGroup]) -> list[ScalingGroup]:
+    groups = list(groups)
+    taken = {name for group in groups if group.name for name in group.node_types()}
+    return [group if group.name else _with_free_name(group, taken) for group in groups]
+
+
+def _with_free_name(group: ScalingGroup, taken: set[str]) -> ScalingGroup:
+    """The group with the first default name whose node types are free; they are taken then."""
+    later = (f"{DEFAULT_GROUP_NAME}-{number}" for number in itertools.count(2))
+    for name in itertools.chain([DEFAULT_GROUP_NAME], later):
+        named = replace(group, name=name)
+        if taken.isdisjoint(named.node_types()):
+            taken.update(named.node_types())
+            return named
+    raise AssertionError("the names do not end")
+
 
 # Named like a class, as in Sematic: it stands in for one.
 def SimpleRayCluster(  # noqa: N802
@@ -308,7 +349,7 @@ def SimpleRayCluster(  # noqa: N802
     ray_version: str | None = None,
     autoscaler_config: AutoscalerConfig | None = None,
 ) -> RayClusterConfig:
-    """A cluster of equal nodes: a head, and one on-demand group of workers named 'workers'.
+    """A cluster of equal nodes: a head, and one on-demand group of workers.
 
     Args:
         n_nodes: nodes that are always up, including the head; a single node has no group.
@@ -328,11 +369,9 @@ def SimpleRayCluster(  # noqa: N802
         raise UsageError(f"n_nodes {n_nodes} is too small: give 1 or more, the head included")
     if limit < n_nodes:
         raise UsageError(f"max_nodes {limit} is below n_nodes {n_nodes}: raise it, or leave it out")
-    groups: tuple[ScalingGroup, ...] = ()
+    groups: list[ScalingGroup] = []
     if limit > 1:
-        groups = (
-            ScalingGroup(worker_nodes=node_config, min_workers=n_nodes - 1, max_workers=limit - 1),
-        )
+        groups = [ScalingGroup(node_config, min_workers=n_nodes - 1, max_workers=limit - 1)]
     version = {} if ray_version is None else {"ray_version": ray_version}
     return RayClusterConfig(
         head_node=node_config,
