@@ -14,14 +14,8 @@ import pytest
 import ray
 from fake_target import VARIABLES, FakeRay, FakeTarget
 
-from sunspot.cluster import (
-    ExternalResourceError,
-    IllegalStateTransitionError,
-    RayCluster,
-    ResourceState,
-    ResourceStatus,
-)
-from sunspot.cluster_states import ALLOWED_TRANSITIONS
+from sunspot.cluster import ExternalResourceError, IllegalStateTransitionError, RayCluster
+from sunspot.cluster_states import ALLOWED_TRANSITIONS, ResourceState, ResourceStatus
 from sunspot.errors import SunspotError, UsageError
 from sunspot.spec import RayNodeConfig, SimpleRayCluster
 from sunspot.stack import Stack

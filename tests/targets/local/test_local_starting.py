@@ -1,7 +1,9 @@
 """Waiting for the launcher of a local cluster's nodes."""
 
 import os
+import subprocess
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -17,6 +19,6 @@ def test_a_timeout_names_the_step_that_it_was_in(printed, step):
     output, launcher = os.pipe()
     with os.fdopen(output, "rb") as stdout, os.fdopen(launcher, "wb", 0) as events:
         events.write(printed)
-        process = SimpleNamespace(stdout=stdout)
+        process = cast("subprocess.Popen[bytes]", SimpleNamespace(stdout=stdout))
         with pytest.raises(SunspotError, match=f"the last step was: {step}$"):
             list(starting._events(process, 0.01))
