@@ -12,7 +12,7 @@ from cloud_init.values import AzureFacts, NodeValues
 from sunspot.node import autoscaler_config
 from sunspot.ray import start
 from sunspot.ray.start import NodeMarket
-from sunspot.spec import HEAD
+from sunspot.spec_values import HEAD
 from sunspot.targets.azure import images
 from sunspot.targets.azure.plan import AzurePlan, Machine, Pool
 

@@ -17,7 +17,7 @@ from infra.storage import Results, ResultsArgs
 from infra.token import TokenVault, TokenVaultArgs
 from infra.user_data import user_data
 from infra.workers import WorkerPool, WorkerPoolArgs
-from sunspot.spec import HEAD
+from sunspot.spec_values import HEAD
 from sunspot.targets.azure.access import openings
 from sunspot.targets.azure.plan import AzurePlan, Pool
 from sunspot.targets.azure.tree import READS_IMAGE, Resource, pool_key, scales_key, tree

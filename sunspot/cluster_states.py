@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from sunspot.errors import SunspotError
 
@@ -21,6 +22,14 @@ class ResourceState(enum.Enum):
     def is_terminal(self) -> bool:
         """Whether no other state can follow."""
         return self in {ResourceState.DEACTIVATED, ResourceState.FORCE_KILLED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourceStatus:
+    """A state of a cluster, and the message for people that came with it."""
+
+    state: ResourceState
+    message: str
 
 
 _S = ResourceState

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -86,12 +86,11 @@ def run(folder: Path, *, keep: bool = False) -> Path:
 
 def _with_all_workers(stack: Stack) -> Stack:
     """The stack with every group at its maximum, under the demo's own name."""
-    groups = tuple(
-        group.model_copy(update={"min_workers": group.max_workers})
-        for group in stack.cluster.scaling_groups
-    )
-    cluster = stack.cluster.model_copy(update={"scaling_groups": groups})
-    return stack.model_copy(update={"name": NAME, "cluster": cluster})
+    groups = [
+        replace(group, min_workers=group.max_workers) for group in stack.cluster.scaling_groups
+    ]
+    cluster = replace(stack.cluster, scaling_groups=groups)
+    return stack.with_cluster(cluster).model_copy(update={"name": NAME})
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Protocol, Self
 
-from sunspot.spec import Config
+from sunspot.spec_values import Config
 
 
 class Settings(Config, frozen=True):

@@ -1,28 +1,32 @@
 """What a cluster is made of: its nodes, its groups of workers, its autoscaler.
 
 The names and rules follow Sematic's Ray integration, so that code moves over by changing an
-import. Every class is frozen, refuses unknown keys, and raises ValueError (pydantic's
-ValidationError) for values that are not valid.
+import (docs/sematic.md). Every class is a frozen dataclass, takes its fields by position or by
+name, and raises UsageError, a ValueError, for values that are not valid.
 """
 
-import re
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from importlib import metadata
-from typing import Annotated, Any, Literal, Self
+from dataclasses import fields, replace
+from typing import Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import ArgsKwargs
 
 from sunspot import catalog
+from sunspot.config_class import ConfigBase, config_class
 from sunspot.errors import UsageError
+from sunspot.spec_values import (
+    TESTED_RAY,
+    Count,
+    GroupName,
+    Number,
+    RayVersion,
+    VmSizeName,
+    installed_ray,
+)
 
 Market = Literal["spot", "on-demand", "spot-with-fallback"]
 
@@ -35,94 +39,8 @@ MAX_CPU = 10_000
 MAX_MEMORY_GB = 100_000
 MAX_GPUS = 1_000
 
-# 'sunspot-STACK-GROUP-on-demand' and Pulumi's 8 random characters must stay within 63, the limit of
-# a DNS label and of a Kubernetes label value (a scale set may have 64). 24 leaves 12 for the stack.
-MAX_GROUP_NAME = 24
-GROUP_NAME_PATTERN = r"^[a-z]([a-z0-9-]*[a-z0-9])?$"
 DEFAULT_GROUP_NAME = "workers"
-HEAD = "head"
 ON_DEMAND_SUFFIX = "-on-demand"
-
-# The versions of Ray that the tests boot. The node provider, the drain and the token's checks use
-# parts of Ray that change from one version to the next without notice.
-TESTED_RAY = ("2.60.0",)
-RAY_VERSION_PATTERN = rf"^v?({'|'.join(map(re.escape, TESTED_RAY))})$"
-
-
-class Config(BaseModel, frozen=True, extra="forbid"):
-    """The base of every config class: frozen, and an unknown key is an error.
-
-    Each class repeats `frozen=True` because type checkers do not inherit it.
-    """
-
-
-# Strict: neither True nor "4" is a number. An int is accepted as a float.
-Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-Count = Annotated[int, Field(strict=True)]
-Text = Annotated[str, Field(strict=True)]
-
-
-def _group_name(name: str) -> str:
-    if name == HEAD:
-        raise UsageError(f"{name!r} is reserved for the head node: choose another name")
-    if len(name) > MAX_GROUP_NAME:
-        raise UsageError(
-            f"{name!r} has {len(name)} characters, at most {MAX_GROUP_NAME} are allowed: shorten it"
-        )
-    # fullmatch: `$` matches before a trailing newline as well.
-    if not re.fullmatch(GROUP_NAME_PATTERN, name):
-        raise UsageError(
-            f"{name!r} is not a group name: use lower-case letters, digits and hyphens, "
-            "a letter first and no hyphen last (Azure and Kubernetes require that)"
-        )
-    return name
-
-
-def _ray_version(version: str) -> str:
-    if not re.fullmatch(RAY_VERSION_PATTERN, version):
-        raise UsageError(
-            f"Ray {version!r} is not supported: Sunspot uses parts of Ray that change from version "
-            f"to version, and is tested with {', '.join(TESTED_RAY)}: write that, or leave it out"
-        )
-    return version
-
-
-def _installed_ray() -> str:
-    # Read from the package's metadata: importing Ray takes half a second.
-    try:
-        return metadata.version("ray")
-    except metadata.PackageNotFoundError:
-        raise UsageError("Ray is not installed here: set ray_version, or install ray") from None
-
-
-def _vm_size_name(name: str, info: ValidationInfo) -> str:
-    size = catalog.find(name)
-    if size is not None:
-        return size.name
-    # Declared before vm_size: 0 by default, and absent where it was refused.
-    cpu, memory_gb = (info.data.get(key) for key in ("cpu", "memory_gb"))
-    if cpu == 0 or memory_gb == 0:
-        try:
-            catalog.get(name)
-        except UsageError as error:
-            raise UsageError(
-                f"{error} If Azure has it, give its cpu, memory_gb and gpu_count as well"
-            ) from None
-    gpu_count = info.data.get("gpu_count", 0)
-    return catalog.unlisted(
-        name, vcpus=cpu or 1, memory_gib=memory_gb or 0, gpu_count=gpu_count
-    ).name
-
-
-VmSizeName = Annotated[Text, AfterValidator(_vm_size_name)]
-GroupName = Annotated[
-    Text,
-    AfterValidator(_group_name),
-    Field(json_schema_extra={"pattern": GROUP_NAME_PATTERN, "maxLength": MAX_GROUP_NAME}),
-]
-RayVersion = Annotated[
-    Text, AfterValidator(_ray_version), Field(json_schema_extra={"pattern": RAY_VERSION_PATTERN})
-]
 
 
 def _size_or_needs(schema: dict[str, Any]) -> None:
@@ -132,22 +50,22 @@ def _size_or_needs(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [{"required": ["vm_size"]}, {"required": ["cpu", "memory_gb"]}]
 
 
-class RayNodeConfig(Config, frozen=True):
+@config_class(json_schema_extra=_size_or_needs)
+class RayNodeConfig(ConfigBase):
     """One node: either what it needs (`cpu` and `memory_gb`), or a `vm_size` that has everything.
 
     With a `vm_size` the catalogue fills in the rest; a value given as well must equal the size's.
     A size that the catalogue does not have is taken as it is, if its shape is given: `cpu`,
     `memory_gb` and, if it has GPUs, `gpu_count`.
+    A node with `cpu=0` runs no task that asks for a CPU, which is what some want of the head.
     """
-
-    model_config = ConfigDict(json_schema_extra=_size_or_needs)
 
     # No node keeps these two defaults: the VM size replaces them, or their absence is an error.
     cpu: Number = Field(
-        default=0.0, gt=0, le=MAX_CPU, description="CPUs (vCPUs on Azure) of the node"
+        default=math.nan, ge=0, le=MAX_CPU, description="CPUs (vCPUs on Azure) of the node"
     )
     memory_gb: Number = Field(
-        default=0.0,
+        default=math.nan,
         ge=MIN_NODE_MEMORY_GB,
         le=MAX_MEMORY_GB,
         description="memory of the node in GiB (2**30 bytes)",
@@ -163,9 +81,10 @@ class RayNodeConfig(Config, frozen=True):
     @model_validator(mode="before")
     @classmethod
     def _fill_from_size(cls, data: Any) -> Any:
-        if isinstance(data, Mapping) and isinstance(data.get("vm_size"), str):
+        given = _by_name(cls, data) if isinstance(data, ArgsKwargs) else data
+        if isinstance(given, Mapping) and isinstance(given.get("vm_size"), str):
             with suppress(UsageError):  # the field's own validator reports a wrong name
-                return {**_shape(catalog.get(data["vm_size"])), **data}
+                return {**_shape(catalog.get(given["vm_size"])), **given}
         return data
 
     @model_validator(mode="after")
@@ -177,7 +96,7 @@ class RayNodeConfig(Config, frozen=True):
         return self
 
     def _check_needs(self) -> None:
-        missing = [name for name in ("cpu", "memory_gb") if name not in self.model_fields_set]
+        missing = [name for name in ("cpu", "memory_gb") if math.isnan(getattr(self, name))]
         if missing:
             raise UsageError(
                 f"{' and '.join(missing)} missing: set both cpu and memory_gb, or a vm_size"
@@ -193,16 +112,22 @@ class RayNodeConfig(Config, frozen=True):
             raise UsageError(f"{', '.join(wrong)}: leave it out, or choose another vm_size")
 
 
+def _by_name(cls: type[RayNodeConfig], given: ArgsKwargs) -> dict[str, Any]:
+    names = [field.name for field in fields(cls)]
+    return {**dict(zip(names, given.args, strict=False)), **(given.kwargs or {})}
+
+
 def _shape(size: catalog.VmSize) -> dict[str, float]:
     return {"cpu": size.vcpus, "memory_gb": size.memory_gib, "gpu_count": size.gpu_count}
 
 
-class ScalingGroup(Config, frozen=True):
-    """Workers of one shape and one market, between `min_workers` and `max_workers` of them."""
+@config_class()
+class ScalingGroup(ConfigBase):
+    """Workers of one shape and one market, between `min_workers` and `max_workers` of them.
 
-    name: GroupName = Field(
-        default=DEFAULT_GROUP_NAME, description="name of the group, unique in the cluster"
-    )
+    A group without a name gets one in its cluster's stack: see `RayClusterConfig.with_names`.
+    """
+
     worker_nodes: RayNodeConfig = Field(description="what each worker of the group is")
     min_workers: Count = Field(default=1, ge=0, description="workers that are always up")
     max_workers: Count = Field(
@@ -210,6 +135,11 @@ class ScalingGroup(Config, frozen=True):
         gt=0,
         validate_default=True,
         description="workers that may be up at once; above min_workers the autoscaler decides",
+    )
+    name: GroupName = Field(
+        default="",
+        description="name of the group, unique in the cluster; without one, "
+        f"{DEFAULT_GROUP_NAME}, then {DEFAULT_GROUP_NAME}-2 and so on",
     )
     market: Market = Field(
         default="on-demand",
@@ -249,7 +179,8 @@ class ScalingGroup(Config, frozen=True):
         return (self.name,)
 
 
-class AutoscalerConfig(Config, frozen=True):
+@config_class()
+class AutoscalerConfig(ConfigBase):
     """The resources of Ray's autoscaler, which runs beside the head."""
 
     cpu: Number = Field(gt=0, le=MAX_CPU, description="CPUs of the autoscaler")
@@ -260,18 +191,20 @@ class AutoscalerConfig(Config, frozen=True):
     )
 
 
-class RayClusterConfig(Config, frozen=True):
+@config_class()
+class RayClusterConfig(ConfigBase):
     """A whole cluster: a head, groups of workers, the version of Ray on all of them.
 
     `ray_version` defaults to that of the Ray installed here.
     """
 
     head_node: RayNodeConfig = Field(description="the head, always on-demand")
-    scaling_groups: tuple[ScalingGroup, ...] = Field(
-        default=(), description="the groups of workers; none for a cluster of only a head"
+    scaling_groups: list[ScalingGroup] = Field(
+        default_factory=list,
+        description="the groups of workers; none for a cluster of only a head",
     )
     ray_version: RayVersion = Field(
-        default_factory=_installed_ray,
+        default_factory=installed_ray,
         description=f"version of Ray on every node, one of {', '.join(TESTED_RAY)}; defaults to "
         "the one installed here",
     )
@@ -284,15 +217,14 @@ class RayClusterConfig(Config, frozen=True):
 
     @field_validator("scaling_groups")
     @classmethod
-    def _check_names(cls, groups: tuple[ScalingGroup, ...]) -> tuple[ScalingGroup, ...]:
+    def _check_names(cls, groups: list[ScalingGroup]) -> list[ScalingGroup]:
         owners: dict[str, int] = {}
         for index, group in enumerate(groups):
-            for name in group.node_types():
+            for name in group.node_types() if group.name else ():
                 if name in owners:
                     raise UsageError(
                         f"groups [{owners[name]}] and [{index}] would both make node type "
-                        f"{name!r}: give each group its own name (the default is "
-                        f"{DEFAULT_GROUP_NAME!r}; spot-with-fallback also takes "
+                        f"{name!r}: give each group its own name (spot-with-fallback also takes "
                         f"NAME{ON_DEMAND_SUFFIX})"
                     )
                 owners[name] = index
@@ -303,7 +235,7 @@ class RayClusterConfig(Config, frozen=True):
     def _check_autoscaler(
         cls, autoscaler: AutoscalerConfig | None, info: ValidationInfo
     ) -> AutoscalerConfig | None:
-        groups = [group for group in info.data.get("scaling_groups", ()) if group.is_autoscaled()]
+        groups = [g for g in _named(info.data.get("scaling_groups", [])) if g.is_autoscaled()]
         if groups and autoscaler is None:
             ranges = ", ".join(f"{g.name} {g.min_workers}-{g.max_workers}" for g in groups)
             raise UsageError(
@@ -317,6 +249,32 @@ class RayClusterConfig(Config, frozen=True):
         """Whether any group needs Ray's autoscaler: an elastic one, or one with fallback."""
         return any(group.is_autoscaled() for group in self.scaling_groups)
 
+    def with_names(self) -> Self:
+        """This cluster with a name for every group that has none.
+
+        The first is 'workers', then come 'workers-2' and so on, without those that are taken.
+        """
+        if all(group.name for group in self.scaling_groups):
+            return self
+        return replace(self, scaling_groups=_named(self.scaling_groups))
+
+
+def _named(groups: Iterable[ScalingGroup]) -> list[ScalingGroup]:
+    groups = list(groups)
+    taken = {name for group in groups if group.name for name in group.node_types()}
+    return [group if group.name else _with_free_name(group, taken) for group in groups]
+
+
+def _with_free_name(group: ScalingGroup, taken: set[str]) -> ScalingGroup:
+    """The group with the first default name whose node types are free; they are taken then."""
+    later = (f"{DEFAULT_GROUP_NAME}-{number}" for number in itertools.count(2))
+    for name in itertools.chain([DEFAULT_GROUP_NAME], later):
+        named = replace(group, name=name)
+        if taken.isdisjoint(named.node_types()):
+            taken.update(named.node_types())
+            return named
+    raise AssertionError("the names do not end")
+
 
 # Named like a class, as in Sematic: it stands in for one.
 def SimpleRayCluster(  # noqa: N802
@@ -326,7 +284,7 @@ def SimpleRayCluster(  # noqa: N802
     ray_version: str | None = None,
     autoscaler_config: AutoscalerConfig | None = None,
 ) -> RayClusterConfig:
-    """A cluster of equal nodes: a head, and one on-demand group of workers named 'workers'.
+    """A cluster of equal nodes: a head, and one on-demand group of workers.
 
     Args:
         n_nodes: nodes that are always up, including the head; a single node has no group.
@@ -346,11 +304,9 @@ def SimpleRayCluster(  # noqa: N802
         raise UsageError(f"n_nodes {n_nodes} is too small: give 1 or more, the head included")
     if limit < n_nodes:
         raise UsageError(f"max_nodes {limit} is below n_nodes {n_nodes}: raise it, or leave it out")
-    groups: tuple[ScalingGroup, ...] = ()
+    groups: list[ScalingGroup] = []
     if limit > 1:
-        groups = (
-            ScalingGroup(worker_nodes=node_config, min_workers=n_nodes - 1, max_workers=limit - 1),
-        )
+        groups = [ScalingGroup(node_config, min_workers=n_nodes - 1, max_workers=limit - 1)]
     version = {} if ray_version is None else {"ray_version": ray_version}
     return RayClusterConfig(
         head_node=node_config,

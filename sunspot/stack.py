@@ -16,6 +16,7 @@ from pydantic import (
     BaseModel,
     Field,
     SerializeAsAny,
+    TypeAdapter,
     ValidationError,
     field_validator,
     model_validator,
@@ -23,9 +24,11 @@ from pydantic import (
 
 from sunspot import registry, stack_problems, yaml_files
 from sunspot.errors import UsageError
+from sunspot.problems import hint, one_of
 from sunspot.settings import Settings
-from sunspot.spec import Config, RayClusterConfig, Text
-from sunspot.stack_problems import hint, one_of, wrong
+from sunspot.spec import RayClusterConfig
+from sunspot.spec_values import Config, Text
+from sunspot.stack_problems import wrong
 
 PROJECT_FILE = "Pulumi.yaml"
 NAMESPACE = "sunspot:"
@@ -120,7 +123,7 @@ class Stack(Config, frozen=True):
     target: Annotated[Text, AfterValidator(_target)] = Field(
         default=registry.DEFAULT, description="where `sunspot up` runs the cluster"
     )
-    cluster: RayClusterConfig = Field(
+    cluster: Annotated[RayClusterConfig, AfterValidator(RayClusterConfig.with_names)] = Field(
         description="the cluster: a head_node, scaling_groups of workers"
     )
     image: Image = Field(default=Image(), description="the container image of the nodes")
@@ -174,6 +177,10 @@ class Stack(Config, frozen=True):
         """This stack with these settings instead of those of the same target."""
         target = next(name for name, kind in registry.settings().items() if kind is type(given))
         return self.model_copy(update={"settings": {**self.settings, target: given}})
+
+    def with_cluster(self, cluster: RayClusterConfig) -> Self:
+        """This stack with another cluster."""
+        return self.model_copy(update={"cluster": cluster.with_names()})
 
     def for_target(self, target: str) -> Self:
         """This stack for another (or its own) target, with its nodes as that target needs them.
@@ -288,7 +295,7 @@ def schema() -> dict[str, Any]:
     """The JSON schema (draft 2020-12) of a stack file's `sunspot:cluster` block."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **RayClusterConfig.model_json_schema(),
+        **TypeAdapter(RayClusterConfig).json_schema(),
         "title": "The sunspot:cluster block of a Sunspot stack file",
     }
 

@@ -12,7 +12,10 @@ AUTOSCALER = AutoscalerConfig(cpu=0.5, memory_gb=1)
 
 def stack(*groups, head=NODE, name="dev"):
     cluster = RayClusterConfig(
-        head_node=head, scaling_groups=groups, autoscaler_config=AUTOSCALER, ray_version="2.60.0"
+        head_node=head,
+        scaling_groups=list(groups),
+        autoscaler_config=AUTOSCALER,
+        ray_version="2.60.0",
     )
     return Stack(name=name, target="local", cluster=cluster)
 

@@ -169,7 +169,7 @@ def test_schema_is_valid_and_takes_the_shipped_stacks(request):
     schema = json.loads(result.stdout)
     jsonschema.Draft202012Validator.check_schema(schema)
     dev = stacks.load("dev", request.config.rootpath)
-    jsonschema.validate(dev.cluster.model_dump(mode="json", exclude_none=True), schema)
+    jsonschema.validate(dev.model_dump(mode="json", exclude_none=True)["cluster"], schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"head_node": {}, "nonsense": 1}, schema)
 

@@ -14,13 +14,8 @@ import pytest
 import ray
 from fake_target import VARIABLES, FakeRay, FakeTarget
 
-from sunspot.cluster import (
-    ALLOWED_TRANSITIONS,
-    ExternalResourceError,
-    IllegalStateTransitionError,
-    RayCluster,
-    ResourceState,
-)
+from sunspot.cluster import ExternalResourceError, IllegalStateTransitionError, RayCluster
+from sunspot.cluster_states import ALLOWED_TRANSITIONS, ResourceState, ResourceStatus
 from sunspot.errors import SunspotError, UsageError
 from sunspot.spec import RayNodeConfig, SimpleRayCluster
 from sunspot.stack import Stack
@@ -122,13 +117,14 @@ def test_every_state_has_its_transitions_and_the_last_ones_have_none():
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(ResourceState, ResourceState)))
 def test_only_allowed_transitions_happen(make, before, after):
     cluster = make(name="mine")
-    cluster._state = before
+    life = cluster._life
+    life.status = ResourceStatus(state=before, message="before")
     if after in ALLOWED_TRANSITIONS[before]:
-        cluster._move(after, "a message")
+        life._move(after, "a message")
         assert (cluster.state, cluster.message) == (after, "a message")
         return
     with pytest.raises(IllegalStateTransitionError) as caught:
-        cluster._move(after, "a message")
+        life._move(after, "a message")
     assert f"cluster mine is {before.value} and cannot become {after.value}" in str(caught.value)
     assert "make a new RayCluster" in str(caught.value)
     assert cluster.state is before
@@ -294,7 +290,7 @@ def test_a_callback_that_fails_does_not_keep_the_cluster(make, target, bad):
 
 
 def test_a_lost_worker_is_told_and_the_body_goes_on(make, target, monkeypatch):
-    monkeypatch.setattr("sunspot.cluster.WATCH_INTERVAL_S", 0.01)
+    monkeypatch.setattr("sunspot.cluster_life.WATCH_INTERVAL_S", 0.01)
     told = threading.Event()
     messages = []
 

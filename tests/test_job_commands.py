@@ -1,5 +1,6 @@
 """`sunspot submit` and `logs -f` while the head is away, as a process that gets signals."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -103,3 +104,27 @@ def test_following_a_job_of_a_local_head_that_died_ends_at_once(head, api, folde
         _, errors = logs.communicate(timeout=DEADLINE_S)
     assert logs.returncode == 1
     assert "the head of 'dev' is dead" in errors
+
+
+@pytest.mark.usefixtures("head")
+@pytest.mark.parametrize("flag", ["--requirements", "--conda"])
+def test_a_package_file_that_is_missing_is_refused_before_anything_is_sent(api, tmp_path, flag):
+    with started(tmp_path, "submit", flag, "gone.txt", "--", "true") as submit:
+        _, errors = submit.communicate(timeout=DEADLINE_S)
+    assert submit.returncode == 2
+    assert "gone.txt" in errors
+    assert api.calls() == []
+
+
+@pytest.mark.usefixtures("head")
+def test_packages_go_along_and_a_missing_one_is_named(api, tmp_path):
+    log = "Traceback\nModuleNotFoundError: No module named 'emoji'"
+    api.add("ended", message=f"Job failed, last available logs:\n{log}", driver_exit_code=1)
+    ended = api.jobs.pop("ended") | {"submission_id": "mine", "status": "FAILED"}
+    api.answers["GET", "/api/jobs/mine"] = (200, json.dumps(ended))
+    with started(tmp_path, "submit", "--name", "mine", "--pip", "tqdm", "--", "true") as submit:
+        _, errors = submit.communicate(timeout=DEADLINE_S)
+    assert submit.returncode == 1
+    assert api.body("POST", "/api/jobs/")["runtime_env"]["pip"] == {"packages": ["tqdm"]}
+    assert "'emoji'" in errors
+    assert "--pip emoji" in " ".join(errors.split())

@@ -101,7 +101,7 @@ def test_schema_accepts_the_shipped_files(name):
         {"head_node": NEEDS, "headnode": NEEDS},
         {"head_node": {**NEEDS, "gpus": 1}},
         {"head_node": {"cpu": 2}},
-        {"head_node": {"cpu": 0, "memory_gb": 8}},
+        {"head_node": {"cpu": -1, "memory_gb": 8}},
         {"head_node": {"cpu": True, "memory_gb": 8}},
         {"head_node": NEEDS, "scaling_groups": [{"worker_nodes": NEEDS, "name": "GPU"}]},
         {"head_node": NEEDS, "scaling_groups": [{"worker_nodes": NEEDS, "market": "cheap"}]},
@@ -173,7 +173,7 @@ def in_head(**values):
             ["head_node > cpus: unknown key (did you mean cpu?)", "known: cpu, memory_gb"],
         ),
         (in_head(cpu=4, memory_gb=1), ["head_node > memory_gb: 1 is too small: give 2 or more"]),
-        (in_head(cpu=0, memory_gb=8), ["head_node > cpu: 0 is too small", "greater than 0"]),
+        (in_head(cpu=-1, memory_gb=8), ["head_node > cpu: -1 is too small", "0 or more"]),
         (in_head(cpu="4", memory_gb=8), ['head_node > cpu: "4" is not a number', "without quotes"]),
         (in_head(cpu=True, memory_gb=8), ["head_node > cpu: true is not a number"]),
         (in_head(cpu=float("nan"), memory_gb=8), ["head_node > cpu: NaN is not finite"]),
@@ -231,7 +231,7 @@ def test_all_problems_are_listed_one_a_line():
     block = {
         "sunspot:targt": "local",
         "sunspot:cluster": {
-            "head_node": {"cpu": 0, "memory_gb": 1},
+            "head_node": {"cpu": -1, "memory_gb": 1},
             "scaling_groups": [
                 {"worker_nodes": NEEDS},
                 {"worker_nodes": {"vm_size": "nope"}, "max_workers": 0, "market": "x"},

@@ -22,7 +22,8 @@ commands = Commands()
 
 @commands.command(
     context_settings={"allow_interspersed_args": False},
-    epilog="Example: sunspot submit --num-cpus 1 -- python workloads/primes.py 1 100000",
+    epilog="Example: sunspot submit --num-cpus 1 -- python workloads/primes.py 1 100000 · "
+    "sunspot submit --pip emoji -- python mine.py",
 )
 def submit(
     entrypoint: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.")],
@@ -40,6 +41,16 @@ def submit(
     ] = None,
     runtime_env: Annotated[
         Path | None, typer.Option(help="Ray runtime environment, a YAML or JSON file.")
+    ] = None,
+    pip: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PKG", help="Package that pip installs for the job; repeatable."),
+    ] = None,
+    requirements: Annotated[
+        Path | None, typer.Option(help="The packages of a requirements.txt, for the job.")
+    ] = None,
+    conda: Annotated[
+        Path | None, typer.Option(help="A conda environment for the job, a YAML file.")
     ] = None,
     env: Annotated[
         list[str] | None, typer.Option(metavar="K=V", help="Environment variable; repeatable.")
@@ -64,11 +75,13 @@ def submit(
     """
     from sunspot.ray import feasibility, jobs
     from sunspot.ray import runtime_env as environments
+    from sunspot.ray.packages import Packages
 
     request = feasibility.Request(
         num_cpus=num_cpus, num_gpus=num_gpus, memory_gb=memory, resources=_resources(resources)
     )
-    environment = environments.load(runtime_env, env or [], working_dir)
+    wanted = Packages(pip=pip or (), requirements=requirements, conda=conda)
+    environment = environments.load(runtime_env, env or [], working_dir, wanted)
     if name is not None:
         jobs.check_id(name)
     if wait and detach:
@@ -174,7 +187,7 @@ def _connect(target: Target, name: str) -> Any:
 
 
 def _follow_or_stop(client: Any, job_id: str) -> int:
-    from sunspot.ray import following
+    from sunspot.ray import following, packages
     from sunspot.ray import jobs as job_api
 
     try:
@@ -185,6 +198,8 @@ def _follow_or_stop(client: Any, job_id: str) -> int:
         return interrupts.INTERRUPTED
     if job.status != "SUCCEEDED":
         console.fail(f"job {job_id} {job.status}: {job.reason}")
+        if hint := packages.missing_module(job.message):
+            console.note(hint)
     return job_api.exit_code(job)
 
 

@@ -10,17 +10,27 @@ import yaml
 
 from sunspot import yaml_files
 from sunspot.errors import UsageError
+from sunspot.ray.packages import Packages
 
 
-def load(file: Path | None, variables: Sequence[str], working_dir: str | None) -> dict[str, Any]:
-    """The job's runtime environment from --runtime-env, --env and --working-dir, checked by Ray.
+def load(
+    file: Path | None,
+    variables: Sequence[str],
+    working_dir: str | None,
+    packages: Packages | None = None,
+) -> dict[str, Any]:
+    """The job's runtime environment: a file, checked by Ray, and what the flags add to it.
 
-    Flags override the file. `working_dir` may still be a local path.
+    Flags override the file, except that packages of both are installed. `working_dir` may still
+    be a local path.
 
     Raises:
-        UsageError: the file is missing or wrong, or a variable is not of the form NAME=VALUE.
+        UsageError: a file is missing or wrong, a variable is not of the form NAME=VALUE, or the
+            packages are not what `Packages` takes.
     """
     env = _read_runtime_env(file) if file else {}
+    if packages is not None:
+        env = packages.added_to(env)
     if modules := [m for m in env.get("py_modules", []) if "://" not in str(m)]:
         raise UsageError(
             f"py_modules {modules} are local paths; put them into the working directory"

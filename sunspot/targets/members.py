@@ -9,7 +9,8 @@ from sunspot.errors import SunspotError
 from sunspot.node.collector import GROUP_LABEL, MARKET_LABEL
 from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.resources import GIB
-from sunspot.spec import HEAD, ScalingGroup, size_for
+from sunspot.spec import ScalingGroup, size_for
+from sunspot.spec_values import HEAD
 from sunspot.stack import Stack
 from sunspot.targets.protocol import NodeStatus
 

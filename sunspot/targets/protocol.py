@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TextIO, runtime_checkable
 
 from sunspot.errors import SunspotError
 from sunspot.ray.handle import ClusterHandle
-from sunspot.spec import HEAD
+from sunspot.spec_values import HEAD
 from sunspot.stack import Stack
 
 Progress = Callable[[str], None]

@@ -20,7 +20,7 @@ from waiting import wait_for
 
 import sunspot
 from sunspot.node.free_ports import port_is_free
-from sunspot.spec import HEAD
+from sunspot.spec_values import HEAD
 from sunspot.targets import abilities
 from sunspot.targets.protocol import NodeLogs, Scaling, Shells
 

@@ -16,7 +16,7 @@ from sunspot.ray import resources, start
 from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.start import Head, RayNode
 from sunspot.signals import uninterrupted
-from sunspot.spec import HEAD
+from sunspot.spec_values import HEAD
 from sunspot.stack import Stack
 from sunspot.targets import members
 from sunspot.targets.protocol import UP_TIMEOUT_S, Removal, Up, silent

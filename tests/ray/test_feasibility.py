@@ -77,9 +77,9 @@ def test_node_types_are_the_head_and_every_group_at_its_size():
         target="local",
         cluster=RayClusterConfig(
             head_node=RayNodeConfig(cpu=2, memory_gb=8),
-            scaling_groups=(
+            scaling_groups=[
                 ScalingGroup(name="gpu", worker_nodes=RayNodeConfig(vm_size="NC4as_T4_v3")),
-            ),
+            ],
         ),
     )
     head, group = feasibility.node_types(stack)
@@ -101,9 +101,9 @@ def test_a_group_that_is_not_up_yet_counts_with_its_accelerator_type():
         target="local",
         cluster=RayClusterConfig(
             head_node=RayNodeConfig(cpu=2, memory_gb=8),
-            scaling_groups=(
+            scaling_groups=[
                 ScalingGroup(name="gpu", worker_nodes=RayNodeConfig(vm_size="NC4as_T4_v3")),
-            ),
+            ],
         ),
     )
     # Ray gives such a node `accelerator_type:T4`: 1, and so does our autoscaler config.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from training import CLUSTER, DEADLINE_S, ROOT, Training
 
-from sunspot.spec import HEAD
+from sunspot.spec_values import HEAD
 
 OURS, THEIRS = "ours", "theirs"
 

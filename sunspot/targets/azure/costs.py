@@ -10,7 +10,8 @@ from typing import NamedTuple
 from sunspot.catalog import cost, services
 from sunspot.catalog.prices import Prices, from_catalog
 from sunspot.errors import UsageError
-from sunspot.spec import HEAD, size_for
+from sunspot.spec import size_for
+from sunspot.spec_values import HEAD
 from sunspot.stack import Stack
 from sunspot.targets.azure import plan as azure_plan
 from sunspot.targets.azure import ssh_key

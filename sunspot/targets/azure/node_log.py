@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sunspot.errors import SunspotError
-from sunspot.spec import HEAD
+from sunspot.spec_values import HEAD
 from sunspot.targets import abilities
 from sunspot.targets.protocol import Progress
 from sunspot.targets.ssh import RemoteCommandError, Ssh, UnreachableError, through

@@ -14,7 +14,8 @@ from sunspot.errors import UsageError
 from sunspot.ray import resources
 from sunspot.ray.resources import NodeResources
 from sunspot.ray.start import NodeMarket
-from sunspot.spec import HEAD, RayClusterConfig, ScalingGroup, size_for
+from sunspot.spec import RayClusterConfig, ScalingGroup, size_for
+from sunspot.spec_values import HEAD
 from sunspot.stack import Stack
 from sunspot.targets.azure import addresses, ssh_key, vm_images
 from sunspot.targets.azure.addresses import Addresses

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from sunspot.errors import UsageError
 from sunspot.settings import Settings
-from sunspot.spec import Config, Count, Text
+from sunspot.spec_values import Config, Count, Text
 
 # This target's name in sunspot/registry.py.
 TARGET = "azure"

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from sunspot.catalog import VmSize, regions
 from sunspot.errors import UsageError
-from sunspot.spec import HEAD, size_for
+from sunspot.spec import size_for
+from sunspot.spec_values import HEAD
 from sunspot.stack import Stack
 from sunspot.targets.azure.settings import AzureSettings
 

@@ -64,7 +64,7 @@ def _events(process: subprocess.Popen[bytes], timeout_s: float) -> Iterator[dict
         SunspotError: it did not end within `timeout_s`.
     """
     deadline = time.monotonic() + timeout_s
-    last, pending = "none", b""
+    last, pending = "starting the launcher", b""
     assert process.stdout is not None  # noqa: S101 - for the type checker
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)

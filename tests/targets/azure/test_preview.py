@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import yaml
@@ -116,8 +117,8 @@ def test_a_stack_for_this_machine_says_so():
 
 def test_needs_become_the_size_that_they_would_get():
     stack = parse(target="local")
-    node = {"cpu": 3, "memory_gb": 10}
-    cluster = stack.cluster.model_validate({"head_node": node})
+    node: Any = {"cpu": 3, "memory_gb": 10}
+    cluster = type(stack.cluster)(head_node=node)
     found = preview.collect(stack.model_copy(update={"cluster": cluster}), ROOT)
     assert found.plan.head.size.name == D4
 

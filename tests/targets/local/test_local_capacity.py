@@ -1,5 +1,7 @@
 """What this machine can hold."""
 
+from dataclasses import replace
+
 import pytest
 from local_stacks import WORKERS, stack, write
 
@@ -15,7 +17,7 @@ def folder(tmp_path):
 
 
 def many(count):
-    return stack(WORKERS.model_copy(update={"min_workers": count, "max_workers": count}))
+    return stack(replace(WORKERS, min_workers=count, max_workers=count))
 
 
 def test_more_workers_than_fit_are_refused_before_anything_exists(tmp_path, monkeypatch):
@@ -30,7 +32,7 @@ def test_more_workers_than_fit_are_refused_before_anything_exists(tmp_path, monk
 @pytest.mark.parametrize("where", ["head", "workers"])
 def test_memory_that_no_machine_has_is_refused(where):
     node = RayNodeConfig(cpu=1, memory_gb=100_000)
-    group = WORKERS.model_copy(update={"worker_nodes": node})
+    group = replace(WORKERS, worker_nodes=node)
     claimed = stack(WORKERS, head=node) if where == "head" else stack(group)
     with pytest.raises(UsageError, match=f"memory_gb of '{where}' is 100000"):
         capacity.check(claimed)

@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 from collections import namedtuple
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -39,7 +40,7 @@ def host(monkeypatch):
 def test_object_stores_fit_the_node_and_the_machine(tmp_path, host, host_gib, memory_gb, expected):
     host(host_gib)
     node = RayNodeConfig(cpu=2, memory_gb=memory_gb)
-    described = stack(WORKERS.model_copy(update={"worker_nodes": node}), head=node)
+    described = stack(replace(WORKERS, worker_nodes=node), head=node)
     folder = write(tmp_path, described, address="10.0.0.1:6379")
     worker = folder.add_node(folder.cluster().shapes["workers"])
     for told in (parsed(folder, folder.nodes()[0]), parsed(folder, worker)):
@@ -57,7 +58,7 @@ def test_rays_minimum_is_the_one_we_know():
     [("spot", "spot"), ("on-demand", "on-demand"), ("spot-with-fallback", "spot")],
 )
 def test_market_becomes_a_label_and_the_head_is_on_demand(tmp_path, market, label):
-    folder = write(tmp_path, stack(WORKERS.model_copy(update={"market": market})))
+    folder = write(tmp_path, stack(replace(WORKERS, market=market)))
     shapes = folder.cluster().shapes
     assert (shapes["head"].market, shapes["workers"].market) == ("on-demand", label)
     types = yaml.safe_load(folder.autoscaler_config.read_text())["available_node_types"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sunspot.catalog import regions
-from sunspot.spec import HEAD
+from sunspot.spec_values import HEAD
 from sunspot.targets.azure.doctor.clients import Clients
 from sunspot.targets.azure.doctor.findings import failure, not_checked, ok, warning
 from sunspot.targets.azure.plan import AzurePlan, Machine

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sunspot.catalog import regions as catalog_regions
-from sunspot.spec import HEAD
+from sunspot.spec_values import HEAD
 from sunspot.targets.azure import images
 from sunspot.targets.azure.access import no_way_in
 from sunspot.targets.azure.plan import AzurePlan, Driver, Machine

@@ -15,7 +15,7 @@ from rich.tree import Tree
 from sunspot.catalog.cost import Costs
 from sunspot.catalog.services import HOURS_A_MONTH
 from sunspot.console import filled
-from sunspot.spec import HEAD
+from sunspot.spec_values import HEAD
 from sunspot.targets.azure import access
 from sunspot.targets.azure.access import Opening
 from sunspot.targets.azure.plan import AzurePlan

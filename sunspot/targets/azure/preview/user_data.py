@@ -11,7 +11,7 @@ from cloud_init.nodes import node_values
 from cloud_init.render import MAX_USER_DATA_BYTES, render
 from cloud_init.values import TOKEN_SECRET, AzureFacts
 from sunspot.errors import UsageError
-from sunspot.spec import HEAD
+from sunspot.spec_values import HEAD
 from sunspot.targets.azure.plan import AzurePlan, Pool
 
 WORKER = "worker"
