@@ -33,6 +33,7 @@ UNTAGGED = {
     "ManagementPolicy",
     "RoleAssignment",
     "RoleDefinition",
+    "TaskRun",
 }
 
 

@@ -104,6 +104,7 @@ def site(project, tmp_path, machines, monkeypatch):
         target = AzureTarget(
             Records(tmp_path / "state" / "azure"),
             engine=lambda *_, **__: fake,  # type: ignore[arg-type]
+            quick=lambda *_: [],
             still_there=lambda _: [],
             addresses=lambda group: asked.append(group) or addresses,
         )

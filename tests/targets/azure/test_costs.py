@@ -8,7 +8,8 @@ from sunspot.catalog import services
 from sunspot.targets.azure import costs
 from sunspot.targets.protocol import NodeStatus
 
-FIXED = {"disks", "NAT gateway", "NAT traffic", "public addresses", "vault"}
+FIXED = {"disks", "NAT gateway", "NAT traffic", "public addresses", "registry", "vault"}
+REGISTRY = 5 / services.HOURS_A_MONTH
 
 
 def others(*groups, **keys):
@@ -42,7 +43,7 @@ def test_what_is_switched_on_is_counted(tmp_path):
     )
     assert found["public addresses"].minimum == pytest.approx(3 * 0.005)
     assert found["Bastion"].minimum == 0.29
-    assert found["registry"].minimum == pytest.approx(5 / services.HOURS_A_MONTH, abs=1e-5)
+    assert found["registry"].minimum == pytest.approx(REGISTRY, abs=1e-5)
 
 
 def test_workers_pay_for_disks_only_where_they_have_no_temporary_one():
@@ -56,7 +57,7 @@ def test_workers_pay_for_disks_only_where_they_have_no_temporary_one():
 def test_in_subnets_of_ones_own_there_is_no_nat():
     network = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v"
     ids = {"head": f"{network}/subnets/a", "workers": f"{network}/subnets/b"}
-    assert set(others(network={"subnet_ids": ids})) == {"disks", "vault"}
+    assert set(others(network={"subnet_ids": ids})) == {"disks", "vault", "registry"}
 
 
 def test_traffic_grows_with_the_machines():
@@ -78,7 +79,7 @@ def test_the_nodes_that_there_are_cost_what_they_were_bought_for():
     assert found is not None
     assert found.machines == pytest.approx(0.192 + 0.063 + 0.526 + 0.063)
     assert found.others == pytest.approx(
-        services.disk(64) + services.disk(32) + 0.005 + 0.045 + 4 * 0.045, abs=0.001
+        services.disk(64) + services.disk(32) + 0.005 + 0.045 + 4 * 0.045 + REGISTRY, abs=0.001
     )
     assert found.price_unknown == ()
     assert "eastus" in found.prices

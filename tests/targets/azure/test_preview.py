@@ -96,7 +96,7 @@ def test_hybrid_reads_as_it_should():
     assert re.search(r"NAT gateway +0\.045 +0\.045\n", costs)
     assert re.search(r"NAT traffic +0\.045 +0\.225 +guessed: 1 GB", costs)
     assert "Machines as bought: 0.192 at the minimum, 0.444 at the" in costs
-    assert "All of it: 0.309 and 0.741" in " ".join(costs.split())
+    assert "All of it: 0.316 and 0.748" in " ".join(costs.split())
     assert "catalogue, eastus, about 2025" in costs
     ports = section(text, "Who may connect")
     assert re.search(r"22 +ssh +head +no address\n +22 +ssh +workers +the head\n", ports)

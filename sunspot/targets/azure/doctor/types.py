@@ -12,6 +12,7 @@ ARM_TYPES = {
     "compute:VirtualMachine": "Microsoft.Compute/virtualMachines",
     "compute:VirtualMachineScaleSet": "Microsoft.Compute/virtualMachineScaleSets",
     "containerregistry:Registry": "Microsoft.ContainerRegistry/registries",
+    "containerregistry:TaskRun": "Microsoft.ContainerRegistry/registries/taskRuns",
     "keyvault:Secret": "Microsoft.KeyVault/vaults/secrets",
     "keyvault:Vault": "Microsoft.KeyVault/vaults",
     "managedidentity:UserAssignedIdentity": "Microsoft.ManagedIdentity/userAssignedIdentities",

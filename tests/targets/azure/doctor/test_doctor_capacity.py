@@ -97,7 +97,8 @@ def test_a_name_that_is_taken_is_a_failure(subscription, project):
     assert diagnosed()["name sunspot (Vault)"]["level"] == "ok"
     subscription.names["sunspot"] = "The name is in use by somebody."
     found = diagnosed(1)
-    assert failures(found).keys() == {"name sunspot (Vault)", "name sunspot (StorageAccount)"}
+    named = ("Vault", "StorageAccount", "Registry")
+    assert failures(found).keys() == {f"name sunspot ({kind})" for kind in named}
     assert "in use by somebody" in found["name sunspot (Vault)"]["detail"]
 
 
