@@ -18,10 +18,11 @@ from local_stacks import WORKERS, stack, write
 from typer.testing import CliRunner
 
 from sunspot import stack as stacks
+from sunspot.cli import job_commands
 from sunspot.cli.app import app
 from sunspot.errors import UsageError
 from sunspot.node.processes import Process
-from sunspot.ray import feasibility
+from sunspot.ray import feasibility, jobs
 from sunspot.targets.local.target import LocalTarget
 from sunspot.targets.records import STATE_DIRECTORY_VARIABLE
 
@@ -199,7 +200,7 @@ def test_submit_follows_the_job_and_passes_what_is_behind_the_dashes(cluster):
     assert result.stdout == "done\n"
     body = api.body("POST", "/api/jobs/")
     assert body["submission_id"] == "mine"
-    assert body["entrypoint"] == "python x.py --name theirs --num-cpus 9 -d --help -- 'a b'"
+    assert body["entrypoint"] == "exec python x.py --name theirs --num-cpus 9 -d --help -- 'a b'"
     assert body["entrypoint_num_cpus"] == 1
     assert body["runtime_env"]["env_vars"] == {"A": "1"}
     assert body["runtime_env"]["working_dir"].startswith("gcs://")
@@ -219,11 +220,28 @@ def test_the_example_of_submit_runs_on_the_first_cluster(clusters, request):
     assert result.exit_code == 0, result.output
 
 
+@pytest.mark.parametrize(
+    ("made", "says"), [(True, "job mine is stopped"), (False, "job mine was not submitted")]
+)
+def test_an_interrupt_while_the_job_is_handed_over_stops_it(cluster, monkeypatch, made, says):
+    api, _ = cluster
+
+    def interrupted(*_, job_id, **__):
+        if made:
+            api.add(job_id, "RUNNING", "STOPPED")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jobs.JobClient, "submit", interrupted)
+    monkeypatch.setattr(job_commands, "LATE_S", 0.2)
+    assert says in failed(130, "submit", "--name", "mine", "--", "true")
+    assert ("POST /api/jobs/mine/stop" in api.calls()) is made
+
+
 def test_without_the_dashes_options_behind_the_command_are_its_own_too(cluster):
     api, _ = cluster
     result = run("submit", "--detach", "python", "x.py", "--name", "theirs")
     assert result.exit_code == 0, result.output
-    assert api.body("POST", "/api/jobs/")["entrypoint"] == "python x.py --name theirs"
+    assert api.body("POST", "/api/jobs/")["entrypoint"] == "exec python x.py --name theirs"
     assert result.stdout.startswith("x-")
 
 

@@ -19,6 +19,9 @@ from sunspot.targets.protocol import NodeLogs, Target
 
 commands = Commands()
 
+# How long the cluster may take to know a job whose submission was interrupted, in seconds.
+LATE_S = 5.0
+
 
 @commands.command(
     context_settings={"allow_interspersed_args": False},
@@ -96,8 +99,12 @@ def submit(
     else:
         feasibility.check_feasible(request, [*types, *client.live_nodes()])
     client.send_working_dir(environment, console.note)
-    with console.progress("submitting the job"):
-        job_id = client.submit(entrypoint, request=request, runtime_env=environment, job_id=name)
+    job_id = name or jobs.new_id(entrypoint)
+    try:
+        with console.progress("submitting the job"):
+            client.submit(entrypoint, request=request, runtime_env=environment, job_id=job_id)
+    except KeyboardInterrupt:
+        sys.exit(_interrupted(client, job_id, late_s=LATE_S))
     if detach:
         console.out.print(job_id)
         console.note(f"follow it: sunspot logs {job_id} -f · stop it: sunspot stop {job_id}")
@@ -193,9 +200,7 @@ def _follow_or_stop(client: Any, job_id: str) -> int:
     try:
         job = following.follow(client, job_id, sys.stdout, console.note)
     except KeyboardInterrupt:
-        console.note(f"stopping job {job_id}")
-        console.fail(f"interrupted; {_stopped(client, job_id)}")
-        return interrupts.INTERRUPTED
+        return _interrupted(client, job_id)
     if job.status != "SUCCEEDED":
         console.fail(f"job {job_id} {job.status}: {job.reason}")
         if hint := packages.missing_module(job.message):
@@ -203,9 +208,18 @@ def _follow_or_stop(client: Any, job_id: str) -> int:
     return job_api.exit_code(job)
 
 
-def _stopped(client: Any, job_id: str) -> str:
+def _interrupted(client: Any, job_id: str, *, late_s: float = 0.0) -> int:
+    """Stops the job and says so; it may take `late_s` until the cluster knows it."""
+    console.note(f"stopping job {job_id}")
+    console.fail(f"interrupted; {_stopped(client, job_id, late_s)}")
+    return interrupts.INTERRUPTED
+
+
+def _stopped(client: Any, job_id: str, late_s: float) -> str:
     try:
-        client.stop(job_id)
+        client.stop(job_id, late_s=late_s)
+    except UsageError:
+        return f"job {job_id} was not submitted"
     except SunspotError as error:
         return f"job {job_id} could not be stopped and may still run: {error}"
     return f"job {job_id} is stopped"

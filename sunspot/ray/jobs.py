@@ -6,10 +6,10 @@ submitting.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
 import secrets
-import shlex
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +22,7 @@ import requests
 from sunspot.errors import SunspotError, UsageError
 from sunspot.ray import api_errors, job_log, packaging
 from sunspot.ray.api_errors import NotFoundError, RefusedError, SilentError
+from sunspot.ray.entrypoint import shell_line, shown
 from sunspot.ray.feasibility import NodeType, Request
 from sunspot.ray.handle import ClusterHandle
 
@@ -74,7 +75,7 @@ class Job:
             id=fields["submission_id"] or fields["job_id"] or "",
             ray_id=fields.get("job_id") or "",
             status=fields["status"],
-            entrypoint=fields["entrypoint"],
+            entrypoint=shown(fields["entrypoint"]),
             message=fields.get("message") or "",
             exit_code=fields.get("driver_exit_code"),
             started=_seconds(fields.get("start_time")),
@@ -153,7 +154,7 @@ class JobClient:
         amounts = request.amounts()
         memory = amounts.pop("memory", None)
         body = {
-            "entrypoint": shlex.join(entrypoint),
+            "entrypoint": shell_line(entrypoint),
             "submission_id": new_id(entrypoint) if job_id is None else check_id(job_id),
             "runtime_env": dict(runtime_env),
             "metadata": {},
@@ -173,12 +174,18 @@ class JobClient:
             raise
         return answer["submission_id"]
 
-    def stop(self, job_id: str) -> Job:
+    def stop(self, job_id: str, *, late_s: float = 0.0) -> Job:
         """Stops a job and returns it as it ended; one that has ended already is left as it is.
 
+        Args:
+            job_id: the job's id.
+            late_s: how long it may take until the cluster knows the job, in seconds.
+
         Raises:
+            UsageError: there is no job of that id.
             SunspotError: it did not end within STOP_TIMEOUT_S.
         """
+        self._wait_until_known(job_id, late_s)
         deadline = time.monotonic() + STOP_TIMEOUT_S
         job = self.get(job_id)
         if not job.has_ended:
@@ -192,6 +199,14 @@ class JobClient:
             time.sleep(POLL_S)
             job = self.get(job_id)
         return job
+
+    def _wait_until_known(self, job_id: str, late_s: float) -> None:
+        deadline = time.monotonic() + late_s
+        while time.monotonic() < deadline:
+            with contextlib.suppress(UsageError):
+                self.get(job_id)
+                return
+            time.sleep(POLL_S)
 
     def upload(
         self, directory: Path, files: Sequence[packaging.File], note: Callable[[str], None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import signal
 import time
@@ -14,10 +15,15 @@ from fault_table import AFTER_DOWN, AS_IT_WAS, NOTHING, Row
 from harness import FOREVER
 from waiting import wait_for
 
+from sunspot.ray.jobs import Job
+
 CTRL_C, KILL = "Ctrl-C at ten moments", "`kill -9` at ten moments"
 INTERRUPTED, KILLED = "130", "137 (killed)"
 # A command that is killed says nothing; what is asked next must make sense of what it left.
 NOT_UP = "is not up", "was interrupted", "is dead"
+
+# A request that was sent before `submit` was killed has made its job by then.
+LATE_S = 3.0
 
 Record = Callable[[Row], None]
 
@@ -245,11 +251,16 @@ def test_submit(
 
 
 def stopped(sunspot: Installed, name: str, by: Ended) -> Iterator[str]:
-    """Stops a job that a killed `submit` left."""
-    jobs = {job.id: job for job in sunspot.client(SHARED).list()}
-    if name in jobs and not jobs[name].has_ended:
+    """Stops a job that `submit` left, also one that the head made only after the end of that."""
+
+    def found() -> list[Job]:
+        return [job for job in sunspot.client(SHARED).list() if job.id == name]
+
+    with contextlib.suppress(AssertionError):
+        wait_for("a job", found, LATE_S)
+    if any(not job.has_ended for job in found()):
         if by.code == 130 and "may still run" not in by.error:
-            yield f"job {name} is {jobs[name].status}: {by}"
+            yield f"job {name} runs: {by}"
         done = sunspot.cut("stop", name)
         if done.code != 0:
             yield f"stop: {done}"

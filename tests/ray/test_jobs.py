@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import tempfile
+import threading
 import zipfile
 from pathlib import Path
 
@@ -228,7 +229,7 @@ def test_submit_sends_rays_body(api, client):
     )
     assert job_id == "mine"
     assert api.body("POST", "/api/jobs/") == {
-        "entrypoint": """python x.py --name 'a b' '$HOME' 'it'"'"'s'""",
+        "entrypoint": """exec python x.py --name 'a b' '$HOME' 'it'"'"'s'""",
         "submission_id": "mine",
         "runtime_env": {"env_vars": {"A": "1"}},
         "metadata": {},
@@ -369,6 +370,13 @@ def test_a_job_that_has_ended_is_not_stopped(api, client):
     api.add("j", "SUCCEEDED")
     assert client.stop("j").status == "SUCCEEDED"
     assert api.calls() == ["GET /api/jobs/j"]
+
+
+def test_a_job_may_become_known_late(api, client):
+    threading.Timer(0.3, api.add, ["late", "RUNNING", "STOPPED"]).start()
+    assert client.stop("late", late_s=30).status == "STOPPED"
+    with pytest.raises(UsageError):
+        client.stop("never", late_s=0.2)
 
 
 def test_a_job_that_does_not_stop_is_an_error(api, client, monkeypatch):
