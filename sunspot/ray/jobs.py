@@ -6,7 +6,6 @@ submitting.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import re
 import secrets
@@ -185,9 +184,8 @@ class JobClient:
             UsageError: there is no job of that id.
             SunspotError: it did not end within STOP_TIMEOUT_S.
         """
-        self._wait_until_known(job_id, late_s)
+        job = self._get_late(job_id, late_s)
         deadline = time.monotonic() + STOP_TIMEOUT_S
-        job = self.get(job_id)
         if not job.has_ended:
             self._call("POST", job_path(job_id) + "/stop")
         while not job.has_ended:
@@ -200,12 +198,14 @@ class JobClient:
             job = self.get(job_id)
         return job
 
-    def _wait_until_known(self, job_id: str, late_s: float) -> None:
+    def _get_late(self, job_id: str, late_s: float) -> Job:
         deadline = time.monotonic() + late_s
-        while time.monotonic() < deadline:
-            with contextlib.suppress(UsageError):
-                self.get(job_id)
-                return
+        while True:
+            try:
+                return self.get(job_id)
+            except UsageError:
+                if time.monotonic() > deadline:
+                    raise
             time.sleep(POLL_S)
 
     def upload(

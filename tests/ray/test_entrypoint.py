@@ -12,9 +12,8 @@ VALUE = "import os; print(os.environ['FIRST'])"
 
 
 def run(*words, **more):
-    return subprocess.Popen(
-        shell_line(words), shell=True, stdout=subprocess.PIPE, text=True, **more
-    )
+    command = ["/bin/sh", "-c", shell_line(words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **more)
 
 
 def test_the_shell_becomes_the_program():
