@@ -12,6 +12,11 @@ from sunspot.targets.protocol import NodeStatus, Removal, Up
 VARIABLES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
 
 
+def node(name, state):
+    """A node for `FakeTarget.found`."""
+    return NodeStatus(name=name, group="g", market="spot", state=state, cpus=1, gpus=0, memory_gb=2)
+
+
 @dataclass
 class FakeTarget:
     """A target whose clusters are a list of calls."""

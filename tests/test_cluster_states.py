@@ -12,7 +12,7 @@ import threading
 
 import pytest
 import ray
-from fake_target import VARIABLES, FakeRay, FakeTarget
+from fake_target import VARIABLES, FakeRay, FakeTarget, node
 
 from sunspot.cluster import ExternalResourceError, IllegalStateTransitionError, RayCluster
 from sunspot.cluster_states import ALLOWED_TRANSITIONS, ResourceState, ResourceStatus
@@ -20,7 +20,6 @@ from sunspot.errors import SunspotError, UsageError
 from sunspot.spec import RayNodeConfig, SimpleRayCluster
 from sunspot.stack import Stack
 from sunspot.targets import clusters
-from sunspot.targets.protocol import NodeStatus
 
 CONFIG = SimpleRayCluster(
     n_nodes=1, node_config=RayNodeConfig(cpu=1, memory_gb=2), ray_version="2.60.0"
@@ -310,10 +309,6 @@ def test_a_lost_worker_is_told_and_the_body_goes_on(make, target, monkeypatch):
         assert [n.name for n in cluster.nodes()] == ["head", "workers-0", "workers-1"]
     assert messages[3] == ("ACTIVE", "Lost workers-0; 2 nodes are left.")
     assert [message for _, message in messages].count(messages[3][1]) == 1
-
-
-def node(name, state):
-    return NodeStatus(name=name, group="g", market="spot", state=state, cpus=1, gpus=0, memory_gb=2)
 
 
 # The environment

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 import psutil
-import yaml
 from cut_off import Installed
 from harness import SMALL
 from own_machine import Census, Machine, differences, kind, kinds
@@ -15,6 +14,7 @@ from waiting import wait_for
 
 from sunspot.errors import SunspotError
 from sunspot.node.local.folder import ClusterFolder
+from sunspot.targets.local import plan
 from sunspot.targets.protocol import NodeStatus
 
 SHARED, OWN = "pair", "solo"
@@ -117,8 +117,7 @@ class Clusters:
 
     def minimum(self) -> int:
         """How many workers the autoscaler keeps in the shared cluster."""
-        config = yaml.safe_load(self.shared.autoscaler_config.read_text())
-        return config["available_node_types"][GROUP]["min_workers"]
+        return plan.minimum(self.shared, GROUP)
 
     def process(self, node: str, wanted: str) -> psutil.Process:
         """A process of the shared cluster: `wanted` is a kind, or "ray start"."""
