@@ -173,15 +173,18 @@ class Tunnel:
 
 
 def _local_ports(wishes: Sequence[tuple[int, int | None]], attempt: int) -> list[tuple[int, int]]:
-    """A free local port for each of the head's: at the first attempt the wish, or the same number.
+    """A free local port for each of the head's: the wish, or the same number, or any.
 
-    `wishes` has pairs: the head's port, and the wished local one, if any.
+    `wishes` has pairs: the head's port, and the wished local one, if any. Another process may
+    take a port before ssh does. The next attempt then leaves the usual numbers, but not the wish:
+    it may have been another port that was taken. Only the last attempt gives up the wish too.
     """
     found: list[tuple[int, int]] = []
     taken: set[int] = set()
     for remote, wish in wishes:
         usual = wish or remote
-        usable = not attempt and usual not in taken and port_is_free(usual)
+        tries = PORT_ATTEMPTS - 1 if wish else 1
+        usable = attempt < tries and usual not in taken and port_is_free(usual)
         local = usual if usable else free_port(taken)
         taken.add(local)
         found.append((remote, local))

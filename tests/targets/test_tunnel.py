@@ -130,6 +130,25 @@ def test_a_preferred_port_is_taken_and_moves_an_open_tunnel(ssh, tunnel, api):
     assert tunnel.open(ssh, api[1], preferred=wanted) == wanted
 
 
+def test_the_preferred_port_stays_when_another_one_is_taken_meanwhile(
+    ssh, tunnel, api, monkeypatch
+):
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        wanted = probe.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        taken = busy.getsockname()[1]
+        monkeypatch.setattr("sunspot.targets.tunnel.port_is_free", lambda _: True)
+        assert tunnel.open(ssh, api[1], preferred=wanted, also=[taken]) == wanted
+        assert tunnel.also()[taken] != taken
+
+
+def test_a_preferred_port_that_ssh_never_gets_is_given_up(ssh, tunnel, api, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        monkeypatch.setattr("sunspot.targets.tunnel.port_is_free", lambda _: True)
+        taken = busy.getsockname()[1]
+        assert tunnel.open(ssh, api[1], preferred=taken) != taken
+
+
 def test_another_head_gets_another_tunnel(ssh, tunnel, api):
     tunnel.open(ssh, api[1])
     before = process_of(tunnel)
