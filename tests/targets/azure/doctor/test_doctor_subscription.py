@@ -31,9 +31,15 @@ def test_only_some_offers_have_spot_machines(subscription, quota_id, level):
     assert quota_id in finding["detail"]
 
 
-def test_a_disabled_subscription_is_a_failure(subscription):
-    subscription.state = "Disabled"
-    assert "Disabled" in only_failure("subscription")["detail"]
+@pytest.mark.parametrize(
+    ("state", "level"),
+    [("PastDue", "warning"), ("Disabled", "failure"), ("Warned", "failure")],
+)
+def test_a_subscription_that_cannot_create_is_a_failure(subscription, state, level):
+    subscription.state = state
+    finding = diagnosed(1 if level == "failure" else 0)["subscription"]
+    assert finding["level"] == level
+    assert state in finding["detail"]
 
 
 def test_a_provider_that_is_not_registered_is_a_failure_with_its_command(subscription):
