@@ -4,6 +4,7 @@ import base64
 import io
 import shlex
 import tarfile
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -63,6 +64,13 @@ def test_the_image_fits_the_stack_that_it_was_baked_for():
     # The stack takes what is printed.
     named = parse(group(), group("gpu", T4), image={"vm_image": made})
     assert plan(named, ROOT).head.vm_image == image
+
+
+def test_a_stack_with_a_long_name_can_be_baked():
+    long = wanted(group("gpu", T4))
+    long = replace(long, baked=replace(long.baked, stack="a" * 50))
+    made, _ = bake(ImageBuilder(), long)
+    assert "a" * 50 in made
 
 
 def test_only_the_gallery_and_its_surroundings_are_left():
