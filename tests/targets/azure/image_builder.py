@@ -61,6 +61,10 @@ class ImageBuilder:
         return Reply(202, None, {"Location": f"{self.url}{_OPERATION}delete"})
 
     def _operation(self, path: str) -> Reply:
+        if path.endswith("unauthorized"):
+            # The service's own check of the identity; its code as deployments report it.
+            error = {"code": "Unauthorized", "message": "Not authorized to access the resource: x"}
+            return Reply(200, {"status": "Failed", "error": error})
         if path.endswith("run") and self.run_fails is not None:
             error = {"code": "InternalOperationError", "message": "see lastRunStatus"}
             return Reply(200, {"status": "Failed", "error": error})
@@ -75,14 +79,23 @@ class ImageBuilder:
             self.resources[path] = body
             if self.unregistered:
                 return _error(409, "MissingSubscriptionRegistration", "not registered")
-            if self.unknown_role_for > 0:
-                self.unknown_role_for -= 1
-                return _error(403, "AuthorizationFailed", "the identity may not write")
-            return Reply(201, body, {"Azure-AsyncOperation": f"{self.url}{_OPERATION}put"})
+            end = "put" if self._may_write(path) else "unauthorized"
+            return Reply(201, body, {"Azure-AsyncOperation": f"{self.url}{_OPERATION}{end}"})
         if "userAssignedIdentities" in path:
             body = {**body, "properties": {"principalId": "builder"}}
         self.resources[path] = body
         return Reply(201, body)
+
+    def _may_write(self, template: str) -> bool:
+        """Whether the identity has its role on the whole group, and the role is known by now.
+
+        Microsoft's page on permissions wants `Microsoft.Compute/images` there, for a gallery too.
+        """
+        if self.unknown_role_for > 0:
+            self.unknown_role_for -= 1
+            return False
+        group = template.partition("/providers/")[0]
+        return bool(self.paths(f"{group}/providers/Microsoft.Authorization/roleAssignments/"))
 
     def _post(self, path: str) -> Reply:
         if path.endswith("/register"):

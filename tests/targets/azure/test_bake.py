@@ -78,9 +78,9 @@ def test_only_the_gallery_and_its_surroundings_are_left():
     bake(service)
     assert service.paths("imageTemplates") == []
     (role,) = service.paths("roleAssignments")
-    # Not of the resource group, let alone of the subscription.
+    # Not of the subscription.
     scope = role.partition("/providers/Microsoft.Authorization")[0]
-    assert scope.endswith("/galleries/sunspot")
+    assert scope.endswith("/resourceGroups/sunspot-images")
     kinds = {path.split("/")[-2] for path in service.resources}
     kept = {"resourceGroups", "galleries", "images", "userAssignedIdentities", "roleAssignments"}
     assert kinds == kept
@@ -135,7 +135,7 @@ def test_providers_are_registered_and_a_new_role_is_waited_for():
 
 def test_a_role_that_never_comes_is_an_error():
     service = ImageBuilder(unknown_role_for=10**6)
-    assert "AuthorizationFailed" in failure(service, patience_s=0.0)
+    assert "Not authorized" in failure(service, patience_s=0.0)
     assert service.paths("imageTemplates") == []
 
 

@@ -38,7 +38,9 @@ PROVIDERS = (
     "Microsoft.Storage",
 )
 
-# Azure's built-in role Contributor, which the builder's identity gets for the gallery only.
+# Azure's built-in role Contributor, which the builder's identity gets on the group of the gallery:
+# Image Builder wants Microsoft.Compute/images/{read,write,delete} there, for a gallery too
+# ("Configure Azure VM Image Builder permissions").
 CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
 _NAMES = uuid.UUID("0d0a1b46-2b0f-5e0e-8f4c-6b8c4b3f0a55")
 
