@@ -79,8 +79,8 @@ class Subscription:
     """What the subscription has; each part is as it should be until a test changes it.
 
     `usages`: quota -> (used, limit). `assignments`: role, scope, condition. `names`: those that are
-    taken, each with why. `denials`: the messages of policies. `broken`: paths (their ends) that
-    answer this status.
+    taken, each with why. `denials`: the messages of policies, with the code `denied_by`. `broken`:
+    paths (their ends) that answer this status.
     """
 
     url: str = ""
@@ -108,6 +108,7 @@ class Subscription:
     machines: list[tuple[str, str]] = field(default_factory=list)
     resources: list[str] = field(default_factory=list)
     denials: list[str] = field(default_factory=list)
+    denied_by: str = "RequestDisallowedByPolicy"
     tags: frozenset[str] = frozenset({"2.60.0-py311", "2.60.0-py311-gpu"})
     broken: dict[str, int] = field(default_factory=dict)
     clock_s: float = 0.0
@@ -295,7 +296,7 @@ class Subscription:
         self.bodies.append(json.loads(request.body))
         if not self.denials:
             return Reply(200, {"properties": {"provisioningState": "Succeeded"}})
-        details = [{"code": "RequestDisallowedByPolicy", "message": one} for one in self.denials]
+        details = [{"code": self.denied_by, "message": one} for one in self.denials]
         error = {"code": "InvalidTemplateDeployment", "message": "See details.", "details": details}
         return Reply(400, {"error": error})
 

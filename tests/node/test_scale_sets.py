@@ -18,6 +18,9 @@ QUOTA = "Operation could not be completed as it results in exceeding approved qu
 REFUSALS = [
     (409, "SkuNotAvailable", "not available in uksouth"),
     (409, "OperationNotAllowed", QUOTA),
+    (409, "AzureSpotFeatureNotEnabledForSubscription", "a free trial"),
+    (409, "AzureSpotIsNotSupportedForThisVMSize", "never sold as spot"),
+    (409, "SpotPriceGreaterThanProvidedMaxPrice", "the price rose"),
     (202, "AllocationFailed", "no capacity"),
     (202, "OverconstrainedAllocationRequest", "no capacity for spot"),
     (202, "SomethingNew", "nobody knows this one yet"),

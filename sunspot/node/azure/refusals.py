@@ -1,8 +1,10 @@
 """Why Azure made no machines: there are none now, a right is missing, another change came first.
 
 Sources: Microsoft's pages "Allocation failures", "SKU not available errors", "Resource quota
-errors" and "Troubleshoot Azure RBAC"; for `OperationPreempted`, kubernetes/autoscaler#9834 and
-#3018: a scale set that gets another goal ends the operation of the earlier one, and works on.
+errors", "Error messages for Azure Spot Virtual Machines and scale sets" and "Troubleshoot Azure
+RBAC"; for `QuotaExceeded`, mspnp/aks-baseline#377; for `OperationPreempted`,
+kubernetes/autoscaler#9834 and #3018: a scale set that gets another goal ends the operation of the
+earlier one, and works on.
 """
 
 from __future__ import annotations
@@ -20,12 +22,10 @@ REFUSALS = frozenset(
         "OverconstrainedAllocationRequest",
         "OverconstrainedZonalAllocationRequest",
         "SkuNotAvailable",
-        "NotAvailableForSubscription",
         "QuotaExceeded",
-        "LowPriorityQuotaExceeded",
-        "SpotQuotaExceeded",
-        "OutOfCapacity",
-        "MaxPriceLowerThanCurrentPrice",
+        "AzureSpotFeatureNotEnabledForSubscription",
+        "AzureSpotIsNotSupportedForThisVMSize",
+        "SpotPriceGreaterThanProvidedMaxPrice",
     )
 )
 # Azure's code for a request above the quota, which has other meanings as well.

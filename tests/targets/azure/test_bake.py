@@ -4,6 +4,7 @@ import base64
 import io
 import shlex
 import tarfile
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -65,14 +66,21 @@ def test_the_image_fits_the_stack_that_it_was_baked_for():
     assert plan(named, ROOT).head.vm_image == image
 
 
+def test_a_stack_with_a_long_name_can_be_baked():
+    long = wanted(group("gpu", T4))
+    long = replace(long, baked=replace(long.baked, stack="a" * 50))
+    made, _ = bake(ImageBuilder(), long)
+    assert "a" * 50 in made
+
+
 def test_only_the_gallery_and_its_surroundings_are_left():
     service = ImageBuilder()
     bake(service)
     assert service.paths("imageTemplates") == []
     (role,) = service.paths("roleAssignments")
-    # Not of the resource group, let alone of the subscription.
+    # Not of the subscription.
     scope = role.partition("/providers/Microsoft.Authorization")[0]
-    assert scope.endswith("/galleries/sunspot")
+    assert scope.endswith("/resourceGroups/sunspot-images")
     kinds = {path.split("/")[-2] for path in service.resources}
     kept = {"resourceGroups", "galleries", "images", "userAssignedIdentities", "roleAssignments"}
     assert kinds == kept
@@ -127,7 +135,7 @@ def test_providers_are_registered_and_a_new_role_is_waited_for():
 
 def test_a_role_that_never_comes_is_an_error():
     service = ImageBuilder(unknown_role_for=10**6)
-    assert "AuthorizationFailed" in failure(service, patience_s=0.0)
+    assert "Not authorized" in failure(service, patience_s=0.0)
     assert service.paths("imageTemplates") == []
 
 

@@ -35,11 +35,12 @@ RUN_S = BUILD_MINUTES * 60 + 3600.0
 PROPAGATION_S = 600.0
 PAUSE_S = 20.0
 
-# ARM's codes while that is not so yet; the template's check of its identity says the last.
+# ARM's codes while that is not so yet; Image Builder's check of the identity says the last two.
 _NOT_YET = {
     "AuthorizationFailed",
     "MissingSubscriptionRegistration",
     "PrincipalNotFound",
+    "Unauthorized",
     "ValidationFailed",
 }
 _ASSIGNED_ALREADY = "RoleAssignmentExists"
@@ -86,7 +87,7 @@ class Builder:
         self._put(gallery, GALLERIES_VERSION, {**body, "properties": {}})
         definition = f"{gallery}/images/{wanted.baked.definition}"
         self._put(definition, GALLERIES_VERSION, definition_body(wanted))
-        identity = self._builders_identity(body, gallery)
+        identity = self._builders_identity(body)
         template = self._path("Microsoft.VirtualMachineImages/imageTemplates", wanted.template_name)
         with self._template(
             template, template_body(wanted, identity_id=identity, definition_id=definition)
@@ -120,12 +121,12 @@ class Builder:
     def _state(self, provider: str) -> str:
         return self._arm.get(provider, GROUPS_VERSION).body["registrationState"]
 
-    def _builders_identity(self, body: dict[str, Any], gallery: str) -> str:
-        """The id of the identity by which Image Builder writes into the gallery."""
+    def _builders_identity(self, body: dict[str, Any]) -> str:
+        """The id of the identity by which Image Builder writes into the group of the gallery."""
         path = self._path("Microsoft.ManagedIdentity/userAssignedIdentities", IDENTITY)
         principal = self._put(path, IDENTITIES_VERSION, body)["properties"]["principalId"]
-        name = role_name(principal, gallery)
-        assignment = f"{gallery}/providers/Microsoft.Authorization/roleAssignments/{name}"
+        name = role_name(principal, self._group)
+        assignment = f"{self._group}/providers/Microsoft.Authorization/roleAssignments/{name}"
         role = role_body(principal, self._id)
         with self._assigned_already():
             self._patiently(lambda: self._put(assignment, ROLES_VERSION, role))

@@ -38,13 +38,18 @@ PROVIDERS = (
     "Microsoft.Storage",
 )
 
-# Azure's built-in role Contributor, which the builder's identity gets for the gallery only.
+# Azure's built-in role Contributor, which the builder's identity gets on the group of the gallery:
+# Image Builder wants Microsoft.Compute/images/{read,write,delete} there, for a gallery too
+# ("Configure Azure VM Image Builder permissions").
 CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
 _NAMES = uuid.UUID("0d0a1b46-2b0f-5e0e-8f4c-6b8c4b3f0a55")
 
 # It unpacks container images, which four CPUs do at the disk's speed. It has no GPU.
 BUILD_SIZE = "Standard_D4s_v5"
 BUILD_MINUTES = 90
+
+# A template's name has at most 64 characters (its API's description, imagebuilder.json).
+_STACK_SHOWN = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +70,7 @@ class Recipe:
     @property
     def template_name(self) -> str:
         """The name of the template that exists while the image is made."""
-        return f"{self.baked.definition}-{self.version}"
+        return f"sunspot-{self.baked.stack[:_STACK_SHOWN]}-{self.version}"
 
 
 def recipe(plan: AzurePlan, now: datetime | None = None) -> Recipe:

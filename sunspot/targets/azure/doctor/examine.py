@@ -78,7 +78,9 @@ def _of_azure(subject: Subject, plan: AzurePlan, progress: Progress) -> list[Fin
     found = list(known.findings)
     if known.kind is None or known.subscription is None:
         failed = any(one.level == "failure" for one in found)
-        reason = "there is no login to a subscription" if failed else "the login is not one to try"
+        reason = (
+            "there is no login to a subscription" if failed else "this login cannot be tried here"
+        )
         return [*found, *_without(subject, plan, reason)]
     try:
         azure = Clients(

@@ -12,8 +12,9 @@ from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.protocol import Finding
 
 POLICY = "policy"
-# The error of "Resolve errors for request disallowed by policy".
-DENIED = "RequestDisallowedByPolicy"
+# The errors of "Resolve errors for request disallowed by policy", and of a region that Azure itself
+# closes to some subscriptions: to students', or to new customers.
+DENIED, REGION_DENIED = "RequestDisallowedByPolicy", "RequestDisallowedByAzure"
 
 _SCHEMAS = "https://schema.management.azure.com/schemas"
 _DEPLOYMENT = "sunspot-doctor"
@@ -33,17 +34,21 @@ def check(azure: Clients, plan: AzurePlan) -> Iterator[Finding]:
         yield ok(POLICY, "none denies the stack's region, tags, sizes or addresses")
         return
     found = list(_errors(error))
-    denied = [one for one in found if one.code == DENIED]
+    denied = [one for one in found if one.code in (DENIED, REGION_DENIED)]
     for one in denied:
-        yield failure(
-            POLICY,
-            short(one.message),
-            "choose what the policy allows, or ask who set it for an exemption: "
-            f"az policy assignment list --scope {azure.scope} -o table",
-        )
+        yield failure(POLICY, short(one.message), _to_allow(azure, one.code))
     if not denied:
         inner = found[-1]
         yield not_checked(POLICY, f"Azure's validation ended with {inner.code}: {inner.message}")
+
+
+def _to_allow(azure: Clients, code: str) -> str:
+    if code == REGION_DENIED:
+        return "choose another region (azure-native:location), or ask Azure's support for this one"
+    return (
+        "choose what the policy allows, or ask who set it for an exemption: "
+        f"az policy assignment list --scope {azure.scope} -o table"
+    )
 
 
 def _problem(azure: Clients, body: Any) -> Any:
