@@ -79,6 +79,8 @@ def _of_azure(subject: Subject, plan: AzurePlan, progress: Progress) -> list[Fin
     if known.kind is None or known.subscription is None:
         failed = any(one.level == "failure" for one in found)
         reason = "there is no login to a subscription" if failed else "the login is not one to try"
+        if all(one.check != login.SUBSCRIPTION for one in found):
+            found.append(not_checked(login.SUBSCRIPTION, reason.removesuffix(" to a subscription")))
         return [*found, *_without(subject, plan, reason)]
     try:
         azure = Clients(
