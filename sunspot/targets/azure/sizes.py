@@ -1,4 +1,4 @@
-"""Which VM sizes the nodes of a cluster may have on Azure's virtual machines."""
+"""Which VM sizes the nodes of a cluster may have on Azure, where, and how many of them."""
 
 from collections.abc import Iterable, Iterator
 
@@ -11,6 +11,9 @@ from sunspot.targets.azure.settings import AzureSettings
 
 WITHOUT_INFINIBAND = "Standard_NC80adis_H100_v5"
 WITH_DATA_CENTRE_GPU = "Standard_NC4as_T4_v3"
+
+# Azure, "Orchestration modes for Virtual Machine Scale Sets": maximum instance count, Flexible.
+MAX_MACHINES = 1000
 
 
 def check_sizes(stack: Stack) -> None:
@@ -47,6 +50,22 @@ def check_regions(stack: Stack) -> None:
         _not_sold(size, who, azure.location)
         for size, who in needed_by.items()
         if regions.is_sold(size, azure.location) is False
+    ]
+    if problems:
+        raise UsageError("\n  ".join(problems))
+
+
+def check_counts(stack: Stack) -> None:
+    """Checks that a scale set can have the workers of each group.
+
+    Raises:
+        UsageError: the message names every group that may have too many.
+    """
+    problems = [
+        f"config > sunspot:cluster > scaling_groups[{index}] > max_workers: {group.max_workers} is "
+        f"more than the {MAX_MACHINES} that a scale set can have: give less, or add a group"
+        for index, group in enumerate(stack.cluster.scaling_groups)
+        if group.max_workers > MAX_MACHINES
     ]
     if problems:
         raise UsageError("\n  ".join(problems))
