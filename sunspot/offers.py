@@ -149,10 +149,13 @@ def _checked_region(region: str | None, home: str, *, any_name: bool) -> str:
         return region
     near = [short] if short in known else difflib.get_close_matches(short, known, n=3)
     if near:
-        raise UsageError(f"--region {region!r} is not known: did you mean {' or '.join(near)}?")
+        raise UsageError(
+            f"--region {region!r} is not in the list of {regions.date()}: did you mean "
+            f"{' or '.join(near)}? For a newer one, add --refresh-prices"
+        )
     raise UsageError(
         f"--region {region!r} is not in the list of {regions.date()}: use one of "
-        f"{', '.join(known)}; or for a newer one, `--refresh-prices` to ask Azure"
+        f"{', '.join(known)}; for a newer one, add --refresh-prices"
     )
 
 
@@ -267,6 +270,12 @@ def _notes(found: Offers, left_out: Sequence[str]) -> list[str]:
         lines.append(
             f"{UNKNOWN} {len(missing)} of them without a known {kind} price come last; "
             "--refresh-prices asks Azure."
+        )
+    no_spot = [o for o in found.offers if o.price.spot is None and o not in missing]
+    if no_spot and not found.spot:
+        lines.append(
+            f"{UNKNOWN} {len(no_spot)} of them have no known spot price; --refresh-prices asks "
+            "Azure."
         )
     if refused := [o.size for o in found.offers if _is_refused(o.size)]:
         lines.append(

@@ -86,6 +86,11 @@ def test_a_column_that_is_left_out_is_named(monkeypatch):
     assert "No room for: temp GiB." in run("--gpu", "A100").stdout
 
 
+def test_unknown_spot_prices_are_counted_in_either_order():
+    for order in ([], ["--spot"]):
+        assert "4 of them" in run("--gpu", "A100", "--region", "uksouth", *order).stdout
+
+
 def test_sizes_that_a_stack_on_azure_may_not_have_are_named():
     note = " ".join(run("--gpu", "A10").stdout.partition("Not for")[2].split())
     assert "driver" in note
@@ -113,7 +118,7 @@ def test_todays_prices_are_asked_for(monkeypatch):
     [
         (["--gpu", "T5"], ["'T5'", "A100", "T4"]),
         (["--gpu", ""], ["''", "T4"]),
-        (["--region", "uksout"], ["'uksout'", "uksouth"]),
+        (["--region", "uksout"], ["'uksout'", "uksouth", "--refresh-prices"]),
         (["--region", "UK South"], ["'UK South'", "uksouth"]),
         (["--region", "atlantis"], ["'atlantis'", "eastus", "--refresh-prices"]),
         (["--region", "a/b", "--refresh-prices"], ["'a/b'"]),
