@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from ipaddress import ip_network
 
 from sunspot.catalog import regions as catalog_regions
@@ -20,9 +19,6 @@ from sunspot.targets.azure.tree import short
 # All sizes count against these two, besides the quota of their family.
 ALL_ON_DEMAND = "Total Regional vCPUs"
 ALL_SPOT = "Total Regional Spot vCPUs"
-
-# How alike two regions' names are if one is a slip of the other.
-ALIKE = 0.8
 
 DRIVERS: dict[Driver, str] = {
     "nvidia": "NVIDIA driver from Ubuntu's own signed modules; secure boot stays on",
@@ -138,11 +134,10 @@ def _image_warnings(plan: AzurePlan) -> Iterator[str]:
 
 
 def _region_warnings(plan: AzurePlan) -> Iterator[str]:
-    known = catalog_regions.known()
-    if plan.location not in known and (near := get_close_matches(plan.location, known, 1, ALIKE)):
+    if (near := catalog_regions.near(plan.location)) is not None:
         yield (
             f"{plan.location} is not in the list of regions of {catalog_regions.date()}: did you "
-            f"mean {near[0]}? If it is a newer region, `az account list-locations -o table` has it."
+            f"mean {near}? If it is a newer region, `az account list-locations -o table` has it."
         )
     # Only a stack with check_region: false gets this far with such a size.
     for size in _sizes(plan, sold=False):
