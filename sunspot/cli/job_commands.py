@@ -25,8 +25,8 @@ LATE_S = 5.0
 
 @commands.command(
     context_settings={"allow_interspersed_args": False},
-    epilog="Example: sunspot submit --num-cpus 1 -- python workloads/primes.py 1 100000 · "
-    "sunspot submit --pip emoji -- python mine.py",
+    epilog="Example: sunspot submit --num-cpus 1 -- python workloads/primes.py 1 100000\n"
+    "Example: sunspot submit --pip emoji -- python mine.py",
 )
 def submit(
     entrypoint: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.")],
@@ -125,7 +125,9 @@ def jobs(stack: StackOption = None, target_name: UpTarget = None, as_json: AsJso
         console.out.print(view.job_table(found) if found else "no jobs yet")
 
 
-@commands.command(epilog="Example: sunspot logs primes-3f9a1c -f · sunspot logs --node head")
+@commands.command(
+    epilog="Example: sunspot logs primes-3f9a1c -f\nExample: sunspot logs --node head"
+)
 def logs(
     job_id: Annotated[
         str | None, typer.Argument(metavar="ID", help="The job's id, as `sunspot jobs` lists it.")

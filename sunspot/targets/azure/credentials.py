@@ -19,6 +19,14 @@ TIMEOUT_S = 60.0
 PRINCIPAL = ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID")
 SUBSCRIPTION = "ARM_SUBSCRIPTION_ID"
 
+NO_CLI = (
+    "there is no Azure CLI (`az`) on this machine, nor a service principal in the environment "
+    f"({', '.join((*PRINCIPAL, SUBSCRIPTION))})"
+)
+TO_GET_CLI = (
+    "install it (https://learn.microsoft.com/cli/azure/install-azure-cli-linux) and run `az login`"
+)
+
 # Access tokens last for an hour at least; a token is asked for again long before.
 TOKEN_KEPT_S = 300.0
 
@@ -122,9 +130,6 @@ def az(*arguments: str) -> subprocess.CompletedProcess[str]:
             timeout=TIMEOUT_S,
         )
     except FileNotFoundError:
-        raise SunspotError(
-            "there is no Azure CLI (`az`) on this machine, nor a service principal in the "
-            "environment"
-        ) from None
+        raise SunspotError(f"{NO_CLI}: {TO_GET_CLI}") from None
     except subprocess.TimeoutExpired:
         raise SunspotError(f"az did not answer within {TIMEOUT_S:g} s") from None

@@ -39,6 +39,8 @@ _IN_HUB = re.compile(
     r"(?::(?P<tag>\w[\w.-]{0,127}))?(?:@sha256:(?P<digest>[0-9a-f]{64}))?",
     re.ASCII,
 )
+_OF_RAY = re.compile(r"(?:^|/)rayproject/ray(?:-ml)?:(?P<version>\d+\.\d+\.\d+)(?![\w.])")
+
 # A tag has at most 128 characters, of which a digest's share takes these.
 _DIGEST_SHOWN = 12
 _TAG_KEPT = 100
@@ -93,6 +95,21 @@ def copy_of(reference: str) -> Copy | None:
     shown = digest[:_DIGEST_SHOWN]
     ours = f"{tag[:_TAG_KEPT]}-{shown}" if tag else shown
     return Copy(source=f"{HUB}/{path}@sha256:{digest}", name=f"{path}:{ours}")
+
+
+def check_ray(reference: str | None, ray_version: str) -> None:
+    """Checks that an image of Ray's own, whose tag says which Ray it has, has the stack's.
+
+    Raises:
+        UsageError: it has another.
+    """
+    found, wanted = _OF_RAY.search(reference or ""), ray_version.removeprefix("v")
+    if found is not None and found["version"] != wanted:
+        raise UsageError(
+            f"config > sunspot:image > reference: {reference!r} has Ray {found['version']}, and "
+            f"the stack has Ray {wanted}: name a tag that begins with {wanted}, or leave reference "
+            "out"
+        )
 
 
 def copies_of(references: Iterable[str]) -> tuple[Copy, ...]:

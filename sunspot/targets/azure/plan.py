@@ -19,7 +19,7 @@ from sunspot.spec_values import HEAD
 from sunspot.stack import Stack
 from sunspot.targets.azure import addresses, ssh_key, vm_images
 from sunspot.targets.azure.addresses import Addresses
-from sunspot.targets.azure.images import ON_EVERY_HEAD, Copy, copies_of
+from sunspot.targets.azure.images import ON_EVERY_HEAD, Copy, check_ray, copies_of
 from sunspot.targets.azure.settings import (
     TARGET,
     Access,
@@ -27,7 +27,7 @@ from sunspot.targets.azure.settings import (
     Storage,
     SubnetIds,
 )
-from sunspot.targets.azure.sizes import check_regions, check_sizes
+from sunspot.targets.azure.sizes import check_counts, check_regions, check_sizes
 from sunspot.targets.azure.vm_images import VmImage
 
 Driver = Literal["none", "nvidia", "rocm"]
@@ -216,6 +216,8 @@ def _check(stack: Stack, folder: Path) -> None:
         lambda: _addresses(stack),
         lambda: _build(stack, folder),
         lambda: _copies(stack),
+        lambda: check_ray(stack.image.reference, stack.cluster.ray_version),
+        lambda: check_counts(stack),
         lambda: _check_bastion(stack),
     )
     for part in parts:

@@ -81,6 +81,8 @@ def _of_azure(subject: Subject, plan: AzurePlan, progress: Progress) -> list[Fin
         reason = (
             "there is no login to a subscription" if failed else "this login cannot be tried here"
         )
+        if all(one.check != login.SUBSCRIPTION for one in found):
+            found.append(not_checked(login.SUBSCRIPTION, reason.removesuffix(" to a subscription")))
         return [*found, *_without(subject, plan, reason)]
     try:
         azure = Clients(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -76,6 +77,8 @@ def _with_subscription(kind: Kind, login: Finding, chosen: str | None) -> Login:
 
 def _of_cli(chosen: str | None) -> Login:
     """The login of the Azure CLI, by the token that it gives: an expired one gives none."""
+    if shutil.which("az") is None:
+        return Login(findings=(failure(LOGIN, credentials.NO_CLI, credentials.TO_GET_CLI),))
     where = ("--subscription", chosen) if chosen else ()
     try:
         asked = credentials.az("account", "get-access-token", *where, "--output", "json")
@@ -92,9 +95,12 @@ def _of_cli(chosen: str | None) -> Login:
     return _with_subscription("cli", login, chosen or found)
 
 
-_TO_LOG_IN = (
-    "az login, then az account set --subscription NAME; or export "
-    f"{', '.join((*credentials.PRINCIPAL, SUBSCRIPTION_VARIABLE))}"
+_TO_LOG_IN = "az login"
+
+
+_NONE = (
+    "there is none of the Azure CLI, nor a service principal in the environment "
+    f"({', '.join((*credentials.PRINCIPAL, SUBSCRIPTION_VARIABLE))})"
 )
 
 
@@ -102,7 +108,7 @@ def _refused(said: str) -> Login:
     if "AADSTS" in said:
         return Login(findings=(failure(LOGIN, f"has expired: {short(said)}", "az login"),))
     if _NO_LOGIN.search(said):
-        return Login(findings=(failure(LOGIN, "there is none", _TO_LOG_IN),))
+        return Login(findings=(failure(LOGIN, _NONE, _TO_LOG_IN),))
     if _NONE_CHOSEN.search(said):
         login = ok(LOGIN, "of the Azure CLI")
         return Login(findings=(login, _none_chosen()))

@@ -50,8 +50,14 @@ def by_catalog(plan: AzurePlan) -> Iterator[Finding]:
                 "size",
             )
         else:
-            listed = f"{plan.location} had it on {regions.date()}" if sold else "not in our list"
+            listed = f"{plan.location} had it on {regions.date()}" if sold else _unlisted(plan)
             yield not_checked(check, f"whether this subscription may have it; {listed}")
+
+
+def _unlisted(plan: AzurePlan) -> str:
+    if (near := regions.near(plan.location)) is not None:
+        return f"{plan.location} is not in the list of {regions.date()}: did you mean {near}?"
+    return f"the list of {regions.date()} does not say whether {plan.location} has it"
 
 
 Use = tuple[str, Machine, bool]

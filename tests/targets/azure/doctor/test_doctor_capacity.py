@@ -61,6 +61,12 @@ def test_a_region_that_is_known_not_to_have_the_size_is_a_failure_without_a_logi
     assert failures(found).keys() == {"login", "size Standard_NC4as_T4_v3"}
 
 
+def test_a_slip_in_the_regions_name_is_told_without_a_login(subscription, project, tools):
+    write_az(tools, says="Please run 'az login' to setup account.")
+    config(project, {"azure-native:location": "uksuth"})
+    assert "did you mean uksouth?" in diagnosed(1)["size Standard_NC4as_T4_v3"]["detail"]
+
+
 @pytest.mark.parametrize(
     ("change", "level", "part"),
     [

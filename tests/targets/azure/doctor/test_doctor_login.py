@@ -29,7 +29,15 @@ def test_no_login_is_a_failure_and_says_what_was_not_checked(subscription, tools
     found = diagnosed(1)
     assert failures(found).keys() == {"login"}
     assert "az login" in found["login"]["remedy"]
-    for name in ("offer", "resource providers", "rights", "quota", "global names", "policy"):
+    for name in (
+        "subscription",
+        "offer",
+        "resource providers",
+        "rights",
+        "quota",
+        "global names",
+        "policy",
+    ):
         assert found[name]["level"] == "warning"
         assert "not checked" in found[name]["detail"]
 
@@ -37,7 +45,9 @@ def test_no_login_is_a_failure_and_says_what_was_not_checked(subscription, tools
 def test_no_cli_and_no_principal_is_no_login(subscription, tools, monkeypatch):
     (tools / "az").unlink()
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}/usr/bin{os.pathsep}/bin")
-    assert "ARM_CLIENT_ID" in only_failure("login")["remedy"]
+    finding = only_failure("login")
+    assert "ARM_CLIENT_ID" in finding["detail"]
+    assert "install" in finding["remedy"]
 
 
 def test_an_expired_login_is_a_failure(subscription, tools):

@@ -51,9 +51,10 @@ def test_a_clock_that_is_wrong_is_a_warning(subscription, ahead, level):
 
 def test_no_way_out_is_a_failure_and_names_the_proxy(subscription, monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-    finding = diagnosed(1)["outbound ports"]
-    assert finding["level"] == "failure"
-    assert "HTTPS_PROXY" in finding["remedy"]
+    found = diagnosed(1)
+    assert found["outbound ports"]["level"] == "failure"
+    assert "HTTPS_PROXY" in found["outbound ports"]["remedy"]
+    assert found["clock"]["detail"].startswith("not checked")
 
 
 def test_a_missing_ssh_key_is_a_failure(subscription, project):
@@ -67,7 +68,11 @@ def test_no_pulumi_is_a_warning(subscription, tools, monkeypatch, tmp_path):
     (tools / "pulumi").unlink()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}/usr/bin{os.pathsep}/bin")
-    assert diagnosed()["pulumi"]["level"] == "warning"
+    found = diagnosed()
+    assert found["pulumi"]["level"] == "warning"
+    assert "sunspot" not in found["pulumi"]["remedy"]  # it would create the cluster
+    for name in ("pulumi login", "secrets"):
+        assert found[name]["detail"].startswith("not checked")
 
 
 def test_no_backend_is_a_failure(subscription, tools):
