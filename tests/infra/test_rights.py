@@ -253,6 +253,10 @@ def test_spark_and_adlfs_open_the_address_of_the_results(shipped):
     assert answered(shipped, isHnsEnabled=False) == {"blob": 200, "dfs": 409}
 
 
+def test_an_older_stacks_account_is_not_replaced_for_another_namespace(shipped):
+    assert shipped.one("StorageAccount").ignore_changes == ["isHnsEnabled"]
+
+
 # The registry
 
 
