@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sunspot.stack import PROJECT_FILE
-from sunspot.targets.azure.doctor import stack_file
+from sunspot.targets.azure import stack_file
 from sunspot.targets.azure.doctor.clients import Clients
 from sunspot.targets.azure.doctor.findings import failure, ok
 from sunspot.targets.azure.doctor.types import ARM_TYPES
