@@ -2,7 +2,7 @@
 
 from pulumi_azure_native import compute
 
-from sunspot.targets.azure.plan import Machine
+from sunspot.targets.azure.machine import Machine
 from sunspot.targets.azure.vm_images import UBUNTU, VmImage
 
 ADMIN_USER = "sunspot"
