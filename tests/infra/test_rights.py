@@ -12,14 +12,13 @@ from azure_model.resource_ids import SUBSCRIPTION, TENANT
 from builds import ROOT, build, group, make_stack
 
 from infra import roles
-from infra.machines import READER_ROLE
 
 PAGE = (ROOT / "docs/security.md").read_text()
 ROLE_NAMES = {
     roles.ACR_PULL: "pull",
     roles.BLOB_DATA_CONTRIBUTOR: "blobs",
     roles.KEY_VAULT_SECRETS_USER: "secret",
-    READER_ROLE: "image",
+    roles.READER: "image",
 }
 
 
