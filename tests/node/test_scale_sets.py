@@ -223,8 +223,9 @@ def superseded(arm, **change):
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_launch_that_a_newer_change_superseded_is_read_again_and_not_refused(machines, arm):
-    superseded(arm)
+@pytest.mark.parametrize("late", [False, True])
+def test_a_launch_that_a_newer_change_superseded_is_read_again_and_not_refused(machines, arm, late):
+    superseded(arm, late=late)
     machines.create("gpu", 2)
     assert len(ids(machines)) == 2
     assert arm.sets[GPU].capacity == 2

@@ -217,7 +217,8 @@ class ScaleSetMachines:
     def _read_again(self, scale_set: str, count: int, before: Mapping[str, Vm]) -> None:
         """Waits for the machines of a launch whose operation a newer change of the set ended.
 
-        The set works on at its new goal, in which the capacity is usually the launch's.
+        The set works on at its new goal, in which the capacity is usually the launch's. Machines
+        that are still coming up when the set has settled are there, too.
 
         Raises:
             ArmError: the set has settled without them; Ray then requests them again.
@@ -228,9 +229,11 @@ class ScaleSetMachines:
             found = self._arm.get(path, COMPUTE_VERSION)
             state = str((found.body.get("properties") or {}).get("provisioningState", "")).lower()
             new = [vm for name, vm in self._vms_of(scale_set).items() if name not in before]
-            if len(new) >= count and not any(vm.state in CHANGING for vm in new):
+            over = state not in CHANGING or time.monotonic() > deadline
+            came_up = not any(vm.state in CHANGING for vm in new)
+            if len(new) >= count and (came_up or over):
                 return
-            if state not in CHANGING or time.monotonic() > deadline:
+            if over:
                 came = f"{len(new)} of {count} machines came"
                 raise ArmError(f"{scale_set}: another change of the set came first, {came}")
             time.sleep(CHANGE_PAUSE_S)

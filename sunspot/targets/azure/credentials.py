@@ -12,16 +12,19 @@ import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from sunspot.errors import SunspotError
+from sunspot.errors import SunspotError, UsageError
+from sunspot.targets.azure import stack_file
 
 TIMEOUT_S = 60.0
 PRINCIPAL = ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID")
-SUBSCRIPTION = "ARM_SUBSCRIPTION_ID"
+SUBSCRIPTION_VARIABLE = "ARM_SUBSCRIPTION_ID"
+SUBSCRIPTION_KEY = "azure-native:subscriptionId"
 
 NO_CLI = (
     "there is no Azure CLI (`az`) on this machine, nor a service principal in the environment "
-    f"({', '.join((*PRINCIPAL, SUBSCRIPTION))})"
+    f"({', '.join((*PRINCIPAL, SUBSCRIPTION_VARIABLE))})"
 )
 TO_GET_CLI = (
     "install it (https://learn.microsoft.com/cli/azure/install-azure-cli-linux) and run `az login`"
@@ -40,10 +43,19 @@ class Endpoints:
 
 
 class Login:
-    """Access tokens of the user's login, for `sunspot.node.azure.arm.Arm`."""
+    """Access tokens of the user's login, for `sunspot.node.azure.arm.Arm`.
 
-    def __init__(self, endpoints: Endpoints | None = None) -> None:
+    Args:
+        endpoints: the addresses of Azure.
+        subscription: the subscription to work in, whose tenant the Azure CLI's tokens are for; by
+            default ARM_SUBSCRIPTION_ID, otherwise the Azure CLI's.
+    """
+
+    def __init__(
+        self, endpoints: Endpoints | None = None, *, subscription: str | None = None
+    ) -> None:
         self._endpoints = endpoints or Endpoints()
+        self._subscription = subscription or os.environ.get(SUBSCRIPTION_VARIABLE)
         self._token = ""
         self._asked_at = 0.0  # monotonic
 
@@ -61,7 +73,8 @@ class Login:
     def _ask(self, resource: str) -> str:
         known = principal()
         if known is None:
-            answer = _of_cli("account", "get-access-token", "--resource", resource)
+            where = ("--subscription", self._subscription) if self._subscription else ()
+            answer = _of_cli("account", "get-access-token", "--resource", resource, *where)
             if "accessToken" not in answer:
                 raise SunspotError("az did not answer with a token")
             return str(answer["accessToken"])
@@ -73,17 +86,31 @@ class Login:
             raise SunspotError(f"Azure did not accept the service principal ({error})") from error
 
     def subscription(self) -> str:
-        """The subscription to work in: ARM_SUBSCRIPTION_ID, otherwise the Azure CLI's.
+        """The subscription to work in.
 
         Raises:
             SunspotError: none is chosen.
         """
-        named = os.environ.get(SUBSCRIPTION)
-        if named:
-            return named
+        if self._subscription:
+            return self._subscription
         if principal() is not None:
-            raise SunspotError(f"no subscription is chosen: set {SUBSCRIPTION}")
+            raise SunspotError(f"no subscription is chosen: set {SUBSCRIPTION_VARIABLE}")
         return str(_of_cli("account", "show")["id"])
+
+
+def chosen_subscription(stack: str, folder: Path) -> str | None:
+    """The subscription that a stack file names, otherwise ARM_SUBSCRIPTION_ID; None without both.
+
+    Raises:
+        UsageError: the file has it encrypted.
+    """
+    named = stack_file.config(stack_file.of(stack, folder)).get(SUBSCRIPTION_KEY)
+    if isinstance(named, Mapping):
+        raise UsageError(
+            f"config > {SUBSCRIPTION_KEY}: is encrypted, but is not a secret: set it again without "
+            "--secret"
+        )
+    return named or os.environ.get(SUBSCRIPTION_VARIABLE) or None
 
 
 def principal() -> dict[str, str] | None:

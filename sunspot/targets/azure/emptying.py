@@ -37,8 +37,10 @@ def empty(state: StackState, progress: Progress, endpoints: Endpoints | None = N
     from sunspot.node.azure.arm import Arm, ArmError
 
     endpoints = endpoints or Endpoints()
+    _, _, subscription, *_ = sets[0].split("/")
+    login = Login(endpoints, subscription=subscription)
     try:
-        arm = Arm(Login(endpoints), endpoints.management, patience_s=PATIENCE_S)
+        arm = Arm(login, endpoints.management, patience_s=PATIENCE_S)
         _empty(arm, None if state.head is None else state.head.id, sets, progress)
     except (SunspotError, ArmError) as error:
         progress(f"could not scale the workers to zero first ({error}); destroying all the same")

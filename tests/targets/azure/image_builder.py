@@ -1,7 +1,8 @@
 """A stand-in of Azure Resource Manager as far as `sunspot bake` asks it.
 
-What it refuses is from Microsoft's pages: a template cannot be put twice, needs its providers
-registered and its identity's role known, and a run ends with an operation of its own.
+What it refuses is from Microsoft's pages: nothing that exists gets another location
+(InvalidResourceLocation, InvalidResourceGroupLocation), a template cannot be put twice, needs its
+providers registered and its identity's role known, and a run ends with an operation of its own.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ class ImageBuilder:
         return Reply(200, {"status": "Succeeded"})
 
     def _put(self, path: str, body: dict[str, Any]) -> Reply:
+        if body.get("location") != self.resources.get(path, body).get("location"):
+            return _error(409, "InvalidResourceLocation", "it already exists in another location")
         if "/imageTemplates/" in path:
             if _TEMPLATE_NAME.fullmatch(path.rpartition("/")[2]) is None:
                 return _error(400, "InvalidResourceName", "the template's name is too long")

@@ -89,6 +89,19 @@ def test_down_scales_to_zero_before_it_destroys(place, monkeypatch):
     ]
 
 
+def test_an_interrupted_down_says_that_the_head_may_be_stopped(place, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(emptying, "empty", interrupt)
+    place.fake.now = (group(), resource("azure-native:compute:VirtualMachine", "/x/head"))
+    with pytest.raises(KeyboardInterrupt) as caught:
+        place.target.down("x", lambda _: None)
+    (note,) = caught.value.__notes__
+    assert "az vm start --ids /x/head" in note
+    assert "sunspot down x" in note
+
+
 def test_a_stack_without_scale_sets_needs_no_login():
     empty_state = SimpleNamespace(resources=())
     emptying.empty(empty_state, pytest.fail)  # type: ignore[arg-type]

@@ -60,7 +60,7 @@ def test_the_image_fits_the_stack_that_it_was_baked_for():
     assert image.baked == vm_images.Baked(
         stack="test", ray_version="2.60.0", driver="nvidia", made=NOW
     )
-    assert f"/subscriptions/{SUBSCRIPTION}/resourceGroups/sunspot-images/" in made
+    assert f"/subscriptions/{SUBSCRIPTION}/resourceGroups/sunspot-images-uksouth/" in made
     # The stack takes what is printed.
     named = parse(group(), group("gpu", T4), image={"vm_image": made})
     assert plan(named, ROOT).head.vm_image == image
@@ -80,10 +80,19 @@ def test_only_the_gallery_and_its_surroundings_are_left():
     (role,) = service.paths("roleAssignments")
     # Not of the subscription.
     scope = role.partition("/providers/Microsoft.Authorization")[0]
-    assert scope.endswith("/resourceGroups/sunspot-images")
+    assert scope.endswith("/resourceGroups/sunspot-images-uksouth")
     kinds = {path.split("/")[-2] for path in service.resources}
     kept = {"resourceGroups", "galleries", "images", "userAssignedIdentities", "roleAssignments"}
     assert kinds == kept
+
+
+def test_stacks_of_two_regions_are_baked_in_one_subscription():
+    service = ImageBuilder()
+    made = [
+        bake(service, replace(wanted(group()), location=region))[0]
+        for region in ("uksouth", "westeurope")
+    ]
+    assert len({one.partition("/images/")[0] for one in made}) == 2
 
 
 def test_the_template_runs_the_boots_own_scripts_with_the_stacks_images():

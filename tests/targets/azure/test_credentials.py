@@ -1,17 +1,25 @@
 """The user's login to Azure: a service principal's from Azure's login, or that of the Azure CLI."""
 
 import pytest
+import yaml
 from azure_model.http_service import Reply, serving
 
-from sunspot.errors import SunspotError
-from sunspot.targets.azure.credentials import PRINCIPAL, SUBSCRIPTION, Endpoints, Login
+from sunspot.errors import SunspotError, UsageError
+from sunspot.targets.azure.credentials import (
+    PRINCIPAL,
+    SUBSCRIPTION_KEY,
+    SUBSCRIPTION_VARIABLE,
+    Endpoints,
+    Login,
+    chosen_subscription,
+)
 
 RESOURCE = "https://management.azure.com/"
 
 
 @pytest.fixture(autouse=True)
 def nothing(monkeypatch, tmp_path):
-    for name in (*PRINCIPAL, SUBSCRIPTION):
+    for name in (*PRINCIPAL, SUBSCRIPTION_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
@@ -61,7 +69,30 @@ def test_the_subscription(az, monkeypatch):
     assert Login().subscription() == "of-the-cli"
     for name in PRINCIPAL:
         monkeypatch.setenv(name, "x")
-    with pytest.raises(SunspotError, match=SUBSCRIPTION):
+    with pytest.raises(SunspotError, match=SUBSCRIPTION_VARIABLE):
         Login().subscription()
-    monkeypatch.setenv(SUBSCRIPTION, "named")
+    monkeypatch.setenv(SUBSCRIPTION_VARIABLE, "named")
     assert Login().subscription() == "named"
+
+
+def test_a_stacks_subscription_comes_before_the_environments(az, monkeypatch, tmp_path):
+    calls = az("""echo "$@" >>$0.args; echo '{"accessToken": "t1"}'""")
+    monkeypatch.setenv(SUBSCRIPTION_VARIABLE, "of-the-environment")
+    assert chosen_subscription("x", with_file(tmp_path, {})) == "of-the-environment"
+    named = chosen_subscription("x", with_file(tmp_path, {SUBSCRIPTION_KEY: "of-the-file"}))
+    login = Login(subscription=named)
+    assert login.subscription() == "of-the-file"
+    # Its tenant may be another than that of the CLI's default subscription.
+    login.token(RESOURCE)
+    assert "--subscription of-the-file" in calls.with_name("az.args").read_text()
+
+
+def test_an_encrypted_subscription_is_refused(tmp_path):
+    folder = with_file(tmp_path, {SUBSCRIPTION_KEY: {"secure": "v1:x"}})
+    with pytest.raises(UsageError, match=SUBSCRIPTION_KEY):
+        chosen_subscription("x", folder)
+
+
+def with_file(folder, settings):
+    (folder / "Pulumi.x.yaml").write_text(yaml.safe_dump({"config": settings}))
+    return folder

@@ -12,8 +12,6 @@ from sunspot.node.azure.arm import Arm, ArmError
 from sunspot.targets.azure.bake.recipe import (
     BUILD_MINUTES,
     GALLERIES_VERSION,
-    GALLERY,
-    GROUP,
     GROUPS_VERSION,
     IDENTITIES_VERSION,
     IDENTITY,
@@ -61,7 +59,6 @@ class Builder:
         self._arm = arm
         self._subscription = f"/subscriptions/{subscription}"
         self._id = subscription
-        self._group = f"{self._subscription}/resourceGroups/{GROUP}"
         self._tell = tell
         self._sleep = sleep
         self._propagation_s = propagation_s
@@ -80,23 +77,25 @@ class Builder:
 
     def _bake(self, wanted: Recipe) -> str:
         self._register()
-        self._tell(f"resource group {GROUP}: gallery {GALLERY}, image {wanted.baked.definition}")
+        self._tell(
+            f"resource group {wanted.group}: gallery {wanted.gallery}, image "
+            f"{wanted.baked.definition}"
+        )
         body = {"location": wanted.location, "tags": wanted.tags}
-        self._put(self._group, GROUPS_VERSION, body)
-        gallery = self._path("Microsoft.Compute/galleries", GALLERY)
+        group = f"{self._subscription}/resourceGroups/{wanted.group}"
+        self._put(group, GROUPS_VERSION, body)
+        gallery = f"{group}/providers/Microsoft.Compute/galleries/{wanted.gallery}"
         self._put(gallery, GALLERIES_VERSION, {**body, "properties": {}})
         definition = f"{gallery}/images/{wanted.baked.definition}"
         self._put(definition, GALLERIES_VERSION, definition_body(wanted))
-        identity = self._builders_identity(body)
-        template = self._path("Microsoft.VirtualMachineImages/imageTemplates", wanted.template_name)
+        identity = self._builders_identity(body, group)
+        templates = f"{group}/providers/Microsoft.VirtualMachineImages/imageTemplates"
+        template = f"{templates}/{wanted.template_name}"
         with self._template(
             template, template_body(wanted, identity_id=identity, definition_id=definition)
         ):
             self._run(template)
         return f"{definition}/versions/{wanted.version}"
-
-    def _path(self, kind: str, name: str) -> str:
-        return f"{self._group}/providers/{kind}/{name}"
 
     def _put(self, path: str, version: str, body: dict[str, Any]) -> Any:
         answer = self._arm.send("PUT", path, version, body)
@@ -121,12 +120,12 @@ class Builder:
     def _state(self, provider: str) -> str:
         return self._arm.get(provider, GROUPS_VERSION).body["registrationState"]
 
-    def _builders_identity(self, body: dict[str, Any]) -> str:
+    def _builders_identity(self, body: dict[str, Any], group: str) -> str:
         """The id of the identity by which Image Builder writes into the group of the gallery."""
-        path = self._path("Microsoft.ManagedIdentity/userAssignedIdentities", IDENTITY)
+        path = f"{group}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/{IDENTITY}"
         principal = self._put(path, IDENTITIES_VERSION, body)["properties"]["principalId"]
-        name = role_name(principal, self._group)
-        assignment = f"{self._group}/providers/Microsoft.Authorization/roleAssignments/{name}"
+        name = role_name(principal, group)
+        assignment = f"{group}/providers/Microsoft.Authorization/roleAssignments/{name}"
         role = role_body(principal, self._id)
         with self._assigned_already():
             self._patiently(lambda: self._put(assignment, ROLES_VERSION, role))
@@ -160,7 +159,8 @@ class Builder:
             raise
 
     def _delete(self, path: str) -> None:
-        self._arm.wait(self._arm.send("DELETE", path, TEMPLATES_VERSION, None), SETUP_S)
+        if not self._arm.wait(self._arm.send("DELETE", path, TEMPLATES_VERSION, None), SETUP_S):
+            raise ArmError(f"Azure needs more than {SETUP_S / 60:.0f} minutes")
 
     def _remove(self, path: str) -> None:
         # A build that was interrupted goes on otherwise; one that has ended cannot be cancelled.

@@ -16,9 +16,9 @@ from sunspot.errors import UsageError
 from sunspot.targets.azure.plan import PROJECT, AzurePlan
 from sunspot.targets.azure.vm_images import DISK_GIB, UBUNTU, Baked, version_at
 
-# Of all stacks of a subscription.
+# Of all stacks of a subscription in one region: Azure changes the location of nothing that exists.
 GROUP = "sunspot-images"
-GALLERY = "sunspot"
+GALLERY = "sunspot"  # unique in a subscription; letters, digits and periods
 IDENTITY = "sunspot-image-builder"
 
 GROUPS_VERSION = "2021-04-01"
@@ -61,6 +61,16 @@ class Recipe:
     images: tuple[str, ...]
     tags: dict[str, str]
     made: datetime
+
+    @property
+    def group(self) -> str:
+        """The name of the resource group that it is kept in."""
+        return f"{GROUP}-{self.location}"
+
+    @property
+    def gallery(self) -> str:
+        """The name of its gallery."""
+        return f"{GALLERY}.{self.location}"
 
     @property
     def version(self) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import requests
 
 from sunspot.errors import SunspotError
+from sunspot.targets.azure import images
 from sunspot.targets.azure.doctor.findings import failure, not_checked, ok, unreachable
 from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.protocol import Finding
@@ -16,9 +17,8 @@ from sunspot.targets.protocol import Finding
 IMAGE = "image"
 TIMEOUT_S = 20.0
 
-# Where references without a host lead (the reference library's defaults: distribution/reference).
+# The host of Docker Hub's API, which is not the one in its images' names.
 DOCKER_HUB = "registry-1.docker.io"
-_HUB_NAMES = ("docker.io", "index.docker.io")
 
 # What a tag may lead to: OCI's and Docker's indexes and manifests.
 _KINDS = ", ".join(
@@ -43,16 +43,11 @@ class Reference:
 
 def parse(text: str) -> Reference:
     """The parts of a reference, with Docker's defaults for those that it leaves out."""
-    rest, _, digest = text.partition("@")
-    first, slash, path = rest.partition("/")
-    if slash and ("." in first or ":" in first or first == "localhost"):
-        host = first
-    else:
-        host, path = _HUB_NAMES[0], rest
-    name, _, tag = path.partition(":")
-    if host in _HUB_NAMES:
-        host = DOCKER_HUB
-        name = name if "/" in name else f"library/{name}"
+    host, rest = images.host_and_rest(text)
+    tagged, _, digest = rest.partition("@")
+    name, _, tag = tagged.partition(":")
+    if host == images.HUB:
+        host, name = DOCKER_HUB, images.in_hub(name)
     return Reference(host=host, name=name, version=digest or tag or "latest")
 
 

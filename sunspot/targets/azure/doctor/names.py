@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sunspot.stack import PROJECT_FILE
-from sunspot.targets.azure.doctor import stack_file
+from sunspot.targets.azure import stack_file
 from sunspot.targets.azure.doctor.clients import Clients
 from sunspot.targets.azure.doctor.findings import failure, ok
 from sunspot.targets.azure.doctor.types import ARM_TYPES
@@ -70,9 +70,14 @@ def taken(asking: Asking, folder: Path) -> Iterator[Finding]:
     for resource in tree(asking.plan).walk():
         kind = resource.type.removeprefix(NATIVE)
         if kind in GLOBAL:
-            filled = pattern.replace("${name}", resource.name)
-            name = filled.replace("${stack}", asking.plan.stack)
-            yield _checked(asking, kind, name)
+            yield _checked(asking, kind, _filled(pattern, resource.name, asking.plan.stack, folder))
+
+
+def _filled(pattern: str, resource: str, stack: str, folder: Path) -> str:
+    project = str(stack_file.top(folder / PROJECT_FILE).get("name"))
+    for word, value in (("name", resource), ("stack", stack), ("project", project)):
+        pattern = pattern.replace(f"${{{word}}}", value)
+    return pattern
 
 
 def _checked(asking: Asking, kind: str, name: str) -> Finding:
