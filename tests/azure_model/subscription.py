@@ -80,7 +80,7 @@ class Subscription:
 
     `usages`: quota -> (used, limit). `assignments`: role, scope, condition. `names`: those that are
     taken, each with why. `denials`: the messages of policies. `broken`: paths (their ends) that
-    answer this status.
+    answer this status, or this. `asked`: "METHOD path" of every request to Azure, in order.
     """
 
     url: str = ""
@@ -109,7 +109,8 @@ class Subscription:
     resources: list[str] = field(default_factory=list)
     denials: list[str] = field(default_factory=list)
     tags: frozenset[str] = frozenset({"2.60.0-py311", "2.60.0-py311-gpu"})
-    broken: dict[str, int] = field(default_factory=dict)
+    broken: dict[str, int | Reply] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
     clock_s: float = 0.0
     bodies: list[dict[str, Any]] = field(default_factory=list)
 
@@ -117,9 +118,13 @@ class Subscription:
         """The answer to one request."""
         if request.method == "HEAD" and request.path == "/":
             return Reply(200, None, {"Date": formatdate(self.clock_s, usegmt=True)})
-        for end, status in self.broken.items():
-            if request.path.endswith(end):
-                return _error(status, "AuthorizationFailed", f"not allowed: {request.path}")
+        self.asked.append(f"{request.method} {request.path}")
+        for end, given in self.broken.items():
+            if not request.path.endswith(end):
+                continue
+            if isinstance(given, Reply):
+                return given
+            return _error(given, "AuthorizationFailed", f"not allowed: {request.path}")
         if request.path.startswith("/v2/") or request.path == "/token":
             return self._registry(request)
         if request.path.startswith(f"/{TENANT}/"):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sunspot.errors import SunspotError
+from sunspot.errors import SunspotError, UsageError
 from sunspot.targets.azure import credentials
 from sunspot.targets.azure.doctor import stack_file
 from sunspot.targets.azure.doctor.findings import failure, not_checked, ok, short
@@ -25,6 +25,8 @@ OTHERS = ("ARM_USE_OIDC", "ARM_USE_MSI", "ARM_CLIENT_CERTIFICATE_PATH")
 # Azure CLI, core/_profile.py: no login; a login, but no subscription is the default one.
 _NO_LOGIN = re.compile(r"az login'? to (?:setup|set up|access)|not logged in", re.IGNORECASE)
 _NONE_CHOSEN = re.compile(r"No subscription found|az account set", re.IGNORECASE)
+
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 Kind = Literal["principal", "cli"]
 
@@ -58,8 +60,17 @@ def find(stack: str, folder: Path) -> Login:
 
 
 def _chosen(stack: str, folder: Path) -> str | None:
-    """The subscription that the stack file names, or else the environment."""
+    """The subscription that the stack file names, or else the environment.
+
+    Raises:
+        UsageError: the stack file names something else than an id.
+    """
     named = stack_file.config(folder / f"Pulumi.{stack}.yaml").get(SUBSCRIPTION_KEY)
+    if named is not None and not _ID.fullmatch(str(named)):
+        raise UsageError(
+            f"Pulumi.{stack}.yaml: config > {SUBSCRIPTION_KEY}: {named!r} is not the id of a "
+            "subscription: write it as `az account list -o table` shows it"
+        )
     return named or os.environ.get(SUBSCRIPTION_VARIABLE) or None
 
 
