@@ -53,15 +53,14 @@ class Login:
     def _ask(self, resource: str) -> str:
         known = principal()
         if known is None:
-            answer = _of_cli("account", "get-access-token", "--resource", resource)
-            if "accessToken" not in answer:
-                raise SunspotError("az did not answer with a token")
-            return str(answer["accessToken"])
+            return _of_cli("accessToken", "account", "get-access-token", "--resource", resource)
         import requests
 
         try:
             return principals_token(known, self._endpoints)
-        except (requests.RequestException, KeyError, ValueError) as error:
+        except (requests.ConnectionError, requests.Timeout) as error:
+            raise SunspotError(f"{self._endpoints.login} did not answer ({error})") from error
+        except (requests.RequestException, KeyError, TypeError, ValueError) as error:
             raise SunspotError(f"Azure did not accept the service principal ({error})") from error
 
     def subscription(self) -> str:
@@ -75,7 +74,7 @@ class Login:
             return named
         if principal() is not None:
             raise SunspotError(f"no subscription is chosen: set {SUBSCRIPTION}")
-        return str(_of_cli("account", "show")["id"])
+        return _of_cli("id", "account", "show")
 
 
 def principal() -> dict[str, str] | None:
@@ -85,7 +84,7 @@ def principal() -> dict[str, str] | None:
 
 
 def principals_token(known: Mapping[str, str], endpoints: Endpoints) -> str:
-    """An access token of a service principal. Raises RequestException, KeyError or ValueError."""
+    """A service principal's access token. Raises RequestException, or Type-, Key- or ValueError."""
     import requests
 
     answer = requests.post(
@@ -102,12 +101,17 @@ def principals_token(known: Mapping[str, str], endpoints: Endpoints) -> str:
     return answer.json()["access_token"]
 
 
-def _of_cli(*arguments: str) -> Mapping[str, object]:
+def _of_cli(key: str, *arguments: str) -> str:
+    """A part of what the Azure CLI prints, which may be a secret: no error repeats it."""
     answer = az(*arguments, "--output", "json")
     if answer.returncode:
         said = " ".join(answer.stderr.split())
         raise SunspotError(f"az says: {said} (`az login`, `az account set --subscription ...`)")
-    return json.loads(answer.stdout)
+    try:
+        return str(json.loads(answer.stdout)[key])
+    except (LookupError, TypeError, ValueError):
+        command = " ".join(("az", *arguments))
+        raise SunspotError(f"`{command}` did not answer with JSON that has {key!r}") from None
 
 
 def az(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -128,3 +132,5 @@ def az(*arguments: str) -> subprocess.CompletedProcess[str]:
         ) from None
     except subprocess.TimeoutExpired:
         raise SunspotError(f"az did not answer within {TIMEOUT_S:g} s") from None
+    except OSError as error:
+        raise SunspotError(f"the Azure CLI (`az`) cannot be run: {error}") from error

@@ -169,8 +169,13 @@ class AzureTarget:
                 self.records.forget(name)
                 return Removal(looked_for=remaining.LOOKED_FOR) if known else None
             self.records.tunnel(name).close()
-            emptying.empty(before, progress)
-            engine.destroy(progress, delete_storage=delete_storage)
+            try:
+                emptying.empty(before, progress)
+                engine.destroy(progress, delete_storage=delete_storage)
+            except (KeyboardInterrupt, SunspotError) as error:
+                if (note := emptying.is_not_undone(before)) is not None:
+                    error.add_note(note)
+                raise
             after = engine.state()
             self.records.forget(name)
         kept = () if after is None else after.resources

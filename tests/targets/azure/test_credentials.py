@@ -65,3 +65,34 @@ def test_the_subscription(az, monkeypatch):
         Login().subscription()
     monkeypatch.setenv(SUBSCRIPTION, "named")
     assert Login().subscription() == "named"
+
+
+@pytest.mark.parametrize("printed", ["", "[]", "null", "{}", "a warning, then {}"])
+def test_an_az_that_prints_something_else_is_no_traceback_and_not_repeated(az, printed):
+    az(f"echo '{printed}'")
+    for ask in (Login().subscription, lambda: Login().token(RESOURCE)):
+        with pytest.raises(SunspotError, match="az account"):
+            ask()
+
+
+def test_an_az_that_may_not_be_run_is_no_traceback(az, tmp_path, monkeypatch):
+    az("")
+    (tmp_path / "az").chmod(0o644)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SunspotError, match="az"):
+        Login().subscription()
+
+
+@pytest.mark.parametrize("answer", [Reply(200, []), Reply(200, None), Reply(200, "<html>")])
+def test_a_login_that_answers_something_else_is_no_traceback(monkeypatch, answer):
+    for name in PRINCIPAL:
+        monkeypatch.setenv(name, "x")
+    with serving(lambda _: answer) as url, pytest.raises(SunspotError):
+        Login(Endpoints(login=url)).token(RESOURCE)
+
+
+def test_a_login_that_is_not_there_is_not_a_refusal(monkeypatch):
+    for name in PRINCIPAL:
+        monkeypatch.setenv(name, "x")
+    with pytest.raises(SunspotError, match="did not answer"):
+        Login(Endpoints(login="http://127.0.0.1:1")).token(RESOURCE)
