@@ -7,6 +7,7 @@ import tarfile
 from datetime import UTC, datetime
 
 import pytest
+from azure_model.http_service import Reply
 from azure_model.price_list import T4
 from image_builder import ImageBuilder, running
 from preview_stacks import ROOT, group, parse
@@ -32,12 +33,19 @@ def wanted(*groups, **keys):
     return recipe(plan(parse(*groups, **keys), ROOT), NOW)
 
 
-def bake(service: ImageBuilder, made: Recipe | None = None, *, patience_s=60.0):
+def bake(
+    service: ImageBuilder,
+    made: Recipe | None = None,
+    *,
+    patience_s=60.0,
+    tokens=None,
+    told: list[str] | None = None,
+):
     """Bakes with the stand-in; the id, and what the user is told."""
-    told: list[str] = []
+    told = [] if told is None else told
     with running(service) as url:
         builder = Builder(
-            Arm(Tokens(), url, patience_s=0, sleep=lambda _: None),
+            Arm(tokens or Tokens(), url, patience_s=0, sleep=lambda _: None),
             SUBSCRIPTION,
             told.append,
             sleep=lambda _: None,
@@ -147,6 +155,87 @@ def test_an_interrupted_build_is_cancelled_and_removed(monkeypatch):
         bake(service)
     assert any(one.startswith("POST") and one.endswith("/cancel") for one in service.requests)
     assert service.paths("imageTemplates") == []
+
+
+def test_two_who_bake_at_once_do_not_remove_each_others_template(monkeypatch):
+    service = ImageBuilder()
+
+    def both(*_):
+        monkeypatch.undo()
+        (first,) = service.paths("imageTemplates")
+        bake(service)
+        assert service.paths("imageTemplates") == [first]
+
+    monkeypatch.setattr(Builder, "_run", both)
+    bake(service)
+
+
+def test_a_network_that_is_lost_for_a_while_does_not_end_the_build():
+    service = ImageBuilder(failures={"/operations/run": [Reply(503), Reply(500), Reply(502)]})
+    _, told = bake(service)
+    assert sum("asking again" in line for line in told) == 3
+
+
+def test_a_network_that_is_lost_for_good_ends_it():
+    service = ImageBuilder(failures={"/operations/run": [Reply(503)] * 1000})
+    assert "503" in failure(service)
+    assert service.paths("imageTemplates") == []
+
+
+class Expiring(Tokens):
+    """A login that ends once the build is asked for, as after a night."""
+
+    def __init__(self, service):
+        self.service = service
+
+    def token(self, resource):
+        if any("run" in one for one in self.service.requests):
+            raise SunspotError("az says: AADSTS70043")
+        return super().token(resource)
+
+
+@pytest.mark.parametrize("answer", [Reply(500), Reply(403)])
+def test_what_cannot_be_removed_is_named_with_the_commands(monkeypatch, answer):
+    told: list[str] = []
+    service = ImageBuilder()
+    refused = {"error": {"code": "x", "message": "no"}}
+
+    def refuse(_builder, template):
+        service.failures[template] = [Reply(answer.status, refused)] * 10
+
+    monkeypatch.setattr(Builder, "_run", refuse)
+    bake(service, told=told)
+    (left,) = service.paths("imageTemplates")
+    assert f"az resource delete --ids {left}" in told[-1]
+
+
+def test_a_login_that_ends_during_the_build_does_not_hide_what_is_left():
+    told: list[str] = []
+    service = ImageBuilder()
+    with pytest.raises(SunspotError, match="AADSTS70043"):
+        bake(service, tokens=Expiring(service), told=told)
+    (left,) = service.paths("imageTemplates")
+    assert left in told[-1]
+
+
+def test_a_second_interrupt_says_what_is_left(monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    told: list[str] = []
+    monkeypatch.setattr(Builder, "_run", interrupt)
+    monkeypatch.setattr(Builder, "_delete", interrupt)
+    service = ImageBuilder()
+    with pytest.raises(KeyboardInterrupt):
+        bake(service, told=told)
+    (left,) = service.paths("imageTemplates")
+    assert left in told[-1]
+
+
+@pytest.mark.parametrize("body", [{}, [], None])
+def test_an_answer_in_no_shape_is_no_traceback(body):
+    service = ImageBuilder(failures={"/sunspot-image-builder": [Reply(201, body)]})
+    assert "documented" in failure(service)
 
 
 def test_amd_gpus_cannot_be_baked(monkeypatch):

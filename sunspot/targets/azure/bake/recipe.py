@@ -62,11 +62,6 @@ class Recipe:
         """The version of the image."""
         return version_at(self.made)
 
-    @property
-    def template_name(self) -> str:
-        """The name of the template that exists while the image is made."""
-        return f"{self.baked.definition}-{self.version}"
-
 
 def recipe(plan: AzurePlan, now: datetime | None = None) -> Recipe:
     """The recipe for a planned stack; an image that the stack builds itself is pulled at boot.
