@@ -32,10 +32,16 @@ class Endpoints:
 
 
 class Login:
-    """Access tokens of the user's login, for `sunspot.node.azure.arm.Arm`."""
+    """Access tokens of the user's login, for `sunspot.node.azure.arm.Arm`.
 
-    def __init__(self, endpoints: Endpoints | None = None) -> None:
+    With a `subscription` they are of its tenant; by default of the Azure CLI's chosen one.
+    """
+
+    def __init__(
+        self, endpoints: Endpoints | None = None, *, subscription: str | None = None
+    ) -> None:
         self._endpoints = endpoints or Endpoints()
+        self._subscription = subscription
         self._token = ""
         self._asked_at = 0.0  # monotonic
 
@@ -53,7 +59,9 @@ class Login:
     def _ask(self, resource: str) -> str:
         known = principal()
         if known is None:
-            return _of_cli("accessToken", "account", "get-access-token", "--resource", resource)
+            where = ("--subscription", self._subscription) if self._subscription else ()
+            asked = ("account", "get-access-token", "--resource", resource, *where)
+            return _of_cli("accessToken", *asked)
         import requests
 
         try:
@@ -64,12 +72,12 @@ class Login:
             raise SunspotError(f"Azure did not accept the service principal ({error})") from error
 
     def subscription(self) -> str:
-        """The subscription to work in: ARM_SUBSCRIPTION_ID, otherwise the Azure CLI's.
+        """The subscription to work in: the one given, or ARM_SUBSCRIPTION_ID, or the Azure CLI's.
 
         Raises:
             SunspotError: none is chosen.
         """
-        named = os.environ.get(SUBSCRIPTION)
+        named = self._subscription or os.environ.get(SUBSCRIPTION)
         if named:
             return named
         if principal() is not None:

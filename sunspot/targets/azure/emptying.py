@@ -40,7 +40,9 @@ def empty(state: StackState, progress: Progress, endpoints: Endpoints | None = N
 
     endpoints = endpoints or Endpoints()
     try:
-        arm = Arm(Login(endpoints), endpoints.management, patience_s=PATIENCE_S)
+        # /subscriptions/ID/...
+        login = Login(endpoints, subscription=sets[0].split("/")[2])
+        arm = Arm(login, endpoints.management, patience_s=PATIENCE_S)
         _empty(arm, None if state.head is None else state.head.id, sets, progress)
     except (SunspotError, ArmError, LookupError, TypeError) as error:  # or an answer in no shape
         progress(f"could not scale the workers to zero first ({error}); destroying all the same")

@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 import pytest
 from azure_model.http_service import Reply
 from azure_model.price_list import T4
+from azure_stacks import run, write
 from image_builder import ImageBuilder, running
 from preview_stacks import ROOT, group, parse
+from ssh_server import make_key
 
 from sunspot.errors import SunspotError, UsageError
 from sunspot.node.azure.arm import Arm
@@ -249,3 +251,14 @@ def test_an_image_that_the_stack_builds_is_left_to_the_boot(tmp_path):
     (tmp_path / "image" / "Dockerfile").write_text("FROM scratch\n")
     made = recipe(plan(parse(group(), image={"context": "image"}), tmp_path), NOW)
     assert made.images == ()
+
+
+def test_the_image_is_made_in_the_subscription_that_the_stack_file_names(project, monkeypatch):
+    write(project, "x", key=f"{make_key(project / 'key')}.pub")
+    file = project / "Pulumi.x.yaml"
+    named = f"config:\n  azure-native:subscriptionId: {SUBSCRIPTION}\n"
+    file.write_text(file.read_text().replace("config:\n", named))
+    monkeypatch.setenv("ARM_SUBSCRIPTION_ID", "22222222-2222-3333-4444-555555555555")
+    monkeypatch.setattr(Builder, "bake", lambda self, _: self._id)
+    result = run("bake", "x")
+    assert result.stdout == f"vm_image: {SUBSCRIPTION}\n", result.stderr

@@ -36,6 +36,12 @@ def test_the_azure_clis_token_is_kept_for_a_while(az):
     assert calls.read_text() == "call\n"
 
 
+def test_a_token_is_of_the_tenant_of_the_subscription_that_is_named(az):
+    az("""printf '{"accessToken": "%s"}' "$*" """)
+    assert Login(subscription="s1").token(RESOURCE).endswith("--subscription s1 --output json")
+    assert Login(subscription="s1").subscription() == "s1"
+
+
 def test_an_expired_login_says_what_to_run(az):
     az("echo AADSTS70043: expired >&2; exit 1")
     with pytest.raises(SunspotError, match=r"AADSTS70043.*az login"):

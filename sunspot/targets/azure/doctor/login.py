@@ -48,7 +48,7 @@ class Login:
 
 def find(stack: str, folder: Path) -> Login:
     """The login that Pulumi would use for a stack of the project in `folder`."""
-    chosen = _chosen(stack, folder)
+    chosen = chosen_by(stack, folder)
     principal = [os.environ.get(name) for name in credentials.PRINCIPAL]
     if all(principal):
         login = ok(LOGIN, f"service principal {principal[0]}, of the environment")
@@ -59,7 +59,7 @@ def find(stack: str, folder: Path) -> Login:
     return _of_cli(chosen)
 
 
-def _chosen(stack: str, folder: Path) -> str | None:
+def chosen_by(stack: str, folder: Path) -> str | None:
     """The subscription that the stack file names, or else the environment.
 
     Raises:
