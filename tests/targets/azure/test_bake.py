@@ -133,6 +133,21 @@ def test_providers_are_registered_and_a_new_role_is_waited_for():
     assert sum("registering" in line for line in told) == 2
     puts = [one for one in service.requests if one.startswith("PUT") and "imageTemplates" in one]
     assert len(puts) == 3
+    assert sum("trying again" in line for line in told) == 1
+
+
+def test_a_user_who_may_not_assign_roles_is_told_at_once():
+    error = {"code": "AuthorizationFailed", "message": "over roleAssignments/write"}
+    service = ImageBuilder(failures={"/roleAssignments/": [Reply(403, {"error": error})]})
+    assert "roleAssignments/write" in failure(service)
+    assert service.paths("imageTemplates") == []
+
+
+def test_a_new_identity_is_waited_for():
+    error = {"code": "PrincipalNotFound", "message": "not yet"}
+    service = ImageBuilder(failures={"/roleAssignments/": [Reply(400, {"error": error})]})
+    bake(service)
+    assert len(service.paths("roleAssignments")) == 1
 
 
 def test_a_role_that_never_comes_is_an_error():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from typing import Any
 
 from sunspot.errors import SunspotError
@@ -47,13 +47,11 @@ ASK_TRIES = 20
 
 GONE = 404
 _BUSY = {408, TOO_MANY_REQUESTS}
-# ARM's codes while that is not so yet; the template's check of its identity says the last.
-_NOT_YET = {
-    "AuthorizationFailed",
-    "MissingSubscriptionRegistration",
-    "PrincipalNotFound",
-    "ValidationFailed",
-}
+# ARM's codes while that is not so yet: for the role of an identity that was just made, and for a
+# template, whose check of its identity says the first and the last. A user who may not assign roles
+# gets AuthorizationFailed at once.
+_ROLE_NOT_YET = {"PrincipalNotFound"}
+_TEMPLATE_NOT_YET = {"AuthorizationFailed", "MissingSubscriptionRegistration", "ValidationFailed"}
 _ASSIGNED_ALREADY = "RoleAssignmentExists"
 
 
@@ -145,7 +143,7 @@ class Builder:
         assignment = f"{gallery}/providers/Microsoft.Authorization/roleAssignments/{name}"
         role = role_body(principal, self._id)
         with self._assigned_already():
-            self._patiently(lambda: self._put(assignment, ROLES_VERSION, role))
+            self._patiently(lambda: self._put(assignment, ROLES_VERSION, role), _ROLE_NOT_YET)
         return path
 
     @contextlib.contextmanager
@@ -161,7 +159,7 @@ class Builder:
         """The template while the block runs; then it is gone, with the build's own group."""
         try:
             self._tell("checking the template")
-            self._patiently(lambda: self._create(path, body))
+            self._patiently(lambda: self._create(path, body), _TEMPLATE_NOT_YET)
             yield
         finally:
             self._remove(path)
@@ -236,15 +234,20 @@ class Builder:
             return str(error)
         return status.get("message") or str(error)
 
-    def _patiently(self, action: Callable[[], Any]) -> Any:
+    def _patiently(self, action: Callable[[], Any], not_yet: Set[str]) -> Any:
         """Repeats a request that fails only because Azure has not heard of its parts yet."""
         deadline = time.monotonic() + self._propagation_s
+        told = False
         while True:
             try:
                 return action()
             except ArmError as error:
-                if not _NOT_YET & set(error.codes) or time.monotonic() > deadline:
+                if not not_yet & set(error.codes) or time.monotonic() > deadline:
                     raise
+                if not told:
+                    minutes = f"{self._propagation_s / 60:.0f} minutes"
+                    self._tell(f"trying again for up to {minutes}, as for what is new: {error}")
+                    told = True
             self._sleep(PAUSE_S)
 
 
