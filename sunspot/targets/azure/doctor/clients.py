@@ -19,6 +19,7 @@ from sunspot.targets.protocol import Finding
 
 if TYPE_CHECKING:
     from azure.core.credentials import TokenCredential
+    from azure.core.exceptions import ClientAuthenticationError
     from azure.mgmt.authorization.v2022_04_01 import AuthorizationManagementClient
     from azure.mgmt.compute import ComputeManagementClient
     from azure.mgmt.containerregistry import ContainerRegistryManagementClient
@@ -39,6 +40,7 @@ _PATIENCE = {"retry_total": 2, "connection_timeout": 10, "read_timeout": 30}
 
 # Statuses below 500 that say nothing of what was asked: a time-out, and too many requests.
 _BUSY = frozenset({408, 429})
+_REFUSED = frozenset({400, 401, 403})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +154,8 @@ def credential(kind: Kind, subscription: str, endpoints: Endpoints) -> TokenCred
     """
     try:
         from azure.identity import AzureCliCredential, ClientSecretCredential
+
+        from sunspot.targets.azure.doctor.retries import ReadingRetries
     except ImportError as error:
         raise SunspotError(MISSING) from error
     if kind == "cli":
@@ -164,6 +168,7 @@ def credential(kind: Kind, subscription: str, endpoints: Endpoints) -> TokenCred
         authority=endpoints.login,
         # Only Azure's own addresses are known to the discovery.
         disable_instance_discovery=endpoints != Endpoints(),
+        retry_policy_class=ReadingRetries,
         **_PATIENCE,
     )
 
@@ -184,7 +189,8 @@ def explained() -> Iterator[None]:
     except SunspotError:
         raise
     except ClientAuthenticationError as error:
-        raise LoginError(short(error.message)) from error
+        kind = LoginError if _is_refused(error) else SunspotError
+        raise kind(short(error.message)) from error
     except HttpResponseError as error:
         said = error.error
         code = (said and said.code) or error.status_code
@@ -199,6 +205,17 @@ def explained() -> Iterator[None]:
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         # Azure's clients do not check an answer, so what it lacks is missed when it is used.
         raise SunspotError(f"Azure's answer is not as documented ({short(repr(error))})") from error
+
+
+def _is_refused(error: ClientAuthenticationError) -> bool:
+    """Whether the login itself is wrong; azure-identity says the same of one that cannot be tried.
+
+    Microsoft's identity platform gives each of its refusals a code that begins with AADSTS.
+    """
+    from azure.identity import CredentialUnavailableError
+
+    is_answer = error.status_code in _REFUSED or "AADSTS" in error.message
+    return is_answer or isinstance(error, CredentialUnavailableError)
 
 
 class RefusedError(SunspotError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -29,6 +30,12 @@ _NONE_CHOSEN = re.compile(r"No subscription found|az account set", re.IGNORECASE
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 Kind = Literal["principal", "cli"]
+
+TO_RENEW: Mapping[Kind, str] = {
+    "cli": "az login",
+    "principal": "az ad sp credential reset --id $ARM_CLIENT_ID prints a new secret, for "
+    "ARM_CLIENT_SECRET; or unset the three variables, then az login",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

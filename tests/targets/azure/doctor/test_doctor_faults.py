@@ -96,6 +96,31 @@ def test_a_validation_without_end_is_not_waited_for(subscription, monkeypatch):
     assert time.monotonic() - begun < 60
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Reply(503, None),
+        Reply(429, {"error": "busy"}, {"Retry-After": "3000"}),
+        Reply(200, "<html>a proxy's page</html>"),
+    ],
+    ids=lambda reply: str(reply.status),
+)
+def test_a_login_that_cannot_be_tried_is_not_refused(principal, answer):
+    principal.broken["/oauth2/v2.0/token"] = answer
+    found = diagnosed()
+    assert found["subscription"]["level"] == "warning"
+    assert "not checked" in found["rights"]["detail"]
+
+
+@pytest.mark.usefixtures("subscription")
+def test_ctrl_c_is_exit_code_130(monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sunspot.targets.azure.doctor.quota.quotas", interrupt)
+    assert run("doctor", "x").exit_code == 130
+
+
 # A registry
 
 
