@@ -1,7 +1,8 @@
 """A stand-in of Azure Resource Manager as far as `sunspot bake` asks it.
 
 What it refuses is from Microsoft's pages: a template cannot be put twice, needs its providers
-registered and its identity's role known, and a run ends with an operation of its own.
+registered and its identity's role known, a run ends with an operation of its own, and what exists
+cannot be put into another region.
 """
 
 from __future__ import annotations
@@ -74,6 +75,9 @@ class ImageBuilder:
                 self.unknown_role_for -= 1
                 return _error(403, "AuthorizationFailed", "the identity may not write")
             return Reply(201, body, {"Azure-AsyncOperation": f"{self.url}{_OPERATION}put"})
+        place = self.resources.get(path, {}).get("location")
+        if place != body.get("location", place) and place is not None:
+            return _error(409, "InvalidResourceGroupLocation", f"it is in {place}")
         if "userAssignedIdentities" in path:
             body = {**body, "properties": {"principalId": "builder"}}
         self.resources[path] = body
@@ -90,6 +94,9 @@ class ImageBuilder:
     def _get(self, path: str) -> Reply:
         if "/imageTemplates/" in path:
             return Reply(200, {"properties": {"lastRunStatus": {"message": self.run_fails}}})
+        if "/resourceGroups/" in path:
+            found = self.resources.get(path)
+            return Reply(200, found) if found else _error(404, "ResourceNotFound", path)
         state = "NotRegistered" if path.rpartition("/")[2] in self.unregistered else "Registered"
         return Reply(200, {"registrationState": state})
 

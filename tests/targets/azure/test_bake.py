@@ -1,6 +1,7 @@
 """`sunspot bake`: what is asked of Azure, in which order, and what is left when it fails."""
 
 import base64
+import dataclasses
 import io
 import shlex
 import tarfile
@@ -86,6 +87,15 @@ def test_only_the_gallery_and_its_surroundings_are_left():
     kinds = {path.split("/")[-2] for path in service.resources}
     kept = {"resourceGroups", "galleries", "images", "userAssignedIdentities", "roleAssignments"}
     assert kinds == kept
+
+
+def test_stacks_of_two_regions_share_the_gallery():
+    service = ImageBuilder()
+    first = bake(service)[0]
+    there = dataclasses.replace(wanted(group()), location="westeurope")
+    assert bake(service, there)[0] == first
+    (gallery,) = (path for path in service.resources if path.endswith("/galleries/sunspot"))
+    assert service.resources[gallery]["location"] == "uksouth"
 
 
 def test_the_template_runs_the_boots_own_scripts_with_the_stacks_images():
@@ -251,7 +261,7 @@ def test_a_second_interrupt_says_what_is_left(monkeypatch):
 
 @pytest.mark.parametrize("body", [{}, [], None])
 def test_an_answer_in_no_shape_is_no_traceback(body):
-    service = ImageBuilder(failures={"/sunspot-image-builder": [Reply(201, body)]})
+    service = ImageBuilder(failures={"/sunspot-image-builder": [Reply(200, body)]})
     assert "documented" in failure(service)
 
 

@@ -94,11 +94,11 @@ class Builder:
         self._register()
         self._tell(f"resource group {GROUP}: gallery {GALLERY}, image {wanted.baked.definition}")
         body = {"location": wanted.location, "tags": wanted.tags}
-        self._put(self._group, GROUPS_VERSION, body)
+        self._keep(self._group, GROUPS_VERSION, body)
         gallery = self._path("Microsoft.Compute/galleries", GALLERY)
-        self._put(gallery, GALLERIES_VERSION, {**body, "properties": {}})
+        self._keep(gallery, GALLERIES_VERSION, {**body, "properties": {}})
         definition = f"{gallery}/images/{wanted.baked.definition}"
-        self._put(definition, GALLERIES_VERSION, definition_body(wanted))
+        self._keep(definition, GALLERIES_VERSION, definition_body(wanted))
         identity = self._builders_identity(body, gallery)
         # Its own name: another's who bakes in the same minute must not be taken for it and removed.
         name = f"sunspot-{wanted.version}-{secrets.token_hex(4)}"
@@ -111,6 +111,15 @@ class Builder:
 
     def _path(self, kind: str, name: str) -> str:
         return f"{self._group}/providers/{kind}/{name}"
+
+    def _keep(self, path: str, version: str, body: dict[str, Any]) -> Any:
+        """What is there, or else is made: a stack of another region may have made it there."""
+        try:
+            return self._arm.get(path, version).body
+        except ArmError as error:
+            if error.status != GONE:
+                raise
+        return self._put(path, version, body)
 
     def _put(self, path: str, version: str, body: dict[str, Any]) -> Any:
         answer = self._arm.send("PUT", path, version, body)
@@ -138,7 +147,7 @@ class Builder:
     def _builders_identity(self, body: dict[str, Any], gallery: str) -> str:
         """The id of the identity by which Image Builder writes into the gallery."""
         path = self._path("Microsoft.ManagedIdentity/userAssignedIdentities", IDENTITY)
-        principal = self._put(path, IDENTITIES_VERSION, body)["properties"]["principalId"]
+        principal = self._keep(path, IDENTITIES_VERSION, body)["properties"]["principalId"]
         name = role_name(principal, gallery)
         assignment = f"{gallery}/providers/Microsoft.Authorization/roleAssignments/{name}"
         role = role_body(principal, self._id)
