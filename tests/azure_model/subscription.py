@@ -80,7 +80,8 @@ class Subscription:
 
     `usages`: quota -> (used, limit). `assignments`: role, scope, condition. `names`: those that are
     taken, each with why. `denials`: the messages of policies, with the code `denied_by`. `broken`:
-    paths (their ends) that answer this status.
+    paths (their ends) that answer this status, or this. `asked`: "METHOD path" of every request to
+    Azure, in order.
     """
 
     url: str = ""
@@ -110,7 +111,8 @@ class Subscription:
     denials: list[str] = field(default_factory=list)
     denied_by: str = "RequestDisallowedByPolicy"
     tags: frozenset[str] = frozenset({"2.60.0-py311", "2.60.0-py311-gpu"})
-    broken: dict[str, int] = field(default_factory=dict)
+    broken: dict[str, int | Reply] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
     clock_s: float = 0.0
     bodies: list[dict[str, Any]] = field(default_factory=list)
 
@@ -118,9 +120,13 @@ class Subscription:
         """The answer to one request."""
         if request.method == "HEAD" and request.path == "/":
             return Reply(200, None, {"Date": formatdate(self.clock_s, usegmt=True)})
-        for end, status in self.broken.items():
-            if request.path.endswith(end):
-                return _error(status, "AuthorizationFailed", f"not allowed: {request.path}")
+        self.asked.append(f"{request.method} {request.path}")
+        for end, given in self.broken.items():
+            if not request.path.endswith(end):
+                continue
+            if isinstance(given, Reply):
+                return given
+            return _error(given, "AuthorizationFailed", f"not allowed: {request.path}")
         if request.path.startswith("/v2/") or request.path == "/token":
             return self._registry(request)
         if request.path.startswith(f"/{TENANT}/"):

@@ -163,7 +163,7 @@ class AzureTarget:
                 emptying.empty(before, progress, self.endpoints)
                 engine.destroy(progress, delete_storage=delete_storage)
             except (KeyboardInterrupt, SunspotError) as error:
-                error.add_note(_half_down(name, before))
+                error.add_note(emptying.to_go_on(name, before))
                 raise
             after = engine.state()
             self.records.forget(name)
@@ -348,14 +348,3 @@ def _what_remains(name: str) -> str:
         f"What was created still exists and is billed. Continue: sunspot up {name} · "
         f"remove it: sunspot down {name}"
     )
-
-
-def _half_down(name: str, before: StackState) -> str:
-    to_keep = (
-        ""
-        if before.head is None
-        # Emptying the sets stops it.
-        else f" · keep the cluster: start its head unless that is gone, `az vm start --ids "
-        f"{before.head.id}`, then: sunspot up {name}"
-    )
-    return f"What is left is billed. Continue: sunspot down {name}{to_keep}"

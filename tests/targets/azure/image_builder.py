@@ -29,11 +29,13 @@ class ImageBuilder:
         unregistered: providers that are registered only once they were asked for.
         unknown_role_for: how many templates are refused because the role is not known yet.
         run_fails: what Image Builder says of a run that failed; None for one that succeeds.
+        failures: by a part of a path, the answers to its next requests.
     """
 
     unregistered: set[str] = field(default_factory=set)
     unknown_role_for: int = 0
     run_fails: str | None = None
+    failures: dict[str, list[Reply]] = field(default_factory=dict)
     resources: dict[str, dict[str, Any]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     url: str = ""
@@ -46,6 +48,9 @@ class ImageBuilder:
         path = request.path
         self.requests.append(f"{request.method} {path}")
         assert path.startswith(_OPERATION) or request.query["api-version"]
+        for part, replies in self.failures.items():
+            if part in path and replies:
+                return replies.pop(0)
         if path.startswith(_OPERATION):
             return self._operation(path)
         if request.method == "PUT":
@@ -111,6 +116,9 @@ class ImageBuilder:
     def _get(self, path: str) -> Reply:
         if "/imageTemplates/" in path:
             return Reply(200, {"properties": {"lastRunStatus": {"message": self.run_fails}}})
+        if "/resourceGroups/" in path:
+            found = self.resources.get(path)
+            return Reply(200, found) if found else _error(404, "ResourceNotFound", path)
         state = "NotRegistered" if path.rpartition("/")[2] in self.unregistered else "Registered"
         return Reply(200, {"registrationState": state})
 

@@ -3,6 +3,7 @@
 import pytest
 import yaml
 from azure_model.http_service import Reply, serving
+from azure_model.resource_ids import SUBSCRIPTION
 
 from sunspot.errors import SunspotError, UsageError
 from sunspot.targets.azure.credentials import (
@@ -44,6 +45,12 @@ def test_the_azure_clis_token_is_kept_for_a_while(az):
     assert calls.read_text() == "call\n"
 
 
+def test_a_token_is_of_the_tenant_of_the_subscription_that_is_named(az):
+    az("""printf '{"accessToken": "%s"}' "$*" """)
+    assert Login(subscription="s1").token(RESOURCE).endswith("--subscription s1 --output json")
+    assert Login(subscription="s1").subscription() == "s1"
+
+
 def test_an_expired_login_says_what_to_run(az):
     az("echo AADSTS70043: expired >&2; exit 1")
     with pytest.raises(SunspotError, match=r"AADSTS70043.*az login"):
@@ -79,12 +86,12 @@ def test_a_stacks_subscription_comes_before_the_environments(az, monkeypatch, tm
     calls = az("""echo "$@" >>$0.args; echo '{"accessToken": "t1"}'""")
     monkeypatch.setenv(SUBSCRIPTION_VARIABLE, "of-the-environment")
     assert chosen_subscription("x", with_file(tmp_path, {})) == "of-the-environment"
-    named = chosen_subscription("x", with_file(tmp_path, {SUBSCRIPTION_KEY: "of-the-file"}))
+    named = chosen_subscription("x", with_file(tmp_path, {SUBSCRIPTION_KEY: SUBSCRIPTION}))
     login = Login(subscription=named)
-    assert login.subscription() == "of-the-file"
+    assert login.subscription() == SUBSCRIPTION
     # Its tenant may be another than that of the CLI's default subscription.
     login.token(RESOURCE)
-    assert "--subscription of-the-file" in calls.with_name("az.args").read_text()
+    assert f"--subscription {SUBSCRIPTION}" in calls.with_name("az.args").read_text()
 
 
 def test_an_encrypted_subscription_is_refused(tmp_path):
@@ -96,3 +103,34 @@ def test_an_encrypted_subscription_is_refused(tmp_path):
 def with_file(folder, settings):
     (folder / "Pulumi.x.yaml").write_text(yaml.safe_dump({"config": settings}))
     return folder
+
+
+@pytest.mark.parametrize("printed", ["", "[]", "null", "{}", "a warning, then {}"])
+def test_an_az_that_prints_something_else_is_no_traceback_and_not_repeated(az, printed):
+    az(f"echo '{printed}'")
+    for ask in (Login().subscription, lambda: Login().token(RESOURCE)):
+        with pytest.raises(SunspotError, match="az account"):
+            ask()
+
+
+def test_an_az_that_may_not_be_run_is_no_traceback(az, tmp_path, monkeypatch):
+    az("")
+    (tmp_path / "az").chmod(0o644)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SunspotError, match="az"):
+        Login().subscription()
+
+
+@pytest.mark.parametrize("answer", [Reply(200, []), Reply(200, None), Reply(200, "<html>")])
+def test_a_login_that_answers_something_else_is_no_traceback(monkeypatch, answer):
+    for name in PRINCIPAL:
+        monkeypatch.setenv(name, "x")
+    with serving(lambda _: answer) as url, pytest.raises(SunspotError):
+        Login(Endpoints(login=url)).token(RESOURCE)
+
+
+def test_a_login_that_is_not_there_is_not_a_refusal(monkeypatch):
+    for name in PRINCIPAL:
+        monkeypatch.setenv(name, "x")
+    with pytest.raises(SunspotError, match="did not answer"):
+        Login(Endpoints(login="http://127.0.0.1:1")).token(RESOURCE)

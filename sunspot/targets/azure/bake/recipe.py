@@ -48,9 +48,6 @@ _NAMES = uuid.UUID("0d0a1b46-2b0f-5e0e-8f4c-6b8c4b3f0a55")
 BUILD_SIZE = "Standard_D4s_v5"
 BUILD_MINUTES = 90
 
-# A template's name has at most 64 characters (its API's description, imagebuilder.json).
-_STACK_SHOWN = 40
-
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -76,11 +73,6 @@ class Recipe:
     def version(self) -> str:
         """The version of the image."""
         return version_at(self.made)
-
-    @property
-    def template_name(self) -> str:
-        """The name of the template that exists while the image is made."""
-        return f"sunspot-{self.baked.stack[:_STACK_SHOWN]}-{self.version}"
 
 
 def recipe(plan: AzurePlan, now: datetime | None = None) -> Recipe:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sunspot.errors import SunspotError, UsageError
+from sunspot.errors import SunspotError
 from sunspot.targets.azure import credentials, stack_file
-from sunspot.targets.azure.credentials import SUBSCRIPTION_VARIABLE
+from sunspot.targets.azure.credentials import SUBSCRIPTION_VARIABLE, EncryptedError
 from sunspot.targets.azure.doctor.findings import failure, not_checked, ok, short
 from sunspot.targets.protocol import Finding
 
@@ -34,7 +34,15 @@ OTHER_KEYS = (
 _NO_LOGIN = re.compile(r"az login'? to (?:setup|set up|access)|not logged in", re.IGNORECASE)
 _NONE_CHOSEN = re.compile(r"No subscription found|az account set", re.IGNORECASE)
 
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
 Kind = Literal["principal", "cli"]
+
+TO_RENEW: Mapping[Kind, str] = {
+    "cli": "az login",
+    "principal": "az ad sp credential reset --id $ARM_CLIENT_ID prints a new secret, for "
+    "ARM_CLIENT_SECRET; or unset the three variables, then az login",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +69,7 @@ def find(stack: str, folder: Path) -> Login:
         return _untried(f"{others[0]} is set, which cannot be tried here")
     try:
         chosen = credentials.chosen_subscription(stack, folder)
-    except UsageError as error:
+    except EncryptedError as error:
         return _untried(str(error))
     if (principal := credentials.principal()) is not None:
         client = principal[credentials.PRINCIPAL[0]]

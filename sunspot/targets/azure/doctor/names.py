@@ -123,10 +123,11 @@ def _pattern(stack: str, folder: Path) -> str | None:
     """The pattern of the stack's names; None if they contain random characters."""
     for file in (f"Pulumi.{stack}.yaml", PROJECT_FILE):
         given = stack_file.config(folder / file).get(AUTONAMING)
-        if isinstance(given, dict):
-            given = given.get("value", given)
-            if given.get("mode") == "verbatim":
-                return VERBATIM
-            pattern = given.get("pattern")
-            return None if pattern is None or _RANDOM.search(pattern) else str(pattern)
+        given = given.get("value", given) if isinstance(given, dict) else given
+        if not isinstance(given, dict):
+            continue  # Pulumi says what is wrong with it
+        if given.get("mode") == "verbatim":
+            return VERBATIM
+        pattern = given.get("pattern")
+        return None if pattern is None or _RANDOM.search(str(pattern)) else str(pattern)
     return None

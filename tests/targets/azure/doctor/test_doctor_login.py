@@ -79,7 +79,9 @@ def test_a_service_principal_without_a_subscription_is_a_failure(principal, monk
 
 def test_an_expired_secret_of_a_principal_is_a_failure(principal):
     principal.secret = "another"
-    assert "AADSTS7000222" in only_failure("login")["detail"]
+    finding = only_failure("login")
+    assert "AADSTS7000222" in finding["detail"]
+    assert "credential reset" in finding["remedy"]
 
 
 def test_a_stack_file_may_name_the_subscription(principal, project, monkeypatch):
