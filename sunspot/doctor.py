@@ -49,16 +49,21 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
     """Prints a line for each finding, with what mends it below, and a count at the end."""
     width = max((len(finding.check) for finding in diagnosis.findings), default=0)
     for finding in diagnosis.findings:
-        style = STYLES[finding.level]
-        console.print(
-            f"[{style}]{finding.level:<7}[/]  {escape(finding.check):<{width}}  "
-            f"{escape(finding.detail)}"
-        )
-        if finding.remedy:
-            console.print(f"{'':{width + 11}}{escape(finding.remedy)}", style="dim")
+        show_finding(finding, console, width=width)
     console.print(
         f"[bold]{escape(diagnosis.stack)}[/] on {diagnosis.target}: {_verdict(diagnosis)}"
     )
+
+
+def show_finding(finding: Finding, console: Console, *, width: int) -> None:
+    """Prints one finding; `width` is the length of the longest check."""
+    style = STYLES[finding.level]
+    console.print(
+        f"[{style}]{finding.level:<7}[/]  {escape(finding.check):<{width}}  "
+        f"{escape(finding.detail)}"
+    )
+    if finding.remedy:
+        console.print(f"{'':{width + 11}}{escape(finding.remedy)}", style="dim")
 
 
 def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
