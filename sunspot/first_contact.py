@@ -27,7 +27,7 @@ def check_report(file: Path) -> None:
     if file.is_dir():
         raise UsageError(f"--report {file} is a folder: name a file in it")
     if not folder.is_dir():
-        raise UsageError(f"--report {file}: there is no folder {folder}: create it, or name another")
+        raise UsageError(f"--report {file}: there is no folder {folder}: create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"--report {file}: you may not write in {folder}: name another folder")
 

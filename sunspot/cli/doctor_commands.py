@@ -115,7 +115,8 @@ def _agreed(cost: str, yes: bool) -> bool:
     Raises:
         UsageError: there is no terminal to ask at.
     """
-    console.err.print(cost, markup=False)
+    for line in cost.splitlines():
+        console.err.print(console.filled(line, console.err.width), markup=False)
     if yes:
         return True
     if not console.can_ask():
