@@ -143,11 +143,11 @@ def _followed(azure: Azure, answer: Answer) -> Said:
 
 def _stale(azure: Azure, before: str) -> Said:
     """Whether an old etag is refused with 412."""
+    changed = False
     try:
         found = azure.read()
         changed = found.etag not in (None, before)
-        stale = before if changed else _altered(before)
-        _same_again(azure, found, stale)
+        _same_again(azure, found, before if changed else _altered(before))
     except ArmError as error:
         if error.status == PRECONDITION_FAILED:
             how = "changes with each change" if changed else "stays if nothing changes"

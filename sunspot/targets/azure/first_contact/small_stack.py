@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,7 +75,10 @@ class StackFile:
             UsageError: the user's settings do not allow such a stack; the message has each problem.
         """
         before = stack_file.top(self.folder / f"Pulumi.{self.user.name}.yaml")
-        document = {**before, "config": _config(self.user, before.get("config") or {}, size)}
+        # What Pulumi keeps beside the settings, such as the salt of the secrets.
+        kept = stack_file.top(self.path) if self.path.exists() else {}
+        settings = _config(self.user, before.get("config") or {}, size)
+        document = {**before, **kept, "config": settings}
         self.path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
         return stacks.load(NAME, self.folder).for_target(TARGET)
 
@@ -90,17 +92,6 @@ class StackFile:
         except UsageError:
             return False
         return tags.get(MARK) == MADE_BY
-
-
-@contextmanager
-def placed(file: StackFile, size: VmSize) -> Iterator[Stack]:
-    """The small stack, whose file is removed if the block raises before anything was made."""
-    file.check()
-    try:
-        yield file.write(size)
-    except BaseException:
-        file.remove()
-        raise
 
 
 def sizes(region: str | None) -> list[VmSize]:

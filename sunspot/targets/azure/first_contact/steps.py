@@ -73,11 +73,13 @@ class Trials:
 
 
 def _outcome_of(step: Step) -> tuple[Outcome, str]:
+    outcome: Outcome = "ok"
     try:
-        return "ok", step.run()
+        detail = step.run()
     except NotTriedError as error:
-        return "not tried", str(error)
+        outcome, detail = "not tried", str(error)
     except SunspotError as error:
-        return "failed", str(error)
+        outcome, detail = "failed", str(error)
     except Exception as error:  # a fault of ours must not keep the cluster up
-        return "failed", f"{type(error).__name__}: {error}"
+        outcome, detail = "failed", f"{type(error).__name__}: {error}"
+    return outcome, detail
