@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from azure_model import http_service
+from azure_model.arm import Arm
 from azure_model.http_service import Reply, Request
 from azure_model.resource_ids import SUBSCRIPTION, TENANT
 
@@ -80,7 +81,7 @@ class Subscription:
 
     `usages`: quota -> (used, limit). `assignments`: role, scope, condition. `names`: those that are
     taken, each with why. `denials`: the messages of policies. `broken`: paths (their ends) that
-    answer this status.
+    answer this status. `machines_of`: what answers for the machines of a cluster.
     """
 
     url: str = ""
@@ -112,6 +113,7 @@ class Subscription:
     broken: dict[str, int] = field(default_factory=dict)
     clock_s: float = 0.0
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    machines_of: Arm | None = None
 
     def answer(self, request: Request) -> Reply:
         """The answer to one request."""
@@ -166,10 +168,18 @@ class Subscription:
         if not request.path.startswith(SCOPE):
             return _error(404, "SubscriptionNotFound", f"no {request.path}")
         inside = request.path.removeprefix(SCOPE)
+        if self.machines_of is not None and re.match(_OF_MACHINES, inside):
+            return self._of_machines(self.machines_of, request)
         for pattern, answer in _ROUTES:
             if found := re.fullmatch(pattern, inside, re.IGNORECASE):
                 return answer(self, request, *found.groups())
         return _missing(request)
+
+    def _of_machines(self, arm: Arm, request: Request) -> Reply:
+        """Its answer; further requests come here too."""
+        reply = arm.answer_user(request)
+        headers = {name: text.replace(arm.url, self.url) for name, text in reply.headers.items()}
+        return Reply(reply.status, reply.body, headers)
 
     def _subscription(self, _: Request) -> Reply:
         """Subscriptions - Get (GetSubscription.json)."""
@@ -299,6 +309,11 @@ class Subscription:
         error = {"code": "InvalidTemplateDeployment", "message": "See details.", "details": details}
         return Reply(400, {"error": error})
 
+
+_OF_MACHINES = (
+    "/resourceGroups/[^/]+/providers/Microsoft.Compute/|"
+    "/providers/Microsoft.Compute/locations/[^/]+/(operations|results)/"
+)
 
 # What follows the subscription's id in the path -> the answer.
 _ROUTES: tuple[tuple[str, Callable[..., Reply]], ...] = (

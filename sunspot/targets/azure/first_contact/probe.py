@@ -35,7 +35,7 @@ MARK = "first-contact: "
 
 POLL_S = 2.0
 OPERATION_S = 300.0
-# Until a machine that Azure has promised runs a task: its boot is some five minutes.
+# Some five minutes of boot, and Azure's own.
 GROWTH_S = 1500.0
 # Microsoft gives no time for a simulated eviction; reports have minutes.
 NOTICE_S = 2400.0
@@ -43,7 +43,6 @@ LEAVING_S = 300.0
 GONE_S = 600.0
 # The watcher's last word on a node that has left.
 ENTRY_S = 15.0
-# Ray's own shortest sensible one; the default of five minutes is only longer.
 IDLE_MINUTES = 1.0
 
 PRECONDITION_FAILED = 412
@@ -117,7 +116,7 @@ def changes(azure: Azure) -> Said:
     except ArmError as error:
         refused = said("failed", f"its own etag is refused ({form(found.etag)}): {error}")
         return {"etag": refused, "poll": said("not tried", "the set was not changed")}
-    # Before the stale one: a change in progress could be a conflict of its own.
+    # First: with a change in progress, a stale etag could be a conflict of another kind.
     poll = _followed(azure, answer)
     return {"etag": _stale(azure, found.etag), "poll": poll}
 
@@ -314,15 +313,11 @@ def eviction(azure: Azure, group: str) -> Said:
     name = _on_a_worker(group, _name)
     if name is None:
         return {"eviction": _no_worker(azure)}
-    busy = _begun(group, _work)
+    busy = _begun(group, lambda: time.sleep(NOTICE_S + LEAVING_S))
     tell({"worker": name})
     seen = watched(ray.get_runtime_context().gcs_address, name)
     ray.cancel(busy, force=True)
     return {"eviction": _after(azure, name, seen["detail"]) if seen["outcome"] == "ok" else seen}
-
-
-def _work() -> None:
-    time.sleep(NOTICE_S + LEAVING_S)
 
 
 def watched(address: str, name: str) -> Said:
@@ -347,7 +342,7 @@ def _notice(address: str, name: str) -> Entry | None:
 
 def _ended(address: str, name: str) -> Entry | None:
     entry = _notice(address, name)
-    return entry if entry is not None and entry.drain_s is not None else None
+    return entry if entry and entry.drain_s is not None else None
 
 
 def _away(address: str, name: str) -> bool:
@@ -355,7 +350,7 @@ def _away(address: str, name: str) -> bool:
 
 
 def _after(azure: Azure, name: str, detail: str) -> Said:
-    """The set after the machine is gone."""
+    """What was seen, and the set once the machine is gone."""
     if not _until(GONE_S, lambda: name not in azure.machines()):
         return said("failed", f"{detail}; Azure still lists the machine after {GONE_S:.0f} s")
     return said("ok", f"{detail}; then capacity {azure.capacity()}")

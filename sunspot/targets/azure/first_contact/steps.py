@@ -35,7 +35,7 @@ class Trials:
     """The steps that have been tried. `tell` hears of each as it begins, `changed` after each."""
 
     tell: Progress
-    changed: Callable[[], None]
+    changed: Callable[[], object]
     done: list[Trial] = field(default_factory=list)
 
     def run(self, steps: Sequence[Step]) -> None:
@@ -69,7 +69,8 @@ class Trials:
         self.note(step.name, outcome, time.monotonic() - began, detail)
 
     def _outcome(self, name: str) -> Outcome:
-        return next((one.outcome for one in self.done if one.step == name), "not tried")
+        found: list[Outcome] = [one.outcome for one in self.done if one.step == name]
+        return found[0] if found else "not tried"
 
 
 def _outcome_of(step: Step) -> tuple[Outcome, str]:
