@@ -46,7 +46,7 @@ ENTRY_S = 15.0
 IDLE_MINUTES = 1.0
 
 PRECONDITION_FAILED = 412
-STORAGE = "https://storage.azure.com/"
+STORAGE = "https://storage.azure.com"
 # Of the API "Path - Create" of Data Lake Storage.
 STORAGE_VERSION = "2023-11-03"
 GROUP_LABEL = "ray.io/node-group"
