@@ -9,7 +9,9 @@ from typing import Any
 
 _GUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
 _ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}(?:/\d{1,2})?\b")
-_ADDRESS_6 = re.compile(r"(?<![\w:])(?:[0-9a-f]{1,4}:){3,7}[0-9a-f]{0,4}(?![\w:])", re.IGNORECASE)
+_ADDRESS_6 = re.compile(
+    r"(?<![\w:])(?=[0-9a-f:]*::|(?:[0-9a-f]{1,4}:){7})[0-9a-f:]{6,}(?![\w:])", re.IGNORECASE
+)
 _MAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _KEY = re.compile(r"\b(?:ssh-(?:ed25519|rsa) )?(?:AAAA|eyJ)[\w+/=.-]{20,}")
 # Names that Pulumi made unique, or that are unique in the world.
