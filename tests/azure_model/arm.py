@@ -305,7 +305,8 @@ class Arm:
         """The headers of an answer whose operation goes on, with a status."""
         identifier = f"{OPERATIONS}/operations/{next(self.serial)}"
         self.operations[identifier] = operation
-        return {"Azure-AsyncOperation": f"{self.url}{identifier}"} | RETRY_AFTER
+        address = f"{self.url}{identifier}?api-version=2024-11-01"
+        return {"Azure-AsyncOperation": address} | RETRY_AFTER
 
     def _delete(self, scale_set: ScaleSet, names: list[str]) -> Reply:
         unknown = [name for name in names if name not in self.vms]

@@ -179,7 +179,10 @@ class Subscription:
         """Its answer; further requests come here too."""
         reply = arm.answer_user(request)
         headers = {name: text.replace(arm.url, self.url) for name, text in reply.headers.items()}
-        return Reply(reply.status, reply.body, headers)
+        if "Retry-After" in headers:
+            headers["Retry-After"] = "0"  # Azure's clients read whole seconds
+        body = json.loads(json.dumps(reply.body).replace(arm.url, self.url))
+        return Reply(reply.status, body, headers)
 
     def _subscription(self, _: Request) -> Reply:
         """Subscriptions - Get (GetSubscription.json)."""

@@ -47,7 +47,7 @@ class HeadJobs:
 
     connect: Callable[[], ClusterHandle]
     group: str
-    config: str = CONFIG
+    config: str
     _answers: dict[str, Answer] = field(default_factory=dict)
 
     def part(self, trial: str, name: str) -> str:

@@ -24,8 +24,7 @@ def offer(plan: AzurePlan) -> str:
         f"both {size}, and what belongs to them. All of it is taken away at the end."
     )
     price = (
-        f"It costs about {usd:.2f} USD an hour (prices: {prices.source}, {prices.region}, "
-        f"{prices.date}) and takes about {ABOUT_H:g} hours, {AT_MOST_H:g} at most: about "
+        f"It costs about {usd:.2f} USD an hour ({prices.source}, {prices.region}) and takes about {ABOUT_H:g} hours, {AT_MOST_H:g} at most: about "
         f"{usd * ABOUT_H:.2f} USD, at most about {usd * AT_MOST_H:.2f} USD."
     )
     return f"{what}\n{price}{unknown if found.unknown else ''}"

@@ -14,6 +14,7 @@ from sunspot.stack import Stack
 from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.azure.doctor import clients, login
 from sunspot.targets.azure.doctor.clients import Clients
+from sunspot.targets.azure.first_contact import head_jobs
 from sunspot.targets.azure.first_contact.head_jobs import HeadJobs
 from sunspot.targets.azure.first_contact.small_stack import GROUP
 from sunspot.targets.azure.first_contact.steps import NotTriedError
@@ -99,7 +100,8 @@ class Site:
     @cached_property
     def jobs(self) -> HeadJobs:
         """The probe on the head."""
-        return HeadJobs(functools.partial(self.place.handle, self.name), GROUP)
+        connect = functools.partial(self.place.handle, self.name)
+        return HeadJobs(connect, GROUP, head_jobs.CONFIG)
 
     @cached_property
     def azure(self) -> Clients:
