@@ -18,14 +18,18 @@ from typing import Any
 from azure_model.arm import GROUP, Arm, Vm
 from azure_model.http_service import Reply, Request
 from azure_model.pulumi_stack import FakeStack
+from azure_model.pulumi_state import account, group, machine
 from azure_model.resource_ids import SUBSCRIPTION
 from azure_model.subscription import Subscription
 from azure_stacks import run
 from job_api import Api
+from ssh_server import SshServer
 from waiting import wait_for
 
 from sunspot.ray.entrypoint import shown
+from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.azure.first_contact.probe import MARK
+from sunspot.targets.azure.records import Records
 from sunspot.targets.azure.target import AzureTarget
 
 ROOT = Path(__file__).parents[4]
@@ -35,6 +39,31 @@ STORAGE_URL = "abfss://results@sunspot12ab34cd.dfs.core.windows.net/"
 REGISTRY = "sunspot98fe76dc.azurecr.io"
 
 Said = dict[str, Any]
+
+
+def outputs(dashboard: int, sshd: SshServer) -> dict[str, Any]:
+    """What the program of the small stack puts out."""
+    return {
+        "head_private_ip": "10.60.0.4",
+        "job_address": f"http://127.0.0.1:{dashboard}",
+        "resource_group": GROUP,
+        "ssh_command": sshd.command,
+    }
+
+
+def target_of(
+    subscription: Subscription, fake: FakeStack, left: list[str], folder: Path
+) -> AzureTarget:
+    """The azure target, with its records in a folder."""
+    fake.made = (group(CLUSTER), machine(cluster=CLUSTER), account(protect=False))
+    return AzureTarget(
+        Records(folder / "state" / "azure"),
+        engine=lambda *_, **__: fake,  # type: ignore[arg-type]
+        still_there=lambda _: left,
+        endpoints=Endpoints(login=subscription.url, management=subscription.url),
+    )
+
+
 OK: Said = {"outcome": "ok", "detail": "seen"}
 
 

@@ -1,6 +1,6 @@
 """`sunspot doctor --first-contact`, whole, against stand-ins for Azure, Pulumi, sshd and jobs.
 
-With a real Ray: tests/integration/test_first_contact.py.
+With a real Ray: test_first_contact_with_ray.py.
 """
 
 import json
@@ -8,15 +8,14 @@ import stat
 
 import pytest
 from azure_model import http_service
-from azure_model.arm import GROUP, Vm
+from azure_model.arm import Vm
 from azure_model.arm import serving as serving_arm
 from azure_model.http_service import Reply
 from azure_model.pulumi_stack import FakeStack
-from azure_model.pulumi_state import account, group, machine
 from azure_model.resource_ids import SUBSCRIPTION, TENANT
 from azure_model.subscription import restriction, sku
 from azure_stacks import member, run, write
-from contact_runs import CLUSTER, HEAD, OK, REGISTRY, SET, STORAGE_URL, Run
+from contact_runs import HEAD, OK, REGISTRY, SET, STORAGE_URL, Run, outputs, target_of
 from doctor_runs import config as change_config
 from job_api import TOKEN
 from ssh_server import needs_sshd
@@ -24,7 +23,6 @@ from ssh_server import needs_sshd
 from sunspot import console
 from sunspot.errors import SunspotError
 from sunspot.targets.azure import target as azure
-from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.azure.first_contact import head_jobs, on_site
 from sunspot.targets.azure.first_contact.contact import TO_REMOVE
 from sunspot.targets.azure.first_contact.on_site import (
@@ -40,8 +38,6 @@ from sunspot.targets.azure.first_contact.on_site import (
     RESULTS_WORKER,
     UP,
 )
-from sunspot.targets.azure.records import Records
-from sunspot.targets.azure.target import AzureTarget
 
 pytestmark = needs_sshd
 
@@ -61,22 +57,8 @@ def contact(subscription, sshd, api, project, tmp_path, monkeypatch):
     subscription.skus.append(sku("Standard_D2s_v5"))
     labels = {"ray.io/node-group": "head"}
     api.known.nodes = [member(HEAD, is_head_node=True, labels=labels, node_id="first")]
-    fake = FakeStack(
-        {
-            "head_private_ip": "10.60.0.4",
-            "job_address": f"http://127.0.0.1:{api.port}",
-            "resource_group": GROUP,
-            "ssh_command": sshd.command,
-        }
-    )
-    fake.made = (group(CLUSTER), machine(cluster=CLUSTER), account(protect=False))
-    left = []
-    target = AzureTarget(
-        Records(tmp_path / "state" / "azure"),
-        engine=lambda *_, **__: fake,  # type: ignore[arg-type]
-        still_there=lambda _: left,
-        endpoints=Endpoints(login=subscription.url, management=subscription.url),
-    )
+    fake, left = FakeStack(outputs(api.port, sshd)), []
+    target = target_of(subscription, fake, left, tmp_path)
     monkeypatch.setattr(azure, "create", lambda: target)
     monkeypatch.setattr(head_jobs, "CONFIG", str(tmp_path / "autoscaler.json"))
     with serving_arm() as arm:
