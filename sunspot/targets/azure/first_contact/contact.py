@@ -12,6 +12,8 @@ from sunspot.stack import Stack
 from sunspot.targets.azure import doctor, project
 from sunspot.targets.azure import plan as azure_plan
 from sunspot.targets.azure.access import no_way_in
+from sunspot.targets.azure.doctor import clients
+from sunspot.targets.azure.doctor.findings import failure
 from sunspot.targets.azure.first_contact import price, small_stack
 from sunspot.targets.azure.first_contact.on_site import DOWN, steps
 from sunspot.targets.azure.first_contact.report import Report
@@ -80,6 +82,8 @@ class FirstContact:
 
     def findings(self, progress: Progress) -> list[Finding]:
         """The preconditions of the small cluster, of the cheapest size that may be had."""
+        if not clients.are_installed():
+            return [failure("Azure's clients", clients.MISSING, clients.TO_INSTALL)]
         choices = small_stack.sizes(AzureSettings.of(self.file.user).location)
         if not choices:
             raise UsageError("the catalogue has no size for the region: name another one")
@@ -171,9 +175,18 @@ class FirstContact:
         removal = self.place.down(NAME, progress, delete_storage=True)
         if removal is not None:
             removal.check(NAME)
-            self.place.engine(NAME, self.file.folder, progress).remove()
         self.may_exist = False
-        return "there was nothing" if removal is None else f"no {removal.looked_for} is left"
+        if removal is None:
+            return "there was nothing"
+        return f"no {removal.looked_for} is left{self._forget(progress)}"
+
+    def _forget(self, progress: Progress) -> str:
+        """Removes the empty stack from Pulumi's backend; what is left of it there, in words."""
+        try:
+            self.place.engine(NAME, self.file.folder, progress).remove()
+        except SunspotError:
+            return f"; Pulumi's state still has the empty stack: pulumi stack rm {NAME}"
+        return ""
 
     def _known(self) -> Stack:
         if self._stack is None:

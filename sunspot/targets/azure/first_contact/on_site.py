@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from sunspot.errors import SunspotError
+from sunspot.targets.azure import images
 from sunspot.targets.azure.doctor.clients import explained
 from sunspot.targets.azure.first_contact.head_jobs import Answer, read
 from sunspot.targets.azure.first_contact.site import Site
@@ -60,8 +61,9 @@ def pulled(site: Site) -> str:
 
     Only identities may pull from that: it takes no anonymous pulls, and has no other user.
     """
-    if not site.plan.has_registry:
-        raise NotTriedError("the stack has no registry (sunspot:image > mirror: false)")
+    wanted, copies = site.plan.head.image, site.plan.copies
+    if wanted is not None and images.pulled(wanted, copies, REGISTRIES) == wanted:
+        raise NotTriedError(f"the stack pulls {wanted} where it is, without an identity")
     command = ("docker", "inspect", "--format", "{{.Config.Image}}", CONTAINER)
     image = site.place.shell(site.name).read("sudo", "-n", *command).strip()
     if not image.partition("/")[0].endswith(REGISTRIES):
@@ -86,11 +88,13 @@ def emptied(site: Site) -> str:
 def evicted(site: Site) -> str:
     """Has Azure act an eviction of a worker with work on it; the head watches how it leaves."""
 
+    azure = site.azure  # first: without it no worker is needed
+
     def simulate(answer: Answer) -> None:
         if worker := answer.get("worker"):
             site.progress("the worker runs; Azure is asked for an eviction")
             with explained():
-                site.azure.compute.virtual_machines.simulate_eviction(site.group, worker)
+                azure.compute.virtual_machines.simulate_eviction(site.group, worker)
 
     return read(site.jobs.run("eviction", simulate), "eviction")
 

@@ -24,7 +24,8 @@ def offer(plan: AzurePlan) -> str:
         f"both {size}, and what belongs to them. All of it is taken away at the end."
     )
     price = (
-        f"It costs about {usd:.2f} USD an hour ({prices.source}, {prices.region}) and takes about {ABOUT_H:g} hours, {AT_MOST_H:g} at most: about "
-        f"{usd * ABOUT_H:.2f} USD, at most about {usd * AT_MOST_H:.2f} USD."
+        f"It costs about {usd:.2f} USD an hour ({prices.source}, {prices.region}) and takes about "
+        f"{ABOUT_H:g} hours, {AT_MOST_H:g} at most: about {usd * ABOUT_H:.2f} USD, at most about "
+        f"{usd * AT_MOST_H:.2f} USD."
     )
     return f"{what}\n{price}{unknown if found.unknown else ''}"

@@ -23,6 +23,7 @@ from ssh_server import needs_sshd
 from sunspot import console
 from sunspot.errors import SunspotError
 from sunspot.targets.azure import target as azure
+from sunspot.targets.azure.doctor import clients
 from sunspot.targets.azure.first_contact import head_jobs, on_site
 from sunspot.targets.azure.first_contact.contact import TO_REMOVE
 from sunspot.targets.azure.first_contact.on_site import (
@@ -199,6 +200,12 @@ def test_another_target_has_no_first_contact(project):
     assert "local" in result.stderr
 
 
+def test_without_azures_clients_it_does_not_begin(contact, monkeypatch):
+    monkeypatch.setattr(clients, "are_installed", lambda: False)
+    assert "requirements-azure.txt" in contact("--yes", code=1).stderr
+    assert made_nothing(contact)
+
+
 # Failures
 
 
@@ -284,6 +291,18 @@ def test_an_up_that_fails_is_the_only_step_and_what_it_made_is_taken_away(contac
     assert SUBSCRIPTION not in contact.report.read_text()
     assert SUBSCRIPTION not in result.stdout
     assert is_gone(contact)
+
+
+def test_an_empty_stack_that_pulumi_keeps_is_told(contact, monkeypatch):
+    def refuse():
+        raise SunspotError("the backend is gone")
+
+    monkeypatch.setattr(contact.fake, "remove", refuse)
+    monkeypatch.setattr(contact.fake, "up", lambda _: refuse())
+    contact("--yes", code=1)
+    assert contact.outcomes()[DOWN] == "ok"
+    assert "pulumi stack rm first-contact" in contact.details()[DOWN]
+    assert not contact.stack_file.exists()
 
 
 def test_what_is_left_is_told_with_the_command_that_removes_it(contact):
