@@ -17,7 +17,7 @@ from sunspot.stack import Stack
 
 commands = Commands()
 
-REPORT = Path("sunspot-first-contact.json")
+REPORT = Path("first-contact.json")
 
 
 @commands.command(
@@ -99,7 +99,8 @@ def _first_contact(
         print(json.dumps(made.document, indent=2))
     else:
         view.show(made, console.out)
-    console.note(f"The report is in {report}. Read it before you send it.")
+    if report.exists():
+        console.note(f"The report is in {report}. Read it before you send it.")
     if made.remains:
         console.fail(made.remains)
     if made.interrupted:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sunspot.errors import SunspotError, UsageError
 from sunspot.stack import Stack
-from sunspot.targets.azure import doctor, project
 from sunspot.targets.azure import plan as azure_plan
+from sunspot.targets.azure import project
 from sunspot.targets.azure.access import no_way_in
 from sunspot.targets.azure.doctor import clients
 from sunspot.targets.azure.doctor.findings import failure
@@ -91,10 +92,7 @@ class FirstContact:
         for size in choices:
             progress(f"size {size.name}")
             self._stack = self.file.write(size)
-            subject = doctor.Subject(
-                stack=self._stack, folder=self.file.folder, endpoints=self.place.endpoints
-            )
-            found[size.name] = doctor.check(subject, progress)
+            found[size.name] = self.place.preconditions(self._stack, progress)
             if not any(_is_of_a_size(one) for one in found[size.name]):
                 return found[size.name]
         self._stack = self.file.write(choices[0])
@@ -108,7 +106,11 @@ class FirstContact:
         """Makes the cluster, tries each step, takes everything away."""
         plan = self._plan()
         written = Report(file=report, plan=plan)
-        trials = Trials(tell=progress, changed=lambda: written.write(trials.done, ended="no"))
+
+        def save(ended: str = "no") -> dict[str, Any]:
+            return written.write(trials.done, ended=ended, note=note)
+
+        trials = Trials(tell=progress, changed=save)
         if self.may_exist:
             note("Taking down what an earlier first contact left.")
             self._take_down_earlier(progress)
@@ -126,15 +128,18 @@ class FirstContact:
         except KeyboardInterrupt:
             interrupted = True
             note(INTERRUPTED)
-        remains = self._end(trials, written, progress)
+        except BaseException:  # whatever it was, nothing may be left
+            self._end(trials, save, progress)
+            raise
+        remains = self._end(trials, save, progress)
         return ContactReport(
             trials=written.shown(trials.done),
             interrupted=interrupted,
             remains=remains,
-            document=written.write(trials.done, ended="interrupted" if interrupted else "whole"),
+            document=save("interrupted" if interrupted else "whole"),
         )
 
-    def _end(self, trials: Trials, report: Report, progress: Progress) -> str:
+    def _end(self, trials: Trials, save: Callable[[str], object], progress: Progress) -> str:
         """Takes everything away; what remains, in words.
 
         Raises:
@@ -152,7 +157,7 @@ class FirstContact:
         try:
             trials.run([Step(name=DOWN, run=down)])
         except KeyboardInterrupt as interrupt:
-            report.write(trials.done, ended="cut off")
+            save("cut off")
             interrupt.add_note(REMAINS)
             raise
         if trials.done[-1].outcome == "ok":

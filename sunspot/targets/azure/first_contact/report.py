@@ -14,7 +14,7 @@ from sunspot.node.files import write_private
 from sunspot.targets.azure.first_contact.shortening import shortened
 from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.settings import UNASSIGNED
-from sunspot.targets.protocol import Trial
+from sunspot.targets.protocol import Progress, Trial
 
 # Shorter ones are words that also mean something else.
 MIN_NAME = 4
@@ -27,16 +27,22 @@ class Report:
     file: Path
     plan: AzurePlan
 
-    def write(self, trials: Sequence[Trial], *, ended: str) -> dict[str, Any]:
+    def write(self, trials: Sequence[Trial], *, ended: str, note: Progress) -> dict[str, Any]:
         """Writes the report, readable only by its owner, and returns it.
+
+        A full disk is told, and is no error: the cluster must be taken away all the same.
 
         Args:
             trials: the steps so far.
             ended: how it ended: "no" while it goes on, "whole", "interrupted", "cut off".
+            note: called with what keeps the report from being written.
         """
         found = {**_place(self.plan), "ended": ended, "steps": [asdict(one) for one in trials]}
         document = shortened(found, _names(self.plan))
-        write_private(self.file, json.dumps(document, indent=2) + "\n")
+        try:
+            write_private(self.file, json.dumps(document, indent=2) + "\n")
+        except OSError as error:
+            note(f"The report cannot be written to {self.file}: {error.strerror or error}")
         return document
 
     def shown(self, trials: Sequence[Trial]) -> list[Trial]:

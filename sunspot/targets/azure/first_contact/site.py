@@ -19,7 +19,7 @@ from sunspot.targets.azure.first_contact.head_jobs import HeadJobs
 from sunspot.targets.azure.first_contact.small_stack import GROUP
 from sunspot.targets.azure.first_contact.steps import NotTriedError
 from sunspot.targets.azure.plan import AzurePlan
-from sunspot.targets.protocol import Progress, Removal, Up, silent
+from sunspot.targets.protocol import Finding, Progress, Removal, Up, silent
 from sunspot.targets.ssh import Ssh
 
 if TYPE_CHECKING:
@@ -37,6 +37,10 @@ class Place(Protocol):
     @property
     def engine(self) -> Engine:
         """Returns a Pulumi stack."""
+        ...
+
+    def preconditions(self, stack: Stack, progress: Progress) -> list[Finding]:
+        """What the stack needs."""
         ...
 
     def up(self, stack: Stack, progress: Progress) -> Up:

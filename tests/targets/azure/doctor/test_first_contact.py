@@ -3,6 +3,7 @@
 With a real Ray: test_first_contact_with_ray.py.
 """
 
+import errno
 import json
 import stat
 
@@ -24,7 +25,7 @@ from sunspot import console
 from sunspot.errors import SunspotError
 from sunspot.targets.azure import target as azure
 from sunspot.targets.azure.doctor import clients
-from sunspot.targets.azure.first_contact import head_jobs, on_site
+from sunspot.targets.azure.first_contact import head_jobs, on_site, report
 from sunspot.targets.azure.first_contact.contact import TO_REMOVE
 from sunspot.targets.azure.first_contact.on_site import (
     DOWN,
@@ -302,6 +303,18 @@ def test_an_empty_stack_that_pulumi_keeps_is_told(contact, monkeypatch):
     contact("--yes", code=1)
     assert contact.outcomes()[DOWN] == "ok"
     assert "pulumi stack rm first-contact" in contact.details()[DOWN]
+    assert not contact.stack_file.exists()
+
+
+def test_a_full_disk_does_not_keep_the_cluster_up(contact, monkeypatch):
+    def full(path, text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(report, "write_private", full)
+    monkeypatch.setattr(contact.fake, "up", interrupt)
+    result = contact("--yes", code=130)
+    assert "No space left" in result.stderr
+    assert "The report is in" not in result.stderr
     assert not contact.stack_file.exists()
 
 
