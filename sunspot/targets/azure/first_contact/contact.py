@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sunspot.errors import SunspotError, UsageError
 from sunspot.stack import Stack
@@ -18,12 +18,15 @@ from sunspot.targets.azure.doctor.findings import failure
 from sunspot.targets.azure.first_contact import price, small_stack
 from sunspot.targets.azure.first_contact.on_site import DOWN, steps
 from sunspot.targets.azure.first_contact.report import Report
-from sunspot.targets.azure.first_contact.site import Place, Site
+from sunspot.targets.azure.first_contact.site import Site
 from sunspot.targets.azure.first_contact.small_stack import NAME, StackFile
 from sunspot.targets.azure.first_contact.steps import Step, Trials
 from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.settings import AzureSettings
 from sunspot.targets.protocol import ContactReport, Finding, Progress
+
+if TYPE_CHECKING:
+    from sunspot.targets.azure.target import AzureTarget
 
 TO_REMOVE = f"sunspot down {NAME} --delete-storage"
 REMAINS = f"What was made may still exist and be billed. Remove it: {TO_REMOVE}"
@@ -36,7 +39,7 @@ _OF_A_SIZE = ("size ", "quota ")
 
 
 @contextlib.contextmanager
-def prepared(place: Place, stack: Stack) -> Iterator[FirstContact]:
+def prepared(place: AzureTarget, stack: Stack) -> Iterator[FirstContact]:
     """A first contact in the region and network of a stack; its stack file is gone afterwards.
 
     The file stays only if something may be left of the cluster, since `down` needs it.
@@ -75,7 +78,7 @@ class FirstContact:
         may_exist: whether something of the small cluster may exist.
     """
 
-    place: Place
+    place: AzureTarget
     file: StackFile
     may_exist: bool
     name: str = NAME

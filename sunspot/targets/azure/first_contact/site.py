@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
-from sunspot.ray.handle import ClusterHandle
 from sunspot.stack import Stack
-from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.azure.doctor import clients, login
 from sunspot.targets.azure.doctor.clients import Clients
 from sunspot.targets.azure.first_contact import head_jobs
@@ -19,53 +16,10 @@ from sunspot.targets.azure.first_contact.head_jobs import HeadJobs
 from sunspot.targets.azure.first_contact.small_stack import GROUP
 from sunspot.targets.azure.first_contact.steps import NotTriedError
 from sunspot.targets.azure.plan import AzurePlan
-from sunspot.targets.protocol import Finding, Progress, Removal, Up, silent
-from sunspot.targets.ssh import Ssh
+from sunspot.targets.protocol import Progress
 
 if TYPE_CHECKING:
-    from sunspot.targets.azure.target import Engine
-
-
-class Place(Protocol):
-    """What of the azure target a first contact uses."""
-
-    @property
-    def endpoints(self) -> Endpoints:
-        """The addresses of Azure."""
-        ...
-
-    @property
-    def engine(self) -> Engine:
-        """Returns a Pulumi stack."""
-        ...
-
-    def preconditions(self, stack: Stack, progress: Progress) -> list[Finding]:
-        """What the stack needs."""
-        ...
-
-    def up(self, stack: Stack, progress: Progress) -> Up:
-        """Brings the cluster up."""
-        ...
-
-    def down(self, name: str, progress: Progress, *, delete_storage: bool) -> Removal | None:
-        """Takes it down."""
-        ...
-
-    def names(self) -> list[str]:
-        """The stacks that have a record."""
-        ...
-
-    def handle(self, name: str, progress: Progress = silent) -> ClusterHandle:
-        """How to reach the cluster."""
-        ...
-
-    def shell(self, name: str) -> Ssh:
-        """The way to its head."""
-        ...
-
-    def outputs(self, name: str) -> Mapping[str, Any]:
-        """The outputs of its program."""
-        ...
+    from sunspot.targets.azure.target import AzureTarget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +34,7 @@ class Site:
         progress: called with what is waited for.
     """
 
-    place: Place
+    place: AzureTarget
     stack: Stack
     plan: AzurePlan
     folder: Path

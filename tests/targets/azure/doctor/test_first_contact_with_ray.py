@@ -41,7 +41,7 @@ from sunspot.targets.azure.first_contact.on_site import EVICTION, GROWTH, RESTAR
 
 # Two real Ray nodes, twice, and a restart, on a machine that may be busy.
 pytestmark = [needs_sshd, pytest.mark.integration, pytest.mark.timeout(600)]
-NOTICE_S = 12.0
+NOTICE_S = 30.0
 
 
 @dataclass
