@@ -157,7 +157,7 @@ def _stale(azure: Azure, before: str) -> Said:
 
 def _altered(etag: str) -> str:
     """An etag of the same form that the set never had."""
-    return re.sub(r"[0-9a-fA-F](?=[^0-9a-fA-F]*$)", lambda at: "1" if at[0] == "0" else "0", etag)
+    return re.sub(r"[0-9A-Za-z](?=[^0-9A-Za-z]*$)", lambda at: "1" if at[0] == "0" else "0", etag)
 
 
 def form(etag: str) -> str:
