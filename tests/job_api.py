@@ -72,6 +72,9 @@ class Api:
     `program`, if given, runs each job that is handed over: it gets the entrypoint, and what prints
     a line; a job whose program raises has failed.
 
+    `submit_error` is answered to a job that is handed over although it starts, as Ray does where
+    the head's disk is full (JobManager.submit_job, 2.60: it fails to close the job's log).
+
     `answers` overrides: (method, path) -> (HTTP status, text); `faults` does so for the next
     requests only, one entry for each, None for an answer as usual.
 
@@ -86,6 +89,7 @@ class Api:
         self.states: dict[str, list[str]] = {}
         self.submitted = ["SUCCEEDED"]
         self.program: Callable[[str, Callable[[str], None]], None] | None = None
+        self.submit_error: str | None = None
         self.logs: dict[str, bytes] = {}
         self.packages: dict[str, bytes] = {}
         self.nodes: list[dict[str, Any]] = []
@@ -236,7 +240,10 @@ class Handler(BaseHTTPRequestHandler):
             self._begin(job_id, body["entrypoint"], self.api.program)
         else:
             self.api.add(job_id, *self.api.submitted, log="done\n", driver_exit_code=0)
-        self._json({"job_id": job_id, "submission_id": job_id})
+        if self.api.submit_error:
+            self._text(500, f"Traceback (...)\n{self.api.submit_error}\n")
+        else:
+            self._json({"job_id": job_id, "submission_id": job_id})
 
     def _begin(self, job_id: str, entrypoint: str, program: Callable[..., None]) -> None:
         api = self.api
