@@ -36,12 +36,15 @@ def up(
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(help="Port of the GCS, for clusters on this machine; a free one by default."),
+        typer.Option(
+            help="Port of the GCS, for clusters on this machine; by default 6379 if it is free."
+        ),
     ] = None,
     dashboard_port: Annotated[
         int | None,
         typer.Option(
-            help="Port of the dashboard and the job API on this machine; a free one by default."
+            help="Port of the dashboard and the job API on this machine; by default 8265 if it is "
+            "free."
         ),
     ] = None,
 ) -> None:
@@ -50,10 +53,13 @@ def up(
     target = clusters.get(target_name or loaded.target)
     fitted = loaded.for_target(target.name)
     with console.progress(f"bringing up {stack}") as progress:
-        handle, was_up = target.up(fitted, progress, port=port, dashboard_port=dashboard_port)
+        started = target.up(fitted, progress, port=port, dashboard_port=dashboard_port)
+    handle, was_up = started.handle, started.was_up
     console.out.print(
         f"[bold]{stack}[/] {'is up already' if was_up else 'is up'} ({handle.target})"
     )
+    for text in started.notes:
+        console.warn(text)
     if was_up and target.stack(stack) != fitted:
         console.note(
             f"Pulumi.{stack}.yaml has changed since this cluster was brought up. To recreate it: "
