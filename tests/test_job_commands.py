@@ -128,3 +128,27 @@ def test_packages_go_along_and_a_missing_one_is_named(api, tmp_path):
     assert api.body("POST", "/api/jobs/")["runtime_env"]["pip"] == {"packages": ["tqdm"]}
     assert "'emoji'" in errors
     assert "--pip emoji" in " ".join(errors.split())
+
+
+@pytest.mark.usefixtures("head")
+def test_what_the_job_waits_for_in_vain_is_told_while_it_runs(api, tmp_path):
+    program = tmp_path / "code" / "primes.py"
+    program.parent.mkdir()
+    program.write_text("import ray\nray.init('localhost:6379')\n")
+    api.state["placement_groups"] = [
+        {
+            "name": "train",
+            "creator_job_id": "02000000",
+            "state": "PENDING",
+            "bundles": [{"unit_resources": {"GPU": 1.0}}],
+        }
+    ]
+    api.answers["GET", "/api/jobs/mine"] = (
+        200,
+        json.dumps(api.fields("mine", status="RUNNING", job_id="02000000")),
+    )
+    command = ("--working-dir", str(program.parent), "--name", "mine", "--", "python", "primes.py")
+    with started(tmp_path, "submit", *command) as submit:
+        read_until(submit.stderr, "connects to localhost:6379")
+        read_until(submit.stderr, "job mine")
+        read_until(submit.stderr, "placement group 'train' of {GPU: 1}")

@@ -79,6 +79,7 @@ def submit(
     from sunspot.ray import feasibility, jobs
     from sunspot.ray import runtime_env as environments
     from sunspot.ray.packages import Packages
+    from sunspot.ray.watching import JobWatch
 
     request = feasibility.Request(
         num_cpus=num_cpus, num_gpus=num_gpus, memory_gb=memory, resources=_resources(resources)
@@ -92,12 +93,14 @@ def submit(
     target, cluster = clusters.find(stack, target_name)
     client = _connect(target, cluster)
     types = feasibility.node_types(target.stack(cluster))
-    if feasibility.can_hold(request, types):
+    if feasibility.can_hold(request.amounts(), types):
         pass  # the usual case: the live nodes need not be read
     elif wait:
         feasibility.wait_for_node(request, types, client.live_nodes, console.note)
     else:
         feasibility.check_feasible(request, [*types, *client.live_nodes()])
+    watch = JobWatch(client, types, console.note, console.warn)
+    watch.program(entrypoint, Path(str(environment["working_dir"])))
     client.send_working_dir(environment, console.note)
     job_id = name or jobs.new_id(entrypoint)
     try:
@@ -110,7 +113,7 @@ def submit(
         console.note(f"follow it: sunspot logs {job_id} -f · stop it: sunspot stop {job_id}")
         return
     console.note(f"job {job_id}")
-    sys.exit(_follow_or_stop(client, job_id))
+    sys.exit(_follow_or_stop(client, job_id, watch))
 
 
 @commands.command(epilog="Example: sunspot jobs --json")
@@ -150,24 +153,28 @@ def logs(
 
     With -f, Ctrl-C stops the printing, but neither the job nor the node.
     """
-    from sunspot.ray import following
+    from sunspot.ray import feasibility, following
     from sunspot.ray import jobs as job_api
+    from sunspot.ray.watching import JobWatch
 
     if (job_id is None) == (node is None):
         raise UsageError(
             "give either a job's id or a node's name, for instance: "
             "sunspot logs primes-3f9a1c, or: sunspot logs --node head"
         )
+    target, name = clusters.find(stack, target_name)
     if node is not None:
-        target, name = clusters.find(stack, target_name)
         node_logs = abilities.need(target, NodeLogs)
         sys.exit(node_logs.node_log(name, node, sys.stdout, console.note, follow=follow))
-    client = _job_client(stack, target_name)
+    client = _connect(target, name)
     if not follow:
         sys.stdout.write(client.logs(job_id))
         return
     found = client.get(job_id)
-    sys.exit(job_api.exit_code(following.follow(client, found.id, sys.stdout, console.note)))
+    types = feasibility.node_types(target.stack(name))
+    watch = JobWatch(client, types, console.note, console.warn)
+    job = following.follow(client, found.id, sys.stdout, console.note, watch)
+    sys.exit(job_api.exit_code(job))
 
 
 @commands.command(epilog="Example: sunspot stop primes-3f9a1c")
@@ -195,12 +202,12 @@ def _connect(target: Target, name: str) -> Any:
     return job_api.JobClient(find(), reconnect=find)
 
 
-def _follow_or_stop(client: Any, job_id: str) -> int:
+def _follow_or_stop(client: Any, job_id: str, watch: Any) -> int:
     from sunspot.ray import following, packages
     from sunspot.ray import jobs as job_api
 
     try:
-        job = following.follow(client, job_id, sys.stdout, console.note)
+        job = following.follow(client, job_id, sys.stdout, console.note, watch)
     except KeyboardInterrupt:
         return _interrupted(client, job_id)
     if job.status != "SUCCEEDED":

@@ -46,7 +46,6 @@ EVERYTHING = replace(
     head_away_s=600,
     sigterm_drain_s=0,
     task_events_interval_ms=200,
-    scheduler_events=False,
     start_hook="package.module.function",
 )
 NODES = {
@@ -183,7 +182,6 @@ OF_THE_PLACE = {
         "LOG_NAME_UPDATE_INTERVAL_S",
         "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD",
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S",
-        "RAY_SCHEDULER_EVENTS",
         "RAY_START_HOOK",
         "RAY_task_events_report_interval_ms",
         # only on Azure
@@ -201,7 +199,6 @@ OF_THE_PLACE = {
         "RAY_AUTH_TOKEN_PATH",
         # only on this machine
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S",
-        "RAY_SCHEDULER_EVENTS",
         "RAY_START_HOOK",
         "RAY_task_events_report_interval_ms",
         "include-log-monitor",
