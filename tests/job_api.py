@@ -85,6 +85,7 @@ class Api:
         self.logs: dict[str, bytes] = {}
         self.packages: dict[str, bytes] = {}
         self.nodes: list[dict[str, Any]] = []
+        self.timeline: list[dict[str, Any]] = []
         self.state: dict[str, list[dict[str, Any]]] = {}
         self.summary: dict[str, Any] = {"summary": [], "nodeLogicalResources": {}}
         self.answers: dict[tuple[str, str], tuple[int, str]] = {}
@@ -225,6 +226,9 @@ class Handler(BaseHTTPRequestHandler):
                 self._state(entries, dict(parse_qs(urlsplit(self.path).query)))
             case "GET", ["api", "v0", "logs", "file"]:
                 self._log_file(dict(parse_qsl(urlsplit(self.path).query)))
+            case "GET", ["api", "v0", "tasks", "timeline"]:
+                wanted = dict(parse_qsl(urlsplit(self.path).query)).get("job_id")
+                self._json([e for e in api.timeline if wanted in (None, e["args"]["job_id"])])
             case "GET", ["nodes"]:
                 self._json({"result": True, "data": api.summary})
             case _:

@@ -21,6 +21,7 @@ COMMANDS = [
     "jobs",
     "logs",
     "stop",
+    "timeline",
     "dashboard",
     "ssh",
     "rsync",

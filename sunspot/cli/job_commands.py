@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ import typer
 
 from sunspot import console
 from sunspot.cli import interrupts
-from sunspot.cli.base import AsJson, Commands, JobId, StackOption, UpTarget
+from sunspot.cli.base import AsJson, Commands, JobId, StackOption, UpStack, UpTarget
 from sunspot.errors import SunspotError, UsageError
 from sunspot.targets import abilities, clusters
 from sunspot.targets.protocol import NodeLogs, Target
@@ -189,6 +190,35 @@ def stop(job_id: JobId, stack: StackOption = None, target_name: UpTarget = None)
         if before.has_ended
         else f"job {job.id} is {job.status}"
     )
+
+
+@commands.command(epilog="Example: sunspot timeline --job primes-3f9a1c")
+def timeline(
+    stack: UpStack = None,
+    target_name: UpTarget = None,
+    job_id: Annotated[
+        str | None, typer.Option("--job", metavar="ID", help="Only the tasks of this job.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The file; by default a new one in this folder.")
+    ] = None,
+) -> None:
+    """Write when which task ran where, for https://ui.perfetto.dev or chrome://tracing."""
+    client = _job_client(stack, target_name)
+    if out is None:
+        out = Path(f"timeline-{client.handle.name}-{time.strftime('%Y%m%d-%H%M%S')}.json")
+    if out.is_dir() or not out.parent.is_dir():
+        raise UsageError(f"--out {out} cannot be a file: give one in a folder that exists")
+    events = client.timeline(job_id)
+    if not events:
+        of = f"of job {job_id!r} " if job_id else ""
+        raise SunspotError(f"Ray has no task {of}yet: run one with ray.remote, and try again")
+    try:
+        out.write_text(json.dumps(events))
+    except OSError as error:
+        raise UsageError(f"cannot write {out}: {error.strerror}") from error
+    console.out.print(str(out.resolve()), markup=False)
+    console.note("open it on https://ui.perfetto.dev, which keeps it in your browser")
 
 
 def _job_client(stack: str | None, target_name: str | None) -> Any:

@@ -249,6 +249,17 @@ class JobClient:
         answer = self._call("GET", f"/api/v0/{kind}", params=query, timeout=timeout)
         return answer["data"]["result"]["result"]
 
+    def timeline(self, job_id: str | None = None) -> list[dict[str, Any]]:
+        """The tasks that have run, of one job or of all, as Chrome's tracing shows them.
+
+        Raises:
+            UsageError: there is no job of that id.
+        """
+        job = {} if job_id is None else {"job_id": self.get(job_id).ray_id}
+        if "" in job.values():
+            return []  # its driver has not connected, so it has no task
+        return self._call("GET", "/api/v0/tasks/timeline", params=job)
+
     def live_nodes(self) -> list[NodeType]:
         """The nodes that are in the cluster now, also nodes that the stack does not declare."""
         return [
