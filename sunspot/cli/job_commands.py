@@ -233,7 +233,7 @@ def _connect(target: Target, name: str) -> Any:
 
 
 def _follow_or_stop(client: Any, job_id: str, watch: Any) -> int:
-    from sunspot.ray import following, packages
+    from sunspot.ray import following, hints
     from sunspot.ray import jobs as job_api
 
     try:
@@ -242,7 +242,7 @@ def _follow_or_stop(client: Any, job_id: str, watch: Any) -> int:
         return _interrupted(client, job_id)
     if job.status != "SUCCEEDED":
         console.fail(f"job {job_id} {job.status}: {job.reason}")
-        if hint := packages.missing_module(job.message):
+        for hint in hints.of_failure(job.message):
             console.note(hint)
     return job_api.exit_code(job)
 

@@ -97,6 +97,7 @@ class RayNode:
         sigterm_drain_s: How long `ray start` drains the node after a SIGTERM; Ray's own is 30.
         task_events_interval_ms: How often workers report their tasks; Ray's own is 1000.
         start_hook: The function that `ray start` calls first, as "package.module.function".
+        preload: A module that the node's Python workers import first.
     """
 
     group: str
@@ -117,6 +118,7 @@ class RayNode:
     sigterm_drain_s: int | None = None
     task_events_interval_ms: int | None = None
     start_hook: str | None = None
+    preload: str | None = None
 
     @property
     def role(self) -> ports.Role:
@@ -180,6 +182,7 @@ def environment(node: RayNode) -> dict[str, str]:
         # `submit` and `status`.
         "RAY_SCHEDULER_EVENTS": 0,
         "RAY_START_HOOK": node.start_hook,
+        "RAY_preload_python_modules": node.preload,
         "LOG_NAME_UPDATE_INTERVAL_S": node.log_scan_s,
         # From how many files on it keeps to that interval.
         "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": None if node.log_scan_s is None else 0,

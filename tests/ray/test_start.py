@@ -47,6 +47,7 @@ EVERYTHING = replace(
     sigterm_drain_s=0,
     task_events_interval_ms=200,
     start_hook="package.module.function",
+    preload="package.module",
 )
 NODES = {
     "head": HEAD,
@@ -183,6 +184,7 @@ OF_THE_PLACE = {
         "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD",
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S",
         "RAY_START_HOOK",
+        "RAY_preload_python_modules",
         "RAY_task_events_report_interval_ms",
         # only on Azure
         "AUTOSCALER_MAX_CONCURRENT_LAUNCHES",
@@ -201,6 +203,7 @@ OF_THE_PLACE = {
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S",
         "RAY_START_HOOK",
         "RAY_task_events_report_interval_ms",
+        "RAY_preload_python_modules",
         "include-log-monitor",
         "resources",
         # only on Azure: here it is known once the head is there

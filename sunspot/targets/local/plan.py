@@ -18,6 +18,7 @@ from sunspot.stack import Stack
 
 MACHINES = "sunspot.node.local.machines.create"
 START_HOOK = "sunspot.node.local.ray_start.stay_on_this_host"
+PRELOAD = "sunspot.node.local.preload"  # for GPUs that are only numbers
 
 # Ray refuses less (ray_constants.OBJECT_STORE_MINIMUM_MEMORY_BYTES, 2.60).
 OBJECT_STORE_MINIMUM = 75 * 2**20
@@ -81,7 +82,15 @@ def _ray_node(
         sigterm_drain_s=0,
         task_events_interval_ms=TASK_EVENTS_INTERVAL_MS,
         start_hook=START_HOOK,
+        preload=PRELOAD if has_gpus(stack) else None,
     )
+
+
+def has_gpus(stack: Stack) -> bool:
+    """Whether some node of the stack has GPUs, which are only numbers here."""
+    cluster = stack.cluster
+    groups = (group.worker_nodes for group in cluster.scaling_groups)
+    return any(node.gpu_count for node in (cluster.head_node, *groups))
 
 
 def object_stores(stack: Stack) -> int:

@@ -54,6 +54,11 @@ STOP_GRACE_S, INTERRUPTED_GRACE_S = 5.0, 0.5
 # A process with threads counts as ended before the last of them has closed its sockets.
 LEFT_GRACE_S, POLL_INTERVAL_S = 3.0, 0.05
 
+_GPUS = (
+    "the GPUs of this cluster are numbers: what asks for one is placed as on real GPUs, but finds "
+    "no device. Ray Train then trains on the CPU, with gloo"
+)
+
 
 def create() -> LocalTarget:
     """The local target, with its records in the user's state directory."""
@@ -96,7 +101,8 @@ class LocalTarget:
             except BaseException:
                 _remove(folder)
                 raise
-        return Up(self.handle(stack.name), was_up=False, notes=ports.notes)
+        notes = (*ports.notes, *([_GPUS] if plan.has_gpus(stack) else []))
+        return Up(self.handle(stack.name), was_up=False, notes=notes)
 
     def down(
         self,
