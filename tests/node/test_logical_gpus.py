@@ -3,7 +3,7 @@
 tests/train trains with the real ones.
 """
 
-import importlib
+import importlib.util
 import sys
 from dataclasses import dataclass
 from pathlib import Path
