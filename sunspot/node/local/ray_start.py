@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,9 @@ def arguments(cluster: ClusterRecord, node: NodeRecord) -> list[str]:
 TEMP_FILES = "tmp"
 """The folder for temporary files of the cluster's processes, within its own, which goes with it."""
 
+DEFERRED = Path(__file__).with_name("deferred")
+"""The folder of modules that import the package of their name only when it is used."""
+
 # The caller's settings that would make these nodes belong to another node, cluster or token. With
 # LOOPBACK_STAYS, which an autoscaler has from its own node, `ray start` would refuse to join.
 FOREIGN_VARIABLES = {
@@ -100,12 +104,26 @@ def launcher_environment(folder: ClusterFolder, nodes: Iterable[NodeRecord]) -> 
     own |= {
         # So that a job's `python` is the one with Ray in it, whether its venv is active or not.
         "PATH": os.pathsep.join([bin_directory, own.get("PATH", os.defpath)]),
+        **_deferring(own),
         CLUSTER_VARIABLE: str(folder.path),
         "TMPDIR": str(folder.temp_dir / TEMP_FILES),
     }
     for node in nodes:
         own |= node.shape.environment
     return own
+
+
+def _deferring(environment: Mapping[str, str]) -> dict[str, str]:
+    """What keeps slow packages that Ray does not use out of its processes, if there are some.
+
+    Only packages that this environment has: otherwise Ray's processes get nothing of it.
+    """
+    folders = environment.get("PYTHONPATH", "").split(os.pathsep)
+    if str(DEFERRED) in folders:  # an autoscaler starts nodes with the environment of its own
+        return {}
+    if not any(find_spec(file.stem) for file in DEFERRED.glob("*.py")):
+        return {}
+    return {"PYTHONPATH": os.pathsep.join([str(DEFERRED), *filter(None, folders)])}
 
 
 def node_environment(node: NodeRecord) -> dict[str, str]:

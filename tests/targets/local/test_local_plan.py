@@ -134,6 +134,20 @@ def test_the_nodes_environment_points_at_no_other_cluster(two, monkeypatch):
     assert environment["PATH"].split(os.pathsep)[0] == os.path.dirname(sys.executable)  # noqa: PTH120
 
 
+def test_slow_packages_are_deferred_only_where_they_are_installed(two, monkeypatch, tmp_path):
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    monkeypatch.setattr(ray_start, "find_spec", lambda _: None)
+    assert ray_start.launcher_environment(two, two.nodes())["PYTHONPATH"] == "/mine"
+    monkeypatch.setattr(ray_start, "find_spec", lambda name: name)
+    first = ray_start.launcher_environment(two, two.nodes())["PYTHONPATH"]
+    assert first == f"{ray_start.DEFERRED}{os.pathsep}/mine"
+    monkeypatch.setenv("PYTHONPATH", first)  # as the autoscaler has it
+    assert ray_start.launcher_environment(two, two.nodes())["PYTHONPATH"] == first
+    monkeypatch.delenv("PYTHONPATH")
+    alone = ray_start.launcher_environment(two, two.nodes())["PYTHONPATH"]
+    assert alone == str(ray_start.DEFERRED)
+
+
 def test_a_node_forked_beside_the_head_gets_nothing_of_the_heads(two, monkeypatch):
     """The launcher's environment is that of all the nodes that it starts."""
     head, worker = two.nodes()
