@@ -18,7 +18,6 @@ from sunspot.ray import demand, feasibility
 from sunspot.ray.demand import Waiting
 from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.jobs import Job, JobClient
-from sunspot.stack import Stack
 from sunspot.targets import abilities
 from sunspot.targets.protocol import Costing, HourlyCost, NodeStatus, Progress, Target, silent
 
@@ -77,7 +76,7 @@ def collect(target: Target, name: str, progress: Progress = silent) -> Status:
             nodes=nodes,
             jobs=client.list(),
             used=_used(client),
-            waiting=_waiting(client, target.stack(name)),
+            waiting=_waiting(client, target, name),
             cost=costing.hourly_cost(name, nodes) if costing else None,
         )
     except UsageError:
@@ -187,12 +186,12 @@ def _add_whole(table: Table, heading: str, values: list[str]) -> None:
     table.add_column(heading, no_wrap=True, min_width=max(map(len, values), default=0))
 
 
-def _waiting(client: JobClient, stack: Stack) -> list[tuple[Waiting, str | None]]:
+def _waiting(client: JobClient, target: Target, name: str) -> list[tuple[Waiting, str | None]]:
     """What the jobs wait for; nothing where Ray cannot say it, which keeps back nothing else."""
     with contextlib.suppress(SunspotError):
         asked = demand.waiting(client)
         nodes = client.state("nodes") if asked else []
-        types = demand.cluster_types(feasibility.node_types(stack), nodes)
+        types = demand.cluster_types(feasibility.node_types(target.stack(name)), nodes)
         return [(one, demand.never(one, types)) for one in asked]
     return []
 

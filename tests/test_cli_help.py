@@ -23,6 +23,7 @@ COMMANDS = [
     "stop",
     "timeline",
     "dashboard",
+    "notebook",
     "ssh",
     "rsync",
     "scale",
