@@ -104,17 +104,17 @@ def submit(
     watch.program(entrypoint, Path(str(environment["working_dir"])))
     client.send_working_dir(environment, console.note)
     job_id = name or jobs.new_id(entrypoint)
+    # One block to the end of the job: an interrupt between two of its steps must not leave the job.
     try:
         with console.progress("submitting the job"):
             client.submit(entrypoint, request=request, runtime_env=environment, job_id=job_id)
+        if not detach:
+            console.note(f"job {job_id}")
+            sys.exit(_follow(client, job_id, watch))
     except KeyboardInterrupt:
-        sys.exit(_interrupted(client, job_id, late_s=LATE_S))
-    if detach:
-        console.out.print(job_id)
-        console.note(f"follow it: sunspot logs {job_id} -f · stop it: sunspot stop {job_id}")
-        return
-    console.note(f"job {job_id}")
-    sys.exit(_follow_or_stop(client, job_id, watch))
+        sys.exit(_interrupted(client, job_id))
+    console.out.print(job_id)
+    console.note(f"follow it: sunspot logs {job_id} -f · stop it: sunspot stop {job_id}")
 
 
 @commands.command(epilog="Example: sunspot jobs --json")
@@ -232,14 +232,11 @@ def _connect(target: Target, name: str) -> Any:
     return job_api.JobClient(find(), reconnect=find)
 
 
-def _follow_or_stop(client: Any, job_id: str, watch: Any) -> int:
+def _follow(client: Any, job_id: str, watch: Any) -> int:
     from sunspot.ray import following, hints
     from sunspot.ray import jobs as job_api
 
-    try:
-        job = following.follow(client, job_id, sys.stdout, console.note, watch)
-    except KeyboardInterrupt:
-        return _interrupted(client, job_id)
+    job = following.follow(client, job_id, sys.stdout, console.note, watch)
     if job.status != "SUCCEEDED":
         console.fail(f"job {job_id} {job.status}: {job.reason}")
         for hint in hints.of_failure(job.message):
@@ -247,21 +244,21 @@ def _follow_or_stop(client: Any, job_id: str, watch: Any) -> int:
     return job_api.exit_code(job)
 
 
-def _interrupted(client: Any, job_id: str, *, late_s: float = 0.0) -> int:
-    """Stops the job and says so; it may take `late_s` until the cluster knows it."""
+def _interrupted(client: Any, job_id: str) -> int:
+    """Stops the job, which the cluster may not know yet, and says so."""
     console.note(f"stopping job {job_id}")
-    console.fail(f"interrupted; {_stopped(client, job_id, late_s)}")
+    console.fail(f"interrupted; {_stopped(client, job_id)}")
     return interrupts.INTERRUPTED
 
 
-def _stopped(client: Any, job_id: str, late_s: float) -> str:
+def _stopped(client: Any, job_id: str) -> str:
     try:
-        client.stop(job_id, late_s=late_s)
+        job = client.stop(job_id, late_s=LATE_S)
     except UsageError:
         return f"job {job_id} was not submitted"
     except SunspotError as error:
         return f"job {job_id} could not be stopped and may still run: {error}"
-    return f"job {job_id} is stopped"
+    return f"job {job_id} {'is stopped' if job.status == 'STOPPED' else f'had ended: {job.status}'}"
 
 
 def _resources(text: str | None) -> dict[str, float]:

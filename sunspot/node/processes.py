@@ -29,7 +29,12 @@ class Process:
     @classmethod
     def current(cls) -> Process:
         """The process that this code runs in."""
-        return cls(pid=os.getpid(), start_time=psutil.Process().create_time())
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, pid: int) -> Process:
+        """The process that has this pid now. Raises psutil.NoSuchProcess."""
+        return cls(pid=pid, start_time=psutil.Process(pid).create_time())
 
     def is_running(self) -> bool:
         """True while this process is alive; a zombie, or another process with its pid, is not."""

@@ -23,7 +23,7 @@ BakedDriver = Literal["none", "nvidia"]
 UBUNTU = ("Canonical", "ubuntu-24_04-lts", "server")
 
 # Of a baked image, and the most that an image of a user's own may have: the smallest disk that a
-# node gets (plan.DISK_GIB), since Azure refuses a disk that is smaller than its image.
+# node gets (machine.DISK_GIB), since Azure refuses a disk that is smaller than its image.
 DISK_GIB = 64
 
 # Ubuntu's own image is replaced every two or three weeks; unattended upgrades install what a VM's

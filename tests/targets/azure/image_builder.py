@@ -1,7 +1,8 @@
 """A stand-in of Azure Resource Manager as far as `sunspot bake` asks it.
 
-What it refuses is from Microsoft's pages: a template cannot be put twice, needs its providers
-registered and its identity's role known, and a run ends with an operation of its own.
+What it refuses is from Microsoft's pages: nothing that exists gets another location
+(InvalidResourceLocation, InvalidResourceGroupLocation), a template cannot be put twice, needs its
+providers registered and its identity's role known, and a run ends with an operation of its own.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ class ImageBuilder:
         unregistered: providers that are registered only once they were asked for.
         unknown_role_for: how many templates are refused because the role is not known yet.
         run_fails: what Image Builder says of a run that failed; None for one that succeeds.
+        failures: by a part of a path, the answers to its next requests.
     """
 
     unregistered: set[str] = field(default_factory=set)
     unknown_role_for: int = 0
     run_fails: str | None = None
+    failures: dict[str, list[Reply]] = field(default_factory=dict)
     resources: dict[str, dict[str, Any]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     url: str = ""
@@ -45,6 +48,9 @@ class ImageBuilder:
         path = request.path
         self.requests.append(f"{request.method} {path}")
         assert path.startswith(_OPERATION) or request.query["api-version"]
+        for part, replies in self.failures.items():
+            if part in path and replies:
+                return replies.pop(0)
         if path.startswith(_OPERATION):
             return self._operation(path)
         if request.method == "PUT":
@@ -71,6 +77,8 @@ class ImageBuilder:
         return Reply(200, {"status": "Succeeded"})
 
     def _put(self, path: str, body: dict[str, Any]) -> Reply:
+        if body.get("location") != self.resources.get(path, body).get("location"):
+            return _error(409, "InvalidResourceLocation", "it already exists in another location")
         if "/imageTemplates/" in path:
             if _TEMPLATE_NAME.fullmatch(path.rpartition("/")[2]) is None:
                 return _error(400, "InvalidResourceName", "the template's name is too long")
@@ -108,6 +116,9 @@ class ImageBuilder:
     def _get(self, path: str) -> Reply:
         if "/imageTemplates/" in path:
             return Reply(200, {"properties": {"lastRunStatus": {"message": self.run_fails}}})
+        if "/resourceGroups/" in path:
+            found = self.resources.get(path)
+            return Reply(200, found) if found else _error(404, "ResourceNotFound", path)
         state = "NotRegistered" if path.rpartition("/")[2] in self.unregistered else "Registered"
         return Reply(200, {"registrationState": state})
 

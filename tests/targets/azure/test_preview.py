@@ -178,22 +178,6 @@ def test_the_prices_of_every_shipped_stack_are_known(name):
     assert "?" not in section(shown(found), "Cost")
 
 
-def test_no_machines_cost_nothing_at_an_unknown_price():
-    text = section(shown(make(group("w", E4, min_workers=0, max_workers=2))), "Cost")
-    assert re.search(r"w +0-2 x E4as_v6, spot +0\.000 +0\.000 +\? +0\.434", text)
-
-
-def test_a_group_that_falls_back_may_be_all_on_demand():
-    found = make(group("g", T4, market="spot-with-fallback", min_workers=1, max_workers=2))
-    assert (found.costs.minimum, found.costs.maximum) == (0.192 + 0.063, 0.192 + 2 * 0.526)
-    assert "1-2 x NC4as_T4_v3, spot, else on-demand" in shown(found, width=120)
-
-
-def test_a_bastion_costs_too():
-    access = {"ssh_public_key": KEY, "bastion": True}
-    assert re.search(r"Bastion +0\.290 +0\.290", section(shown(make(access=access)), "Cost"))
-
-
 # Ports
 
 

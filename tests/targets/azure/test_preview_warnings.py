@@ -121,7 +121,7 @@ def test_a_temporary_disk_too_small_for_the_system_is_warned_of(monkeypatch):
     from sunspot import catalog
 
     small = catalog.get(T4).__class__(**{**vars(catalog.get(T4)), "temp_gib": 16})
-    monkeypatch.setattr("sunspot.targets.azure.plan.size_for", lambda _: small)
+    monkeypatch.setattr("sunspot.targets.azure.machine.size_for", lambda _: small)
     found = make(group("g", T4))
     assert any("16 GiB, the system needs 31: each worker gets" in w for w in found.warnings)
 

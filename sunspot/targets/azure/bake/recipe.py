@@ -16,9 +16,9 @@ from sunspot.errors import UsageError
 from sunspot.targets.azure.plan import PROJECT, AzurePlan
 from sunspot.targets.azure.vm_images import DISK_GIB, UBUNTU, Baked, version_at
 
-# Of all stacks of a subscription.
+# Of all stacks of a subscription in one region: Azure changes the location of nothing that exists.
 GROUP = "sunspot-images"
-GALLERY = "sunspot"
+GALLERY = "sunspot"  # unique in a subscription; letters, digits and periods
 IDENTITY = "sunspot-image-builder"
 
 GROUPS_VERSION = "2021-04-01"
@@ -48,9 +48,6 @@ _NAMES = uuid.UUID("0d0a1b46-2b0f-5e0e-8f4c-6b8c4b3f0a55")
 BUILD_SIZE = "Standard_D4s_v5"
 BUILD_MINUTES = 90
 
-# A template's name has at most 64 characters (its API's description, imagebuilder.json).
-_STACK_SHOWN = 40
-
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -63,14 +60,19 @@ class Recipe:
     made: datetime
 
     @property
+    def group(self) -> str:
+        """The name of the resource group that it is kept in."""
+        return f"{GROUP}-{self.location}"
+
+    @property
+    def gallery(self) -> str:
+        """The name of its gallery."""
+        return f"{GALLERY}.{self.location}"
+
+    @property
     def version(self) -> str:
         """The version of the image."""
         return version_at(self.made)
-
-    @property
-    def template_name(self) -> str:
-        """The name of the template that exists while the image is made."""
-        return f"sunspot-{self.baked.stack[:_STACK_SHOWN]}-{self.version}"
 
 
 def recipe(plan: AzurePlan, now: datetime | None = None) -> Recipe:

@@ -97,7 +97,9 @@ def _of_azure(subject: Subject, plan: AzurePlan, progress: Progress) -> list[Fin
         with clients.explained():
             found[-1:] = subscription.state(azure, plan)
     except LoginError as error:
-        found[0] = failure(login.LOGIN, f"Azure refuses it: {short(error)}", "az login")
+        found[0] = failure(
+            login.LOGIN, f"Azure refuses it: {short(error)}", login.TO_RENEW[known.kind]
+        )
         return [*found, *_without(subject, plan, "the login does not work")]
     except clients.RefusedError as error:
         found[-1] = failure(

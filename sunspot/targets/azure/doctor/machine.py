@@ -16,9 +16,8 @@ import requests
 
 from sunspot.errors import SunspotError, UsageError
 from sunspot.stack import Stack
-from sunspot.targets.azure import ssh_key
+from sunspot.targets.azure import ssh_key, stack_file
 from sunspot.targets.azure.credentials import Endpoints
-from sunspot.targets.azure.doctor import stack_file
 from sunspot.targets.azure.doctor.findings import (
     failure,
     not_checked,
@@ -94,7 +93,7 @@ def _of_engine(reason: str) -> Iterator[Finding]:
 
 
 def _passphrase(stack: str, folder: Path, backend: str) -> Finding:
-    provider = stack_file.top(folder / f"Pulumi.{stack}.yaml").get("secretsprovider")
+    provider = stack_file.top(stack_file.of(stack, folder)).get("secretsprovider")
     if provider:
         return ok(SECRETS, f"encrypted by {provider}")
     if backend.startswith("https:"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from sunspot.errors import SunspotError
 from sunspot.targets.azure.doctor.clients import Clients
 from sunspot.targets.azure.doctor.findings import failure, not_checked, ok, short
 from sunspot.targets.azure.doctor.types import ARM_TYPES
@@ -15,6 +16,9 @@ POLICY = "policy"
 # The errors of "Resolve errors for request disallowed by policy", and of a region that Azure itself
 # closes to some subscriptions: to students', or to new customers.
 DENIED, REGION_DENIED = "RequestDisallowedByPolicy", "RequestDisallowedByAzure"
+
+# Of the whole validation, which usually takes seconds.
+PATIENCE_S = 60.0
 
 _SCHEMAS = "https://schema.management.azure.com/schemas"
 _DEPLOYMENT = "sunspot-doctor"
@@ -60,11 +64,16 @@ def _problem(azure: Clients, body: Any) -> Any:
         poller = deployments.begin_validate_at_subscription_scope(
             _DEPLOYMENT, body, polling_interval=1
         )
+        poller.wait(PATIENCE_S)
+        if not poller.done():
+            raise SunspotError(f"Azure's validation takes more than {PATIENCE_S:g} s")
         return poller.result().error
     except HttpResponseError as answer:
-        # A template that is refused: 400, with the same body.
-        if answer.status_code == 400 and answer.error is not None:
-            return answer.error
+        # A template that is refused: 400, or 403 for a policy, with the same body.
+        if answer.status_code in (400, 403) and answer.error is not None:
+            error = answer.error
+            if answer.status_code == 400 or any(one.code == DENIED for one in _errors(error)):
+                return error
         raise
 
 

@@ -9,7 +9,8 @@ from sunspot.catalog import regions
 from sunspot.spec_values import HEAD
 from sunspot.targets.azure.doctor.clients import Clients
 from sunspot.targets.azure.doctor.findings import failure, not_checked, ok, warning
-from sunspot.targets.azure.plan import AzurePlan, Machine
+from sunspot.targets.azure.machine import Machine
+from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.protocol import Finding
 
 if TYPE_CHECKING:

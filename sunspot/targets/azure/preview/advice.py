@@ -11,7 +11,8 @@ from sunspot.catalog import regions as catalog_regions
 from sunspot.spec_values import HEAD
 from sunspot.targets.azure import images
 from sunspot.targets.azure.access import no_way_in
-from sunspot.targets.azure.plan import AzurePlan, Driver, Machine
+from sunspot.targets.azure.machine import Driver, Machine
+from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.settings import DEFAULT_KEY_FILE
 from sunspot.targets.azure.sizes import unlisted
 from sunspot.targets.azure.tree import short

@@ -110,10 +110,14 @@ def test_a_name_that_is_taken_is_a_failure(subscription, project):
 
 @pytest.mark.parametrize(
     ("given", "checked"),
-    [({"pattern": "${name}${hex(8)}"}, "global names"), ({"mode": "verbatim"}, NAME)],
+    [
+        ({"pattern": "${name}${hex(8)}"}, "global names"),
+        ({"pattern": "${project}-${name}-${stack}"}, "name mine-sunspot-x (Vault)"),
+        ({"mode": "verbatim"}, NAME),
+    ],
 )
 def test_the_project_may_say_how_names_are_made(subscription, project, given, checked):
-    text = yaml.safe_dump({"name": "x", "config": {"pulumi:autonaming": {"value": given}}})
+    text = yaml.safe_dump({"name": "mine", "config": {"pulumi:autonaming": {"value": given}}})
     (project / "Pulumi.yaml").write_text(text)
     assert diagnosed()[checked]["level"] == "ok"
 
