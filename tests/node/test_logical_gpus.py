@@ -54,16 +54,19 @@ def start():
 
 
 @pytest.mark.parametrize("devices", [(False, False), (True, False)])
-def test_without_devices_gloo_is_the_default_and_the_rest_stays(start, devices):
+@pytest.mark.parametrize("backend", [None, "nccl", "cpu:gloo,cuda:nccl"])
+def test_without_devices_gloo_takes_the_place_of_nccl_and_the_rest_stays(start, devices, backend):
     workers = Workers(1, *devices)
-    assert start(workers, Config(timeout_s=7)) == Config(backend="gloo", timeout_s=7)
+    given = Config(backend=backend, timeout_s=7)
+    assert start(workers, given) == Config(backend="gloo", timeout_s=7)
     assert workers.calls == [logical_gpus.has_device]
 
 
 def test_what_was_chosen_with_devices_or_for_the_cpu_is_left_to_ray(start):
     assert start(Workers(1, True, True), Config()) == Config()
+    assert start(Workers(1, True), Config(backend="nccl")) == Config(backend="nccl")
     assert start(Workers(0, False), Config()) == Config()
-    assert start(Workers(1, False), Config(backend="nccl")) == Config(backend="nccl")
+    assert start(Workers(1, False), Config(backend="mpi")) == Config(backend="mpi")
 
 
 @pytest.mark.parametrize(("available", "expected"), [(True, ["cuda:0"]), (False, ["cpu"])])

@@ -56,8 +56,8 @@ def test_the_timeline_is_written_where_the_user_is(
     done = sunspot("timeline", "programs", "--job", "traced", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (file,) = tmp_path.glob("timeline-programs-*.json")
-    assert {"where"} <= {
-        event.get("args", {}).get("name") for event in json.loads(file.read_text())
+    assert "where" in {
+        event["args"].get("func_or_class_name") for event in json.loads(file.read_text())
     }
 
 

@@ -1,9 +1,10 @@
 """Ray Train on GPUs that are only numbers: gloo in the place of NCCL, the CPU in that of a device.
 
 Ray's workers call this before anything else where a cluster of this machine has GPUs (preload.py,
-RAY_preload_python_modules). Train takes NCCL and "cuda:0" for every worker that has
-GPUs in Ray's count (ray/train/torch/config.py, air/_internal/device_manager/nvidia_gpu.py, 2.60).
-Where torch finds a device, nothing is changed.
+RAY_preload_python_modules). Train takes NCCL and "cuda:0" for every worker that has GPUs in Ray's
+count (ray/train/v2/torch/torch_trainer.py, ray/train/torch/config.py,
+ray/air/_internal/device_manager/nvidia_gpu.py, 2.60). Where torch finds a device, nothing is
+changed.
 """
 
 from __future__ import annotations
@@ -31,13 +32,17 @@ def has_device() -> bool:
 
 
 def use_gloo(config: Any) -> None:
-    """Changes ray.train.torch.config: without devices, gloo is the default."""
+    """Changes ray.train.torch.config: without devices, gloo takes the place of NCCL.
+
+    Whether the program or Train V2's trainer chose NCCL cannot be told here: the trainer writes its
+    default into the program's config.
+    """
     start = config._TorchBackend.on_start
 
     def on_start(backend: Any, worker_group: Any, backend_config: Any) -> None:
         asks_for_gpus = worker_group.get_resources_per_worker().get("GPU", 0) > 0
-        is_open = asks_for_gpus and backend_config.backend is None
-        if is_open and not all(worker_group.execute(has_device)):
+        wants_nccl = asks_for_gpus and "nccl" in (backend_config.backend or "nccl")
+        if wants_nccl and not all(worker_group.execute(has_device)):
             log.warning("The GPUs of this cluster are numbers: training on the CPU, with gloo.")
             backend_config = dataclasses.replace(backend_config, backend="gloo")
         start(backend, worker_group, backend_config)

@@ -36,6 +36,10 @@ GCS_HOST = "[::ffff:127.0.0.1]"
 # 0 lets Ray take "127.0.0.1" as it is, in the processes that the node starts: the dashboard and the
 # drivers of jobs. Its name is of the systems where that is the default (ray_constants.py, 2.60).
 LOOPBACK_STAYS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+# Where tasks and actors find the state API, as Ray Train's own do. Without it they look for the GCS
+# in the command lines of this machine's processes, find both forms of its address, and take them
+# for two clusters (ray/_private/services.py, canonicalize_bootstrap_address_or_die, 2.60).
+STATE_API_VARIABLE = "RAY_API_SERVER_ADDRESS"
 
 
 def run(folder: ClusterFolder, node: NodeRecord) -> None:
@@ -87,7 +91,7 @@ FOREIGN_VARIABLES = {
     NODE_VARIABLE,
     LOOPBACK_STAYS,
     "RAY_ADDRESS",
-    "RAY_API_SERVER_ADDRESS",
+    STATE_API_VARIABLE,
     "RAY_AUTH_TOKEN",
     "RAY_JOB_ID",
 }
@@ -141,6 +145,7 @@ def take_environment(cluster: ClusterRecord, node: NodeRecord) -> None:
         for name in shape.environment:
             os.environ.pop(name, None)
     os.environ.update(node_environment(node))
+    os.environ[STATE_API_VARIABLE] = f"http://{LOOPBACK}:{cluster.dashboard_port}"
 
 
 def stay_on_this_host(params: Any, head: bool) -> None:  # noqa: ARG001 - Ray passes it
