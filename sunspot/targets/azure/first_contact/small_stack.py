@@ -14,7 +14,7 @@ from sunspot import stack as stacks
 from sunspot.catalog import VmSize, regions
 from sunspot.errors import UsageError
 from sunspot.stack import Stack
-from sunspot.targets.azure.doctor import stack_file
+from sunspot.targets.azure import stack_file
 from sunspot.targets.azure.settings import TARGET, AzureSettings
 
 NAME = "first-contact"

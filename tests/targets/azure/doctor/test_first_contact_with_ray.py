@@ -29,7 +29,7 @@ from azure_stacks import run, write
 from contact_runs import HEAD, REGISTRY, STORAGE_URL, outputs, target_of
 from job_api import TOKEN
 from ray_machines import RayMachines, autoscaler_file, end
-from ssh_server import needs_sshd
+from ssh_server import listens, needs_sshd
 from waiting import wait_for
 
 from sunspot import stack as stacks
@@ -106,6 +106,7 @@ class Machines(RayMachines):
 class Pulumi(FakeStack):
     """Its `up` boots the head, with the file that its user data has; its `destroy` ends all."""
 
+    dashboard: int
     machines: Machines
     storage: str
 
@@ -114,6 +115,8 @@ class Pulumi(FakeStack):
         plan = azure_plan.plan(stack, Path.cwd())
         autoscaler_file(plan, self.machines.arm, self.machines.config, storage_url=self.storage)
         self.machines.boot_head()
+        # The tunnel wishes for the same port on this side, which is the same machine's here.
+        wait_for("the head's dashboard", lambda: listens(self.dashboard), 120)
         return super().up(progress)
 
     def destroy(self, progress, *, delete_storage):
@@ -164,7 +167,7 @@ def machines(subscription, sshd, project, tmp_path, monkeypatch) -> Iterator[Mac
         arm.vms[HEAD] = Vm(HEAD, None, "Succeeded")
         arm.on_boot, arm.on_delete = made.boot, made.delete
         arm.on_eviction, arm.on_restart = made.evict, made.restart
-        subscription.machines_of, fake.machines = arm, made
+        subscription.machines_of, fake.machines, fake.dashboard = arm, made, dashboard
         try:
             yield made
         finally:
