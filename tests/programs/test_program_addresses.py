@@ -22,6 +22,7 @@ PROGRAMS = {
     "names_no_address.py": "2 nodes",
     "reads_ray_address.py": "2 nodes",
     "never_calls_init.py": "2 nodes",
+    "asks_what_runs.py": "2 nodes",
 }
 
 

@@ -1,8 +1,10 @@
 """Fits a line with Ray Train on two GPUs."""
 
+import tempfile
+
 import ray.train
 import torch
-from ray.train import RunConfig, ScalingConfig
+from ray.train import Checkpoint, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer, prepare_data_loader, prepare_model
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -12,13 +14,18 @@ def train_a_worker(config):
     loader = prepare_data_loader(DataLoader(TensorDataset(x, 3 * x), batch_size=16))
     model = prepare_model(torch.nn.Linear(1, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
-    for _ in range(20):
+    for epoch in range(5):
         for inputs, targets in loader:
             loss = torch.nn.functional.mse_loss(model(inputs), targets)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        ray.train.report({"loss": loss.item(), "device": str(ray.train.torch.get_device())})
+        metrics = {"loss": loss.item(), "device": str(ray.train.torch.get_device())}
+        with tempfile.TemporaryDirectory() as folder:
+            torch.save({"epoch": epoch}, f"{folder}/state.pt")
+            is_first = ray.train.get_context().get_world_rank() == 0
+            checkpoint = Checkpoint.from_directory(folder) if is_first else None
+            ray.train.report(metrics, checkpoint=checkpoint)
 
 
 trainer = TorchTrainer(

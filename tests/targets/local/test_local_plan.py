@@ -159,6 +159,8 @@ def test_a_node_forked_beside_the_head_gets_nothing_of_the_heads(two, monkeypatc
     assert found == worker.shape.environment
     assert "RAY_enable_autoscaler_v2" not in environment
     assert (environment["SUNSPOT_NODE"], environment["RAY_CLOUD_INSTANCE_ID"]) == ("workers-0",) * 2
+    port = two.cluster().dashboard_port
+    assert environment["RAY_API_SERVER_ADDRESS"] == f"http://127.0.0.1:{port}"
 
 
 def test_ray_takes_the_address_of_the_gcs_as_it_is():
