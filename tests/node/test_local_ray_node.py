@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import ray._private.node
+import ray._private.services
 
 from sunspot.node.local import ray_node
 from sunspot.node.local.folder import ClusterFolder
