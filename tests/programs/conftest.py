@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from sunspot.ray import ports
 from sunspot.ray.handle import ClusterHandle
 
 BROUGHT = Path(__file__).parent / "brought"
-DEADLINE_S = 120
 
 # A file with only a cluster, in a folder that is no project.
 CLUSTER = """
@@ -68,8 +65,10 @@ def cluster(sunspot: Sunspot, up_output: str) -> ClusterHandle:
     return sunspot.target.handle("programs")
 
 
-@pytest.fixture
-def brought(tmp_path: Path, cluster: ClusterHandle) -> Callable[[str], Path]:
+@pytest.fixture(scope="session")
+def brought(
+    tmp_path_factory: pytest.TempPathFactory, cluster: ClusterHandle
+) -> Callable[[str], Path]:
     """Copies a program into a folder of its own.
 
     Where another cluster of this machine has port 6379, the program gets this cluster's port in its
@@ -79,30 +78,17 @@ def brought(tmp_path: Path, cluster: ClusterHandle) -> Callable[[str], Path]:
 
     def copy(name: str) -> Path:
         text = (BROUGHT / name).read_text().replace(":6379", f":{port}")
-        (tmp_path / name).write_text(text)
-        return tmp_path / name
+        program = tmp_path_factory.mktemp("brought") / name
+        program.write_text(text)
+        return program
 
     return copy
 
 
-@pytest.fixture
-def as_driver(
-    sunspot: Sunspot, up_output: str
-) -> Callable[[Path], subprocess.CompletedProcess[str]]:
-    """Runs a program here, with the lines that `up` printed."""
+@pytest.fixture(scope="session")
+def drivers_variables(sunspot: Sunspot, up_output: str) -> dict[str, str]:
+    """The environment of a driver here, with the lines that `up` printed."""
     lines = [line.strip() for line in up_output.splitlines()]
     exports = [line.removeprefix("export ") for line in lines if line.startswith("export ")]
-    variables = dict(shlex.split(line)[0].split("=", 1) for line in exports)
-
-    def run(program: Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, str(program)],
-            cwd=program.parent,
-            env=sunspot.environment() | variables | {"RAY_USAGE_STATS_ENABLED": "0"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=DEADLINE_S,
-        )
-
-    return run
+    printed = dict(shlex.split(line)[0].split("=", 1) for line in exports)
+    return sunspot.environment() | printed | {"RAY_USAGE_STATS_ENABLED": "0"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from sunspot.ray import ports
 from sunspot.ray.handle import ClusterHandle
 
 Brought = Callable[[str], Path]
+DEADLINE_S = 120
 
 # What each program prints at its end.
 PROGRAMS = {
@@ -36,25 +39,59 @@ def read_until(stream: Iterator[str], text: str) -> str:
     raise AssertionError(f"it ended without {text!r}: {''.join(seen)}")
 
 
+@pytest.fixture(scope="module")
+def jobs(sunspot: Sunspot, brought: Brought) -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """The programs as jobs, all at once: one after the other they would take a minute."""
+    with contextlib.ExitStack() as running:
+        yield {
+            name: running.enter_context(
+                sunspot.started(
+                    "submit", "--working-dir", str(brought(name).parent), "--", "python", name
+                )
+            )
+            for name in PROGRAMS
+        }
+
+
+@pytest.fixture(scope="module")
+def drivers(
+    brought: Brought, drivers_variables: dict[str, str]
+) -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """The programs as drivers on this machine, all at once."""
+    with contextlib.ExitStack() as running:
+        started: dict[str, subprocess.Popen[str]] = {}
+        for name in PROGRAMS:
+            file = brought(name)
+            process = subprocess.Popen(
+                [sys.executable, str(file)],
+                cwd=file.parent,
+                env=drivers_variables,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            started[name] = running.enter_context(process)
+            running.callback(process.kill)
+        yield started
+
+
 @pytest.mark.parametrize(("program", "printed"), PROGRAMS.items())
-def test_it_runs_unchanged_as_a_job(sunspot: Sunspot, brought: Brought, program: str, printed: str):
-    file = brought(program)
-    done = sunspot("submit", "--working-dir", str(file.parent), "--", "python", program)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert printed in done.stdout
-    assert "connects to" not in done.stderr
+def test_it_runs_unchanged_as_a_job(
+    jobs: dict[str, subprocess.Popen[str]], program: str, printed: str
+):
+    out, err = jobs[program].communicate(timeout=DEADLINE_S)
+    assert jobs[program].returncode == 0, out + err
+    assert printed in out
+    assert "connects to" not in err
 
 
 @pytest.mark.parametrize(("program", "printed"), PROGRAMS.items())
 def test_it_runs_unchanged_as_a_driver_with_the_lines_of_up(
-    as_driver: Callable[[Path], subprocess.CompletedProcess[str]],
-    brought: Brought,
-    program: str,
-    printed: str,
+    drivers: dict[str, subprocess.Popen[str]], program: str, printed: str
 ):
-    done = as_driver(brought(program))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert printed in done.stdout
+    out, err = drivers[program].communicate(timeout=DEADLINE_S)
+    assert drivers[program].returncode == 0, out + err
+    assert printed in out
 
 
 def test_the_cluster_has_rays_usual_ports_if_they_were_free(
