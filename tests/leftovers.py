@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
+
+import psutil
+
+from sunspot.node.free_ports import port_is_free
 
 
 def pids_with_files_in(*directories: Path) -> set[int]:
@@ -19,3 +24,29 @@ def pids_with_files_in(*directories: Path) -> set[int]:
             if str(link.readlink()).startswith(within):
                 found.add(int(link.parts[2]))
     return found - {os.getpid()}  # Ray keeps a driver's log open after ray.shutdown
+
+
+def held_ports(ports: Iterable[int], since: float) -> list[int]:
+    """Those of the ports that a process from before `since` (a Unix time) still holds, or none.
+
+    What runs beside a test, such as a tunnel that wishes for 8265, may get one of them meanwhile.
+    """
+    holders = {
+        one.laddr.port: one.pid
+        for one in psutil.net_connections("tcp")
+        if one.status == psutil.CONN_LISTEN
+    }
+    return [
+        port
+        for port in ports
+        if not port_is_free(port) and _is_from_before(holders.get(port), since)
+    ]
+
+
+def _is_from_before(pid: int | None, since: float) -> bool:
+    if pid is None:
+        return True
+    try:
+        return psutil.Process(pid).create_time() < since
+    except psutil.NoSuchProcess:
+        return False

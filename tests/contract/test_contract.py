@@ -10,16 +10,17 @@ import os
 import signal
 import stat
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from leftovers import held_ports
 from refusals import NOTHING_UP, ONE_IS_UP, Refusal
 from sites import BEGUN, FOREVER, Cluster, Site
 from waiting import wait_for
 
 import sunspot
-from sunspot.node.free_ports import port_is_free
 from sunspot.spec_values import HEAD
 from sunspot.targets import abilities
 from sunspot.targets.protocol import NodeLogs, Scaling, Shells
@@ -253,12 +254,12 @@ def test_a_broken_record_is_told_and_does_not_keep_the_cluster_up(site: Site, se
 
 
 def test_down_leaves_nothing(site: Site, cluster: Cluster):
-    ports = site.ports()
+    ports, since = site.ports(), time.time()
     assert ports
     printed = site.ok("down", "one")
     assert "one is down" in printed
     assert site.census() == cluster.before
-    assert [port for port in ports if not port_is_free(port)] == []
+    assert held_ports(ports, since) == []
 
 
 def test_a_second_down_finds_nothing_to_do(site: Site):
