@@ -94,17 +94,15 @@ def test_it_runs_unchanged_as_a_driver_with_the_lines_of_up(
     assert printed in out
 
 
-def test_the_cluster_has_rays_usual_ports_if_they_were_free(
-    cluster: ClusterHandle, sunspot: Sunspot, free_before_up: dict[str, bool]
+def test_the_cluster_has_rays_usual_port_if_it_was_free(
+    cluster: ClusterHandle, sunspot: Sunspot, gcs_port_was_free: bool
 ):
-    record = sunspot.folder("programs").cluster()
-    found = {"gcs": record.gcs_port, "dashboard": record.dashboard_port}
-    usual = {name: number == ports.get(name).number for name, number in found.items()}
-    assert usual == free_before_up
+    port = sunspot.folder("programs").cluster().gcs_port
+    assert (port == ports.get("gcs").number) is gcs_port_was_free
 
 
 def test_a_second_cluster_says_who_has_the_port_and_what_frees_it(
-    cluster: ClusterHandle, sunspot: Sunspot, free_before_up: dict[str, bool]
+    cluster: ClusterHandle, sunspot: Sunspot, gcs_port_was_free: bool
 ):
     (sunspot.project / "second.yaml").write_text("head_node: {cpu: 1, memory_gb: 2}\n")
     try:
@@ -112,7 +110,7 @@ def test_a_second_cluster_says_who_has_the_port_and_what_frees_it(
         assert done.returncode == 0, done.stderr
         told = " ".join(done.stderr.split())
         assert "port 6379 is taken" in told
-        if free_before_up["gcs"]:
+        if gcs_port_was_free:
             assert "by the cluster 'programs'" in told
             assert "sunspot up programs --port " in told
     finally:
