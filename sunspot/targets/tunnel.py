@@ -19,7 +19,7 @@ import psutil
 
 from sunspot.errors import SunspotError
 from sunspot.node.files import write_private
-from sunspot.node.free_ports import free_port, port_is_free
+from sunspot.node.free_ports import PortClaims, free_port
 from sunspot.node.processes import Process
 from sunspot.targets.ssh import Ssh, UnreachableError, no_program
 
@@ -89,10 +89,13 @@ class Tunnel:
             if port is not None and preferred in (None, port) and led_to == list(also):
                 return port
         self.close()
+        wishes = [(remote_port, preferred), *((p, None) for p in also)]
         for attempt in range(PORT_ATTEMPTS):
-            forwards = _local_ports([(remote_port, preferred), *((p, None) for p in also)], attempt)
-            if self._start(ssh, forwards):
-                return forwards[0][1]
+            # A cluster that comes up on this machine must not choose one of them before ssh has it.
+            with PortClaims() as claims:
+                forwards = _local_ports(wishes, attempt, claims)
+                if self._start(ssh, forwards):
+                    return forwards[0][1]
         raise SunspotError("found no free local port for the tunnel; try again")
 
     def close(self) -> None:
@@ -172,7 +175,9 @@ class Tunnel:
             return None
 
 
-def _local_ports(wishes: Sequence[tuple[int, int | None]], attempt: int) -> list[tuple[int, int]]:
+def _local_ports(
+    wishes: Sequence[tuple[int, int | None]], attempt: int, claims: PortClaims
+) -> list[tuple[int, int]]:
     """A free local port for each of the head's: the wish, or the same number, or any.
 
     `wishes` has pairs: the head's port, and the wished local one, if any. Another process may
@@ -184,7 +189,7 @@ def _local_ports(wishes: Sequence[tuple[int, int | None]], attempt: int) -> list
     for remote, wish in wishes:
         usual = wish or remote
         tries = PORT_ATTEMPTS - 1 if wish else 1
-        usable = attempt < tries and usual not in taken and port_is_free(usual)
+        usable = attempt < tries and usual not in taken and claims.take(usual)
         local = usual if usable else free_port(taken)
         taken.add(local)
         found.append((remote, local))

@@ -15,6 +15,7 @@ from ssh_server import make_key, needs_sshd, prepared, running
 from waiting import wait_for
 
 from sunspot.errors import SunspotError, UsageError
+from sunspot.node.free_ports import PortClaims, free_port
 from sunspot.node.processes import Process
 from sunspot.targets import ssh as jump
 from sunspot.targets.ssh import RemoteCommandError, Ssh, UnreachableError
@@ -137,14 +138,21 @@ def test_the_preferred_port_stays_when_another_one_is_taken_meanwhile(
         wanted = probe.getsockname()[1]
     with socket.create_server(("127.0.0.1", 0)) as busy:
         taken = busy.getsockname()[1]
-        monkeypatch.setattr("sunspot.targets.tunnel.port_is_free", lambda _: True)
+        monkeypatch.setattr("sunspot.node.free_ports.port_is_free", lambda _: True)
         assert tunnel.open(ssh, api[1], preferred=wanted, also=[taken]) == wanted
         assert tunnel.also()[taken] != taken
 
 
+def test_a_port_that_a_cluster_of_this_machine_has_claimed_is_left_to_it(ssh, tunnel, api):
+    with PortClaims() as claims:
+        claimed = free_port(set())
+        assert claims.take(claimed)
+        assert tunnel.open(ssh, api[1], preferred=claimed) != claimed
+
+
 def test_a_preferred_port_that_ssh_never_gets_is_given_up(ssh, tunnel, api, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as busy:
-        monkeypatch.setattr("sunspot.targets.tunnel.port_is_free", lambda _: True)
+        monkeypatch.setattr("sunspot.node.free_ports.port_is_free", lambda _: True)
         taken = busy.getsockname()[1]
         assert tunnel.open(ssh, api[1], preferred=taken) != taken
 
