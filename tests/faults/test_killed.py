@@ -48,7 +48,7 @@ def test_of_a_worker(sunspot: Installed, clusters: Clusters, kind: str, record: 
     told = sunspot.cut("status", SHARED)
     assert told.troubles() == []
     assert f"{worker.name} is lost" in told.out
-    assert OF_A_WORKER[kind] in told.out
+    assert OF_A_WORKER[kind] in told.out, told.out
     wait_for("another worker", clusters.workers)
     wait_for("the same processes", clusters.shared_is)
     left = "the cluster with another worker in its place"

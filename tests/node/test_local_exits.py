@@ -51,6 +51,12 @@ def test_one_that_was_killed_while_it_started_is_told_too():
     assert ending(["Local node IP: 127.0.0.1", "no space left"], 1) == ["no space left"]
 
 
+def test_what_rays_logger_says_while_it_starts_does_not_hide_that():
+    logged = "[2026-11-22 17:01:02,123 W 7582 7582] gcs_client.cc:1: the GCS does not answer yet"
+    first, *_ = ending(["Local node IP: 127.0.0.1", logged], 12)
+    assert "killed" in first
+
+
 def test_one_that_never_started_has_only_its_log():
     assert ending(["address already in use"], 12) == ["address already in use"]
     assert ending([], 12) == []

@@ -15,6 +15,8 @@ _PREFIX = re.compile(r"^[\d-]+ [\d:,]+\s+[A-Z]+ \w+\.py:\d+ -- ")
 _STARTED = "Ray runtime started"
 # What it says before that, while the node may be a member already.
 _STARTING = "Local node IP: "
+# A line of Ray's C++ logger, such as that the GCS does not answer yet.
+_LOGGED = re.compile(r"\[\d{4}-\d\d-\d\d ")
 # The last line of what it says then.
 _ALL_WELL = "Process exit logs will be saved to"
 _COPY_BEGINS, _COPY_ENDS = re.compile(r"-+ BEGIN \S+ tail"), re.compile(r"-+ END \S+ tail")
@@ -36,7 +38,8 @@ def _causes(lines: Sequence[str]) -> list[str]:
     if exits:
         return [f"{name} {way(int(code))}" for name, code in exits]
     # Where it is killed itself, its last lines say that all is well.
-    last = next(filter(None, map(str.strip, reversed(lines))), "")
+    said = [line.strip() for line in lines if line.strip() and not _LOGGED.match(line)]
+    last = said[-1] if said else ""
     was_well = last.startswith(_STARTING) or any(_STARTED in line for line in lines)
     return ["the node's own process, `ray start`, was killed or stopped"] if was_well else []
 
