@@ -80,8 +80,13 @@ class Clusters:
             self.sunspot.ok("up", SHARED)
             # Ray starts some processes with the first job.
             self.sunspot.ok("submit", "--stack", SHARED, "--", "true")
-            wait_for("the job's processes to end", lambda: not self.job_processes())
+            self.without_jobs()
             self._whole = kinds(self.shared.processes())
+        return self.census()
+
+    def without_jobs(self) -> Census:
+        """What there is once the processes of all jobs have ended."""
+        wait_for("the jobs' processes to end", lambda: not self.job_processes())
         return self.census()
 
     def remove_all(self) -> Census:

@@ -66,7 +66,7 @@ def test_submit_of_one_name(sunspot: Installed, clusters: Clusters, record: Reco
 def test_logs(sunspot: Installed, clusters: Clusters, record: Record):
     clusters.share()
     sunspot.ok("submit", "--name", "read-twice", "--", "echo", "done")
-    before = clusters.census()
+    before = clusters.without_jobs()
     first, second = twice(sunspot, "logs", "read-twice", "-f")
     assert (first.code, second.code) == (0, 0)
     assert first.out == second.out

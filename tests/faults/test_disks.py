@@ -13,7 +13,6 @@ from cut_off import Ended, Installed
 from fault_clusters import OWN, SHARED, Clusters
 from fault_table import AS_IT_WAS, NOTHING, Row
 from own_machine import Machine, read_only
-from waiting import wait_for
 
 Record = Callable[[Row], None]
 
@@ -107,8 +106,7 @@ def test_of_a_running_cluster(
     clusters.share()
     if "earlier" not in [job.id for job in sunspot.client(SHARED).list()]:
         sunspot.ok("submit", "--name", "earlier", "--", "echo", "done")
-        wait_for("its processes to end", lambda: not clusters.job_processes())
-    before = clusters.census()
+    before = clusters.without_jobs()
     ended = trouble.run(sunspot, machine, *COMMANDS[command])
     assert ended.troubles() == []
     if command in trouble.works:

@@ -204,9 +204,9 @@ def scale_back(sunspot: Installed, clusters: Clusters, before: dict[str, str]) -
             back = sunspot.cut("scale", "workers=1")
             if back.code != 0:
                 yield f"scaling back: {back}"
-        if not (changes := clusters.changes(before)):
+        if not clusters.changes(before):
             return
-    yield f"changed: {changes}"
+    yield from changed(clusters, before)
 
 
 def changed(clusters: Clusters, before: dict[str, str]) -> Iterator[str]:

@@ -130,3 +130,15 @@ def test_rays_command_line_is_imported_without_serve():
         [sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["True", "False", "False"]
+
+
+def test_a_node_that_is_killed_has_said_everything_in_its_log(tmp_path):
+    program = (
+        "import os, signal, sys; from sunspot.node.local import ray_start\n"
+        "ray_start._print_into(sys.argv[1]); print('Local node IP'); os.kill(os.getpid(), 9)"
+    )
+    log = tmp_path / "log"
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-c", program, str(log)]
+    subprocess.run(command, env=buffered, stdout=subprocess.PIPE, check=False)
+    assert log.read_text() == "Local node IP\n"

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +205,6 @@ def _print_into(log: Any) -> None:
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
+    # So that the log of a node that is killed has all that it said.
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
