@@ -47,8 +47,10 @@ class Clusters:
     def __init__(self, sunspot: Installed, machine: Machine) -> None:
         self.sunspot = sunspot
         self._machine = machine
-        # These two are for all clusters that there ever are.
+        # These are for all clusters that there ever are: a `down` that comes too late for one on
+        # this machine looks for one on Azure.
         self.sunspot.target.clusters.mkdir()
+        (self.sunspot.state / "azure").mkdir()
         (self.sunspot.target.clusters / ".ports.lock").touch()
         self.nothing = machine.census()
         self._whole: Counter[str] = Counter()
