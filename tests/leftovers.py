@@ -34,7 +34,7 @@ def held_ports(ports: Iterable[int], since: float) -> list[int]:
     holders = {
         one.laddr.port: one.pid
         for one in psutil.net_connections("tcp")
-        if one.status == psutil.CONN_LISTEN
+        if one.status == psutil.CONN_LISTEN and one.laddr
     }
     return [
         port
