@@ -7,40 +7,32 @@ import signal
 from collections.abc import Callable, Iterator
 
 
+def uninterrupted() -> contextlib.AbstractContextManager[None]:
+    """Ignores Ctrl-C and SIGTERM, so that neither cuts a clean-up short."""
+    return _ignored(signal.SIGINT, signal.SIGTERM)
+
+
+def without_hangups() -> contextlib.AbstractContextManager[None]:
+    """Ignores that the terminal is closed."""
+    return _ignored(signal.SIGHUP)
+
+
 @contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ignores Ctrl-C and SIGTERM, so that neither cuts a clean-up short.
+def _ignored(*numbers: signal.Signals) -> Iterator[None]:
+    """Ignores these signals.
 
     Python handles signals in the main thread; in any other this does nothing.
     """
-    kept = (signal.SIGINT, signal.SIGTERM)
     try:
-        before = [signal.signal(number, signal.SIG_IGN) for number in kept]
+        before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
     except ValueError:  # not the main thread
         yield
         return
     try:
         yield
     finally:
-        for number, handler in zip(kept, before, strict=True):
+        for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def without_hangups() -> Iterator[None]:
-    """Ignores that the terminal is closed.
-
-    Python handles signals in the main thread; in any other this does nothing.
-    """
-    try:
-        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    except ValueError:  # not the main thread
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGHUP, before)
 
 
 @contextlib.contextmanager
