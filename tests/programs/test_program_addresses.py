@@ -114,7 +114,7 @@ def test_a_second_cluster_says_who_has_the_port_and_what_frees_it(
         assert "port 6379 is taken" in told
         if free_before_up["gcs"]:
             assert "by the cluster 'programs'" in told
-            assert "sunspot up programs --port " in told
+            assert "sunspot down programs, then its `up` again with --port " in told
     finally:
         sunspot.ok("down", "second")
 
