@@ -1,7 +1,9 @@
 """A job API that answers, and a client of it."""
 
+import threading
+
 import pytest
-from job_api import Told, handle_at, serving
+from job_api import DEADLINE_S, Told, handle_at, serving
 
 from sunspot.ray.jobs import JobClient
 
@@ -25,3 +27,12 @@ def client(running, tmp_path):
 @pytest.fixture
 def tell():
     return Told()
+
+
+@pytest.fixture
+def give_up(api):
+    """Ends a job that is followed in vain, so that a test fails and does not hang."""
+    ending = threading.Timer(DEADLINE_S, lambda: api.states.update(j=["FAILED"]))
+    ending.start()
+    yield
+    ending.cancel()
