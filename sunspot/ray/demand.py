@@ -56,7 +56,8 @@ class Waiting:
         job: Ray's id of the job.
         bundles: what one of them asks for: Ray's names of resources -> amounts, memory in bytes. A
             task or an actor has one bundle.
-        count: how many wait; LIMIT may be more.
+        count: how many of them are known to wait.
+        is_more: whether there may be more, which were not read.
     """
 
     kind: Kind
@@ -64,10 +65,12 @@ class Waiting:
     job: str
     bundles: tuple[Mapping[str, float], ...]
     count: int = 1
+    is_more: bool = False
 
     def __str__(self) -> str:
         name = f" {self.name!r}" if self.name else ""
-        many = f"{self.count} {self.kind}s" if self.count > 1 else f"{_article(self.kind)}"
+        count = f"{self.count} or more" if self.is_more else f"{self.count}"
+        many = f"{count} {self.kind}s" if self.count > 1 else f"{_article(self.kind)}"
         return f"{many}{name} of {shape(self.bundles)}"
 
 
@@ -78,17 +81,27 @@ def waiting(client: JobClient, job: str | None = None) -> list[Waiting]:
         SunspotError: the cluster does not answer.
     """
     found: Counter[tuple[Kind, str, str, tuple[tuple[tuple[str, float], ...], ...]]] = Counter()
+    cut: set[Kind] = set()
     for kind, job_field, states, what in _WAITING:
         for state in states:
             filters = {"state": state} | ({job_field: job} if job else {})
-            for entry in client.state(kind, limit=LIMIT, timeout=TIMEOUT_S, **filters):
+            entries = client.state(kind, limit=LIMIT, timeout=TIMEOUT_S, **filters)
+            cut |= {what} if len(entries) >= LIMIT else set()
+            for entry in entries:
                 bundles = _bundles(entry)
                 if _waits_for_room(entry, bundles):
                     name = entry.get("name") or entry.get("class_name") or ""
                     keys = tuple(tuple(sorted(bundle.items())) for bundle in bundles)
                     found[what, name, entry[job_field], keys] += 1
     return [
-        Waiting(kind=kind, name=name, job=of, bundles=tuple(map(dict, keys)), count=count)
+        Waiting(
+            kind=kind,
+            name=name,
+            job=of,
+            bundles=tuple(map(dict, keys)),
+            count=count,
+            is_more=kind in cut,
+        )
         for (kind, name, of, keys), count in found.most_common()
     ]
 

@@ -1,6 +1,7 @@
 """A job API that answers, and a client of it."""
 
 import threading
+from importlib import import_module
 
 import pytest
 from job_api import DEADLINE_S, Told, handle_at, serving
@@ -32,6 +33,7 @@ def tell():
 @pytest.fixture
 def give_up(api):
     """Ends a job that is followed in vain, so that a test fails and does not hang."""
+    import_module("aiohttp")  # following imports it: not in the time that the test has
     ending = threading.Timer(DEADLINE_S, lambda: api.states.update(j=["FAILED"]))
     ending.start()
     yield

@@ -78,6 +78,13 @@ def test_what_waits_for_the_same_is_one_and_the_most_numerous_comes_first(api, c
     ]
 
 
+def test_what_is_not_read_is_not_called_absent(api, client):
+    api.state = {"tasks": [task("f")] * (demand.LIMIT + 1), "actors": [actor("a")] * 2}
+    tasks, actors = demand.waiting(client)
+    assert str(tasks) == f"{demand.LIMIT} or more tasks 'f' of {{CPU: 1}}"
+    assert str(actors) == "2 actors 'a' of {CPU: 1}"
+
+
 def test_an_actor_without_a_name_has_its_classes(api, client):
     api.state = {"actors": [actor()]}
     assert [one.name for one in demand.waiting(client)] == ["Counter"]
@@ -123,13 +130,13 @@ def test_ray_lists_a_placement_group_and_an_actor_as_we_read_them():
     assert found["creator_job_id"] == JOB
     assert demand._bundles(found) == [{"CPU": 2.0}]
     assert found["state"] == "PENDING"
-    for columns, fields in {
-        PlacementGroupState: {"bundles", "creator_job_id", "name", "state"},
-        ActorState: {"class_name", "job_id", "name", "node_id", "required_resources", "state"},
-        TaskState: {"job_id", "name", "required_resources", "state", "type"},
-    }.items():
+    for columns, job, fields in (
+        (PlacementGroupState, "creator_job_id", {"bundles", "name"}),
+        (ActorState, "job_id", {"class_name", "name", "node_id", "required_resources"}),
+        (TaskState, "job_id", {"name", "required_resources", "type"}),
+    ):
         assert fields <= set(columns.list_columns(detail=True))
-        assert "state" in columns.filterable_columns()
+        assert {"state", job} <= columns.filterable_columns()
     assert common_pb2.TaskStatus.Value("PENDING_NODE_ASSIGNMENT") is not None
     assert gcs_pb2.ActorTableData.ActorState.Value("PENDING_CREATION") is not None
 
