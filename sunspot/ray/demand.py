@@ -157,10 +157,10 @@ def never(asked: Waiting, types: Sequence[NodeType]) -> str | None:
 
 def _too_many(bundles: Sequence[Mapping[str, float]], types: Sequence[NodeType]) -> str | None:
     """Whether each bundle fits, but not all at the same time on the largest cluster."""
-    for bundle, count in Counter(tuple(sorted(bundle.items())) for bundle in bundles).items():
-        room = sum(_times(dict(bundle), one) for one in types)
+    for bundle, count in _counted(bundles):
+        room = sum(_times(bundle, one) for one in types)
         if count > room:
-            return f"asked {count} x {_text(dict(bundle))}, the largest cluster holds {room}"
+            return f"asked {count} x {_text(bundle)}, the largest cluster holds {room}"
     names = dict.fromkeys(name for bundle in bundles for name in bundle)
     for name in names:
         asked = sum(bundle.get(name, 0) for bundle in bundles)
@@ -206,11 +206,16 @@ def scarce(bundle: Mapping[str, float]) -> str:
 
 def shape(bundles: Sequence[Mapping[str, float]]) -> str:
     """What is asked for, in a few words: "2 x {CPU: 1, GPU: 1}"."""
-    counts = Counter(tuple(sorted(bundle.items())) for bundle in bundles)
     return " + ".join(
-        f"{count} x {_text(dict(bundle))}" if count > 1 else _text(dict(bundle))
-        for bundle, count in counts.items()
+        f"{count} x {_text(bundle)}" if count > 1 else _text(bundle)
+        for bundle, count in _counted(bundles)
     )
+
+
+def _counted(bundles: Sequence[Mapping[str, float]]) -> list[tuple[dict[str, float], int]]:
+    """Each different bundle, and how often it is there."""
+    counts = Counter(tuple(sorted(bundle.items())) for bundle in bundles)
+    return [(dict(bundle), count) for bundle, count in counts.items()]
 
 
 def _text(bundle: Mapping[str, float]) -> str:
