@@ -39,8 +39,8 @@ REMEDY = (
 )
 
 # What Ray calls the resources of a placement group's bundles, and a node's own resource: who asks
-# for these waits for a certain node, not for room.
-_OF_A_NODE = re.compile(r".*_group_(\d+_)?[0-9a-f]{36}|node:.*")
+# for these waits for a certain node, not for room. How much object store a node has, no stack says.
+_NOT_ROOM = re.compile(r".*_group_(\d+_)?[0-9a-f]{36}|node:.*|object_store_memory")
 
 # An amount in use and a whole one in the dashboard's summary, "1.0/2.0 CPU"; memory has units.
 _USE = re.compile(r"([\d.]+)/([\d.]+) (\S+)")
@@ -117,7 +117,7 @@ def _waits_for_room(entry: Mapping[str, Any], bundles: Sequence[Mapping[str, flo
     is_actors = entry.get("type") not in (None, "NORMAL_TASK")
     has_node = "class_name" in entry and bool((entry.get("node_id") or "").strip("f"))
     names = {name for bundle in bundles for name in bundle}
-    return bool(names) and not (is_actors or has_node or any(map(_OF_A_NODE.fullmatch, names)))
+    return bool(names) and not (is_actors or has_node or any(map(_NOT_ROOM.fullmatch, names)))
 
 
 def cluster_types(

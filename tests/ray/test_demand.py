@@ -110,6 +110,7 @@ def test_of_one_job_only_what_is_its_own_is_asked_for(api, client):
         {"tasks": [task(required_resources={"node:10.0.0.4": 0.01})]},
         {"actors": [actor(node_id="ab" * 28)]},  # it has its node, and starts there
         {"actors": [actor(state="ALIVE")]},
+        {"placement_groups": [group({"object_store_memory": 1.0})]},
     ],
     ids=lambda state: next(iter(state)),
 )
