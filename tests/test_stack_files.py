@@ -1,5 +1,7 @@
 """Stack files: which there are, and what is said of those that cannot be read."""
 
+import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -80,6 +82,18 @@ def test_any_file_can_describe_a_cluster(tmp_path, file, text, given, name, targ
     (tmp_path / file).write_text(text)
     found = stack.load_file(tmp_path / file, given)
     assert (found.name, found.target, found.cluster.head_node.cpu) == (name, target, 3)
+
+
+def test_the_file_in_the_documentation_describes_a_cluster(tmp_path):
+    text = (Path(__file__).parents[1] / "docs" / "programs.md").read_text()
+    (block,) = re.findall(r"^    head_node:.*?(?=\n\n)", text, flags=re.DOTALL | re.MULTILINE)
+    (tmp_path / "cluster.yaml").write_text(textwrap.dedent(block))
+    found = stack.load_file(tmp_path / "cluster.yaml")
+    assert (found.name, found.target, found.cluster.scaling_groups[0].max_workers) == (
+        "cluster",
+        "local",
+        2,
+    )
 
 
 @pytest.mark.parametrize(
