@@ -131,11 +131,12 @@ def test_ray_lists_a_placement_group_and_an_actor_as_we_read_them():
     assert found["creator_job_id"] == JOB
     assert demand._bundles(found) == [{"CPU": 2.0}]
     assert found["state"] == "PENDING"
-    for columns, job, fields in (
+    lists: list[tuple[Any, str, set[str]]] = [
         (PlacementGroupState, "creator_job_id", {"bundles", "name"}),
         (ActorState, "job_id", {"class_name", "name", "node_id", "required_resources"}),
         (TaskState, "job_id", {"name", "required_resources", "type"}),
-    ):
+    ]
+    for columns, job, fields in lists:
         assert fields <= set(columns.list_columns(detail=True))
         assert {"state", job} <= columns.filterable_columns()
     assert common_pb2.TaskStatus.Value("PENDING_NODE_ASSIGNMENT") is not None
