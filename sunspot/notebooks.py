@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from sunspot.errors import UsageError
@@ -15,6 +16,9 @@ from sunspot.errors import UsageError
 # A kernel's interpreter that does not answer by then is taken for one that has Ray.
 KERNEL_TIMEOUT_S = 20.0
 _HAS_RAY = "import importlib.util, sys; sys.exit(importlib.util.find_spec('ray') is None)"
+
+# In these names of an interpreter, Jupyter puts its own (jupyter_client/manager.py).
+_JUPYTERS_OWN = {"python", "python3", f"python{sys.version_info[0]}.{sys.version_info[1]}"}
 
 
 def check_installed() -> None:
@@ -32,27 +36,37 @@ def check_installed() -> None:
 
 
 def kernels_without_ray() -> list[str]:
-    """The Python kernels that JupyterLab offers and in which `import ray` fails, by their names."""
+    """The Python kernels that JupyterLab offers and in which `import ray` fails, by their names.
+
+    A kernel that another program starts, such as conda or a shell, is taken for one that has Ray.
+    """
     try:
         from jupyter_client.kernelspec import (  # pyright: ignore[reportMissingImports]
             KernelSpecManager,
         )
     except ImportError:
         return []
-    found = KernelSpecManager().get_all_specs()
+    specs = {name: kernel["spec"] for name, kernel in KernelSpecManager().get_all_specs().items()}
     return sorted(
         name
-        for name, kernel in found.items()
-        if kernel["spec"].get("language") == "python" and not _has_ray(kernel["spec"]["argv"][0])
+        for name, spec in specs.items()
+        if spec.get("language") == "python" and not _has_ray(*spec["argv"][:1])
     )
 
 
-def _has_ray(python: str) -> bool:
-    if python == sys.executable:
+def _has_ray(program: str = "python") -> bool:
+    is_python = Path(program).name.startswith("python")
+    if program in {*_JUPYTERS_OWN, sys.executable} or not is_python:
         return True
     try:
-        asked = [python, "-c", _HAS_RAY]
-        return subprocess.run(asked, check=False, timeout=KERNEL_TIMEOUT_S).returncode == 0
+        asked = subprocess.run(
+            [program, "-c", _HAS_RAY],
+            check=False,
+            timeout=KERNEL_TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        return asked.returncode == 0
     except subprocess.TimeoutExpired:
         return True
     except OSError:
@@ -61,6 +75,7 @@ def _has_ray(python: str) -> bool:
 
 def become_jupyter(arguments: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
     """Replaces this process by JupyterLab on the loopback address, which then gets all signals."""
-    command = [sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1", *arguments]
+    # -P: a random.py among somebody's notebooks is no module of JupyterLab's.
+    command = [sys.executable, "-P", "-m", "jupyterlab", "--ip=127.0.0.1", *arguments]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_TOKEN"}
     os.execve(command[0], command, environment | dict(variables))  # noqa: S606

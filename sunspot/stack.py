@@ -6,6 +6,7 @@ engine. Both call `Stack.parse`. Keys that only one target reads are that target
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar, get_args, get_origin
@@ -254,6 +255,8 @@ def load(name: str, directory: Path | None = None) -> Stack:
         UsageError: the file is wrong, and the message names it, each key and the fix; or there is
             no such stack, and the message lists the stacks.
     """
+    if name.endswith((".yaml", ".yml")) and Path(name).is_file():
+        raise UsageError(f"{name} is a file, not a stack: sunspot up --file {shlex.quote(name)}")
     check_name(name)
     folder = _directory_of(name) if directory is None else directory
     path = folder / f"Pulumi.{name}.yaml"
@@ -272,13 +275,24 @@ def load_file(path: Path, name: str | None = None) -> Stack:
     Raises:
         UsageError: the file is missing or wrong, or its name is not a stack name.
     """
-    chosen = check_name(name or path.stem.removeprefix("Pulumi."))
     document = _read_yaml(path)
+    chosen = _name_of(path) if name is None else check_name(name)
+    if problem := stack_problems.of_rays_file(document):
+        raise wrong(str(path), [problem])
     if isinstance(document, dict) and "head_node" in document and "config" not in document:
         block = {"sunspot:target": registry.THIS_MACHINE, "sunspot:cluster": document}
-    else:
-        block = _config_block(path, document)
+    elif not (block := _config_block(path, document)):
+        raise wrong(str(path), [stack_problems.NO_CLUSTER])
     return Stack.parse(block, name=chosen, source=str(path))
+
+
+def _name_of(path: Path) -> str:
+    """The name of a stack that has only a file."""
+    try:
+        return check_name(path.stem.removeprefix("Pulumi."))
+    except UsageError as error:
+        give = f"or give the cluster a name: sunspot up NAME --file {shlex.quote(str(path))}"
+        raise UsageError(f"{error}; {give}") from None
 
 
 def find(name: str) -> Stack | None:

@@ -22,6 +22,15 @@ _FIXES = {
 }
 
 
+NO_CLUSTER = (
+    "describes no cluster: begin it with `config:`, as a stack file, or with `head_node:`, as the "
+    "content of sunspot:cluster"
+)
+
+# What every file for `ray up` has (ray/autoscaler/ray-schema.json, 2.60).
+_RAYS_KEYS = {"cluster_name", "provider"}
+
+
 def wrong(source: str, problems: Iterable[str]) -> UsageError:
     """The error for a file (or another source) with these problems, one per line."""
     return UsageError("\n  ".join([f"{source}:", *dict.fromkeys(problems)]))
@@ -49,6 +58,16 @@ def is_ours(key: str, known: Sequence[str], ours: str) -> bool:
         return True
     near = difflib.get_close_matches(namespace, namespaces, n=1, cutoff=NEAR)
     return bool(near) and namespace not in namespaces
+
+
+def of_rays_file(document: Any) -> str | None:
+    """The problem of a file that describes a cluster for Ray's own launcher; None for others."""
+    if not isinstance(document, dict) or not document.keys() >= _RAYS_KEYS:
+        return None
+    return (
+        "is a file for `ray up`, whose keys are others: describe the same machines as a "
+        "`head_node:` and `scaling_groups:`"
+    )
 
 
 def beside_config(document: Mapping[Any, Any]) -> list[str]:

@@ -23,7 +23,7 @@ from sunspot.targets.protocol import Costing, HourlyCost, NodeStatus, Progress, 
 
 STATE_STYLES = {"up": "green", "starting": "yellow", "draining": "yellow", "lost": "red"}
 JOB_STYLES = {"SUCCEEDED": "green", "RUNNING": "cyan", "FAILED": "red"}
-SHOWN_JOBS = 5
+SHOWN_JOBS = SHOWN_WAITING = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +98,11 @@ def show(status: Status, console: Console) -> None:
             console.print(escape(node.log or "(empty)"), style="dim")
     if status.cost:
         console.print(_cost_line(status.cost), soft_wrap=True)
-    for asked, never in status.waiting:
+    waiting = sorted(status.waiting, key=lambda one: one[1] is None)  # what can never run first
+    for asked, never in waiting[:SHOWN_WAITING]:
         console.print(_waiting_line(asked, never, status.jobs), soft_wrap=True)
+    if (more := len(waiting) - SHOWN_WAITING) > 0:
+        console.print(f"{more} more wait for something; all of them: sunspot status --json")
     if status.jobs:
         console.print(job_table(status.jobs[:SHOWN_JOBS]))
     elif not status.problem:

@@ -454,9 +454,11 @@ def test_up_reads_the_file_that_is_named_and_says_what_is_wrong_with_it(place):
     assert "cpus" in message
 
 
-def test_up_of_a_file_that_has_changed_since_says_how_to_start_again(cluster, place):
-    (place / "dev.yaml").write_text("head_node: {cpu: 3, memory_gb: 4}\n")
-    result = run("up", "--file", "dev.yaml")
+@pytest.mark.parametrize("options", [(), ("--target", "local")])
+def test_up_of_another_file_says_how_to_start_with_that_one(cluster, place, options):
+    (place / "my dev.yaml").write_text("head_node: {cpu: 3, memory_gb: 4}\n")
+    result = run("up", "dev", "--file", "my dev.yaml", *options)
     assert result.exit_code == 0, result.output
     assert "dev is up already" in result.stdout
-    assert "sunspot up dev --file dev.yaml" in " ".join(result.stderr.split())
+    told = " ".join(result.stderr.split())
+    assert " ".join(["sunspot up dev --file 'my dev.yaml'", *options]) in told

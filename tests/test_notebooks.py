@@ -54,7 +54,7 @@ def run(tmp_path):
         path = [str(site)] if site else []
         path += filter(None, [os.environ.get("PYTHONPATH")])
         return subprocess.run(
-            [sys.executable, "-m", "sunspot.cli", "notebook", *arguments],
+            [sys.executable, "-P", "-m", "sunspot.cli", "notebook", *arguments],
             cwd=tmp_path,
             env=os.environ
             | {
@@ -85,23 +85,36 @@ def test_jupyterlab_gets_the_clusters_settings_and_its_own_arguments(run, jupyte
 def test_a_kernel_without_ray_is_named_before_jupyterlab_starts(run, jupyter, tmp_path):
     specs = {
         "python3": {"language": "python", "argv": [sys.executable, "-m", "ipykernel"]},
-        "bare": {"language": "python", "argv": [str(tmp_path / "no-python-here")]},
+        "native": {"language": "python", "argv": ["python", "-m", "ipykernel_launcher"]},
+        "wrapped": {"language": "python", "argv": ["/bin/sh", "start-kernel", "{connection_file}"]},
+        "bare": {"language": "python", "argv": [str(tmp_path / "python3.11")]},
         "ir": {"language": "R", "argv": ["R"]},
     }
-    done = run(site=jupyter(specs))
+    # Jupyter starts the kernel "python" with its own interpreter, whatever the PATH has.
+    done = run(site=jupyter(specs), PATH=str(bare(tmp_path, "python").parent))
     assert done.returncode == 5
-    assert "'bare' has no Ray" in done.stderr
-    assert "python3" not in done.stderr
-    assert "'ir'" not in done.stderr
+    assert [line.split("'")[1] for line in done.stderr.splitlines() if "no Ray" in line] == ["bare"]
+
+
+def bare(folder, name):
+    """An interpreter without Ray."""
+    program = folder / "bin" / name
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    program.chmod(0o755)
+    return program
 
 
 def test_an_interpreter_without_ray_is_told_from_one_with_it(tmp_path):
-    bare = tmp_path / "bare"
-    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
-    bare.chmod(0o755)
-    assert not notebooks._has_ray(str(bare))
-    assert not notebooks._has_ray(str(tmp_path / "gone"))
+    assert not notebooks._has_ray(str(bare(tmp_path, "python3.9")))
+    assert not notebooks._has_ray(str(tmp_path / "python-gone"))
     assert notebooks._has_ray(sys.executable)
+
+
+def test_a_module_among_the_notebooks_is_not_taken_for_one_of_jupyterlabs(run, jupyter, tmp_path):
+    (tmp_path / "json.py").write_text("raise SystemExit('mine')")
+    done = run("dev", site=jupyter({}))
+    assert done.returncode == 5, done.stderr
 
 
 def test_without_jupyterlab_the_command_that_installs_it_is_said(monkeypatch):

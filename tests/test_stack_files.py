@@ -1,5 +1,7 @@
 """Stack files: which there are, and what is said of those that cannot be read."""
 
+import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,18 @@ def test_any_file_can_describe_a_cluster(tmp_path, file, text, given, name, targ
     assert (found.name, found.target, found.cluster.head_node.cpu) == (name, target, 3)
 
 
+def test_the_file_in_the_documentation_describes_a_cluster(tmp_path):
+    text = (Path(__file__).parents[1] / "docs" / "programs.md").read_text()
+    (block,) = re.findall(r"^    head_node:.*?(?=\n\n)", text, flags=re.DOTALL | re.MULTILINE)
+    (tmp_path / "cluster.yaml").write_text(textwrap.dedent(block))
+    found = stack.load_file(tmp_path / "cluster.yaml")
+    assert (found.name, found.target, found.cluster.scaling_groups[0].max_workers) == (
+        "cluster",
+        "local",
+        2,
+    )
+
+
 @pytest.mark.parametrize(
     ("file", "text", "parts"),
     [
@@ -89,14 +103,30 @@ def test_any_file_can_describe_a_cluster(tmp_path, file, text, given, name, targ
         ("a.yaml", "head_node: {cpus: 2}\n", ["a.yaml", "cpus", "cpu"]),
         ("a.yaml", CLUSTER + "scaling_group: []\n", ["scaling_group", "scaling_groups"]),
         ("a.yaml", "- 1\n", ["a.yaml"]),
-        ("my cluster.yaml", CLUSTER, ["'my cluster'", "not a stack name"]),
+        ("my cluster.yaml", CLUSTER, ["'my cluster'", "sunspot up NAME --file 'my cluster.yaml'"]),
+        ("folder", None, ["folder", "Is a directory"]),
+        (".", None, ["Cannot read ."]),
+        ("a.yaml", "", ["a.yaml", "config:", "head_node:"]),
+        ("a.yaml", "cluster: {head_node: {cpu: 2}}\n", ["a.yaml", "config:", "head_node:"]),
+        ("a.yaml", "sunspot:cluster: {}\n", ["sunspot:cluster", "config:"]),
+        ("a.yaml", "cluster_name: x\nprovider: {type: aws}\nhead_node: {}\n", ["ray up"]),
+        ("a.yaml", "#" * 300_000, ["a.yaml", "256 KiB"]),
     ],
 )
-def test_a_file_that_describes_no_cluster_is_refused(tmp_path, file, text, parts):
+def test_a_file_that_describes_no_cluster_is_refused(tmp_path, monkeypatch, file, text, parts):
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
     if text is not None:
-        (tmp_path / file).write_text(text)
-    message = refusal(stack.load_file, tmp_path / file)
+        Path(file).write_text(text)
+    message = refusal(stack.load_file, Path(file))
     assert all(part in message for part in parts), message
+
+
+@pytest.mark.parametrize("name", ["cluster.yaml", "./cluster.yaml"])
+def test_a_file_in_the_place_of_a_name_is_said_to_need_the_flag(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(CLUSTER)
+    assert f"sunspot up --file {name}" in refusal(stack.load, name)
 
 
 def test_pulumis_own_keys_are_ignored(project):

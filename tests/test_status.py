@@ -201,6 +201,15 @@ def test_what_jobs_wait_for_is_shown_and_what_can_never_come(handle):
     ]
 
 
+def test_of_much_that_waits_what_can_never_run_is_shown_first_and_the_rest_counted(handle):
+    ask = [Waiting(kind="actor", name=f"a{n}", job="02", bundles=({"CPU": 1.0},)) for n in range(9)]
+    waiting = [*((one, None) for one in ask[:-1]), (ask[-1], "CPU: asked 1, ...")]
+    text = printed(Status(name="dev", handle=handle, nodes=[node("head")], waiting=waiting))
+    assert text.index("'a8'") < text.index("'a0'")
+    assert text.count("an actor") == status.SHOWN_WAITING
+    assert f"{9 - status.SHOWN_WAITING} more" in text
+
+
 def test_json_of_a_dead_cluster_has_the_problem_and_no_addresses():
     data = status.to_json(Status(name="dev", handle=None, nodes=[], problem="the head is dead"))
     assert (data["target"], data["head_address"], data["job_address"]) == (None, None, None)

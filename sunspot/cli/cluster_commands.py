@@ -73,10 +73,12 @@ def up(
     for text in started.notes:
         console.warn(text)
     if was_up and target.stack(name) != fitted:
-        again = f"{name} --file {shlex.quote(str(file))}" if file else name
+        again = ["sunspot", "up", name]
+        again += ["--file", str(file)] if file else []
+        again += ["--target", target_name] if target_name else []
         console.note(
-            f"{file or f'Pulumi.{name}.yaml'} has changed since this cluster was brought up. To "
-            f"recreate it: sunspot down {name} && sunspot up {again}"
+            f"this cluster was brought up with other settings than {file or f'Pulumi.{name}.yaml'} "
+            f"has now. To recreate it: sunspot down {name} && {shlex.join(again)}"
         )
     _print_handle(handle)
     if program := abilities.find(target, Outputs):

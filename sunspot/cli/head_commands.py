@@ -43,7 +43,7 @@ def notebook(
 ) -> NoReturn:
     """Start JupyterLab on this machine; `ray.init()` in its notebooks finds the cluster.
 
-    What stands after -- goes to JupyterLab. Ctrl-C ends JupyterLab, and leaves the cluster up.
+    What stands after -- goes to JupyterLab. Ctrl-C twice ends JupyterLab and leaves the cluster up.
     """
     from sunspot import notebooks
 

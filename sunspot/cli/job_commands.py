@@ -204,7 +204,8 @@ def timeline(
         str | None, typer.Option("--job", metavar="ID", help="Only the tasks of this job.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The file; by default a new one in this folder.")
+        Path | None,
+        typer.Option(help="The file, replaced if it exists; by default a new one in this folder."),
     ] = None,
 ) -> None:
     """Write when which task ran where, for https://ui.perfetto.dev or chrome://tracing."""

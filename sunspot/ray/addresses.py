@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import ipaddress
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from sunspot.ray.driver import RAY_CLIENT
@@ -20,6 +20,10 @@ _CONNECTS = re.compile(r"Connecting to existing Ray cluster at address: (\S+?)\.
 _FAILS = re.compile(r"Failed to connect to GCS at address (\S+)")
 
 _ADDRESS = re.compile(r"(ray://)?[^\s/:]+:\d+|(ray://)?\[[0-9A-Fa-f:.]+\]:\d+")
+
+# The functions that take an address, each with what Ray puts before one; and their arguments.
+_PREFIXES = {"ray.init": "", "ray.util.connect": RAY_CLIENT}
+_ARGUMENTS = ("address", "conn_str")
 
 # A log without line breaks is not kept in memory.
 _LONGEST_LINE = 10_000
@@ -73,7 +77,9 @@ class AddressWatch:
         if address.startswith(RAY_CLIENT) or not (on_this_machine and _is_loopback(host)):
             return ""
         name = self._handle.name
-        return f"; or give it that port: sunspot down {name} && sunspot up {name} --port {port}"
+        return (
+            f"; or give it that port: sunspot down {name}, then its `up` again with --port {port}"
+        )
 
     def _is_foreign(self, address: str) -> bool:
         """Whether an address is surely another cluster's: a host's name may be the head's."""
@@ -92,22 +98,40 @@ class AddressWatch:
 
 
 def _in_code(file: Path) -> Iterator[str]:
-    """The addresses that a program gives to `ray.init` as they are, or to `connect`."""
+    """The addresses that stand in a program's calls of `ray.init` and `ray.util.connect`."""
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, SyntaxError, RecursionError):
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return  # the job itself says what is wrong with it
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _name(node.func) in ("init", "connect"):
-            given = [*node.args[:1], *(k.value for k in node.keywords if k.arg == "address")]
-            for value in given:
-                if isinstance(value, ast.Constant) and _ADDRESS.fullmatch(str(value.value)):
-                    yield str(value.value)
+    nodes = list(ast.walk(tree))
+    imported = dict(pair for node in nodes for pair in _imported(node))
+    for node in nodes:
+        if not isinstance(node, ast.Call):
+            continue
+        prefix = _PREFIXES.get(_called(node.func, imported))
+        if prefix is None:
+            continue
+        for value in (*node.args[:1], *(k.value for k in node.keywords if k.arg in _ARGUMENTS)):
+            if isinstance(value, ast.Constant) and _ADDRESS.fullmatch(str(value.value)):
+                yield prefix + str(value.value).removeprefix(prefix)
 
 
-def _name(function: ast.expr) -> str:
-    """The last part of what is called: "init" for `ray.init` and for `init`."""
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+def _imported(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """The names that an import gives: ("r", "ray") for `import ray as r`."""
+    if isinstance(node, ast.Import):
+        for one in node.names:
+            root = one.name.partition(".")[0]
+            yield (one.asname, one.name) if one.asname else (root, root)
+    elif isinstance(node, ast.ImportFrom) and not node.level:
+        for one in node.names:
+            yield one.asname or one.name, f"{node.module}.{one.name}"
+
+
+def _called(function: ast.expr, imported: Mapping[str, str]) -> str:
+    """What is called, by its full name: "ray.init" for `ray.init`, and for `init` from Ray."""
+    if isinstance(function, ast.Attribute):
+        return f"{_called(function.value, imported)}.{function.attr}"
+    return imported.get(function.id, "") if isinstance(function, ast.Name) else ""
 
 
 def _parts(address: str) -> tuple[str, str]:

@@ -39,8 +39,8 @@ REMEDY = (
 )
 
 # What Ray calls the resources of a placement group's bundles, and a node's own resource: who asks
-# for these waits for a certain node, not for room.
-_OF_A_NODE = re.compile(r".*_group_(\d+_)?[0-9a-f]{36}|node:.*")
+# for these waits for a certain node, not for room. How much object store a node has, no stack says.
+_NOT_ROOM = re.compile(r".*_group_(\d+_)?[0-9a-f]{36}|node:.*|object_store_memory")
 
 # An amount in use and a whole one in the dashboard's summary, "1.0/2.0 CPU"; memory has units.
 _USE = re.compile(r"([\d.]+)/([\d.]+) (\S+)")
@@ -56,7 +56,8 @@ class Waiting:
         job: Ray's id of the job.
         bundles: what one of them asks for: Ray's names of resources -> amounts, memory in bytes. A
             task or an actor has one bundle.
-        count: how many wait; LIMIT may be more.
+        count: how many of them are known to wait.
+        is_more: whether there may be more, which were not read.
     """
 
     kind: Kind
@@ -64,10 +65,12 @@ class Waiting:
     job: str
     bundles: tuple[Mapping[str, float], ...]
     count: int = 1
+    is_more: bool = False
 
     def __str__(self) -> str:
         name = f" {self.name!r}" if self.name else ""
-        many = f"{self.count} {self.kind}s" if self.count > 1 else f"{_article(self.kind)}"
+        count = f"{self.count} or more" if self.is_more else f"{self.count}"
+        many = f"{count} {self.kind}s" if self.count > 1 else f"{_article(self.kind)}"
         return f"{many}{name} of {shape(self.bundles)}"
 
 
@@ -78,17 +81,27 @@ def waiting(client: JobClient, job: str | None = None) -> list[Waiting]:
         SunspotError: the cluster does not answer.
     """
     found: Counter[tuple[Kind, str, str, tuple[tuple[tuple[str, float], ...], ...]]] = Counter()
+    cut: set[Kind] = set()
     for kind, job_field, states, what in _WAITING:
         for state in states:
             filters = {"state": state} | ({job_field: job} if job else {})
-            for entry in client.state(kind, limit=LIMIT, timeout=TIMEOUT_S, **filters):
+            entries = client.state(kind, limit=LIMIT, timeout=TIMEOUT_S, **filters)
+            cut |= {what} if len(entries) >= LIMIT else set()
+            for entry in entries:
                 bundles = _bundles(entry)
                 if _waits_for_room(entry, bundles):
                     name = entry.get("name") or entry.get("class_name") or ""
                     keys = tuple(tuple(sorted(bundle.items())) for bundle in bundles)
                     found[what, name, entry[job_field], keys] += 1
     return [
-        Waiting(kind=kind, name=name, job=of, bundles=tuple(map(dict, keys)), count=count)
+        Waiting(
+            kind=kind,
+            name=name,
+            job=of,
+            bundles=tuple(map(dict, keys)),
+            count=count,
+            is_more=kind in cut,
+        )
         for (kind, name, of, keys), count in found.most_common()
     ]
 
@@ -104,7 +117,7 @@ def _waits_for_room(entry: Mapping[str, Any], bundles: Sequence[Mapping[str, flo
     is_actors = entry.get("type") not in (None, "NORMAL_TASK")
     has_node = "class_name" in entry and bool((entry.get("node_id") or "").strip("f"))
     names = {name for bundle in bundles for name in bundle}
-    return bool(names) and not (is_actors or has_node or any(map(_OF_A_NODE.fullmatch, names)))
+    return bool(names) and not (is_actors or has_node or any(map(_NOT_ROOM.fullmatch, names)))
 
 
 def cluster_types(
@@ -144,10 +157,10 @@ def never(asked: Waiting, types: Sequence[NodeType]) -> str | None:
 
 def _too_many(bundles: Sequence[Mapping[str, float]], types: Sequence[NodeType]) -> str | None:
     """Whether each bundle fits, but not all at the same time on the largest cluster."""
-    for bundle, count in Counter(tuple(sorted(bundle.items())) for bundle in bundles).items():
-        room = sum(_times(dict(bundle), one) for one in types)
+    for bundle, count in _counted(bundles):
+        room = sum(_times(bundle, one) for one in types)
         if count > room:
-            return f"asked {count} x {_text(dict(bundle))}, the largest cluster holds {room}"
+            return f"asked {count} x {_text(bundle)}, the largest cluster holds {room}"
     names = dict.fromkeys(name for bundle in bundles for name in bundle)
     for name in names:
         asked = sum(bundle.get(name, 0) for bundle in bundles)
@@ -193,11 +206,16 @@ def scarce(bundle: Mapping[str, float]) -> str:
 
 def shape(bundles: Sequence[Mapping[str, float]]) -> str:
     """What is asked for, in a few words: "2 x {CPU: 1, GPU: 1}"."""
-    counts = Counter(tuple(sorted(bundle.items())) for bundle in bundles)
     return " + ".join(
-        f"{count} x {_text(dict(bundle))}" if count > 1 else _text(dict(bundle))
-        for bundle, count in counts.items()
+        f"{count} x {_text(bundle)}" if count > 1 else _text(bundle)
+        for bundle, count in _counted(bundles)
     )
+
+
+def _counted(bundles: Sequence[Mapping[str, float]]) -> list[tuple[dict[str, float], int]]:
+    """Each different bundle, and how often it is there."""
+    counts = Counter(tuple(sorted(bundle.items())) for bundle in bundles)
+    return [(dict(bundle), count) for bundle, count in counts.items()]
 
 
 def _text(bundle: Mapping[str, float]) -> str:

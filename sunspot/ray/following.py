@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import textwrap
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -43,6 +44,7 @@ READING_SHARE = 0.1
 
 # How long after a job has begun what it waits for is looked at, and how much later each next time.
 LOOK_S, LOOK_FACTOR, LAST_LOOK_S = 2.0, 1.3, 15.0
+LOOK_END_S = 0.5
 
 REASON_WIDTH = 120
 
@@ -171,7 +173,7 @@ class _Follower:
             if not (tail and is_long and await _prints_all(tail)):
                 await self._print_rest(api)
         finally:
-            await looking.end()
+            looking.end()
             if tail:
                 tail.cancel()
                 with suppress(asyncio.CancelledError, Exception):
@@ -271,29 +273,33 @@ class _Looking:
 
     def __init__(self, watch: Watch | None) -> None:
         self._watch = watch
-        self._look: asyncio.Task[None] | None = None
+        self._thread: threading.Thread | None = None
         self._wait_s = LOOK_S
         self._next = time.monotonic() + self._wait_s
 
     def at(self, job: Job) -> None:
         """Shows the job, unless it is too early, or the last look has not ended."""
-        is_due = time.monotonic() >= self._next and (self._look is None or self._look.done())
-        if self._watch is not None and job.status == "RUNNING" and is_due:
-            self._look = asyncio.create_task(self._show(self._watch, job))
+        is_looking = self._thread is not None and self._thread.is_alive()
+        if job.status != "RUNNING" or is_looking or time.monotonic() < self._next:
+            return
+        if self._watch is not None:
+            # A daemon: for a thread of its own, asyncio would keep back the job's end and Ctrl-C.
+            show = threading.Thread(target=self._show, args=(self._watch, job), daemon=True)
+            self._thread = show
+            show.start()
 
-    async def _show(self, watch: Watch, job: Job) -> None:
+    def _show(self, watch: Watch, job: Job) -> None:
         started = time.monotonic()
         with suppress(SunspotError):  # the following itself tells what is wrong
-            await asyncio.to_thread(watch.running, job)
+            watch.running(job)
         now = time.monotonic()
         self._wait_s = min(self._wait_s * LOOK_FACTOR, LAST_LOOK_S)
         self._next = now + max(self._wait_s, (now - started) / READING_SHARE)
 
-    async def end(self) -> None:
-        if self._look is not None:
-            self._look.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await self._look
+    def end(self) -> None:
+        """Lets a look end that does not take long, so that it says nothing after the job's end."""
+        if self._thread is not None:
+            self._thread.join(LOOK_END_S)
 
 
 @dataclass(frozen=True, kw_only=True)

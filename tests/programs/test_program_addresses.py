@@ -112,7 +112,7 @@ def test_a_second_cluster_says_who_has_the_port_and_what_frees_it(
         assert "port 6379 is taken" in told
         if gcs_port_was_free:
             assert "by the cluster 'programs'" in told
-            assert "sunspot up programs --port " in told
+            assert "sunspot down programs, then its `up` again with --port " in told
     finally:
         sunspot.ok("down", "second")
 

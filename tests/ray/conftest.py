@@ -1,7 +1,10 @@
 """A job API that answers, and a client of it."""
 
+import threading
+from importlib import import_module
+
 import pytest
-from job_api import Told, handle_at, serving
+from job_api import DEADLINE_S, Told, handle_at, serving
 
 from sunspot.ray.jobs import JobClient
 
@@ -25,3 +28,13 @@ def client(running, tmp_path):
 @pytest.fixture
 def tell():
     return Told()
+
+
+@pytest.fixture
+def give_up(api):
+    """Ends a job that is followed in vain, so that a test fails and does not hang."""
+    import_module("aiohttp")  # following imports it: not in the time that the test has
+    ending = threading.Timer(DEADLINE_S, lambda: api.states.update(j=["FAILED"]))
+    ending.start()
+    yield
+    ending.cancel()

@@ -79,7 +79,8 @@ def test_the_flag_that_gives_this_cluster_the_port_is_said_where_it_can_help(wat
     watch(HERE).printed(f"{RAY_SAYS}address: 127.0.0.1:6379...\n")
     watch(AZURE).printed(f"{RAY_SAYS}address: 127.0.0.1:1234...\n")
     here, azure = told
-    assert "sunspot up dev --port 6379" in here
+    assert "sunspot down dev" in here
+    assert "--port 6379" in here
     assert "--port" not in azure
 
 
@@ -92,6 +93,13 @@ def test_the_flag_that_gives_this_cluster_the_port_is_said_where_it_can_help(wat
         ("import ray\nray.init('ray://localhost:10001')", 1),
         ("import ray\nray.util.connect('localhost:10001')", 1),
         ("import ray\nray.init('[::1]:6379')", 1),
+        ("import ray as r\nr.init('localhost:6379')", 1),
+        ("import ray.data\nray.init('localhost:6379')", 1),
+        ("from ray import init as start\nstart('localhost:6379')", 1),
+        ("from ray.util import connect\nconnect(conn_str='localhost:10001')", 1),
+        ("import psycopg\npsycopg.connect('db.example.com:5432')", 0),
+        ("import socket\nsocket.socket().connect('localhost:1883')", 0),
+        ("from tracker import init\ninit('localhost:5000')", 0),
         ("import ray\nray.init()\nray.init('auto')\nray.init(address=None)", 0),
         ("import ray\nray.init('localhost:23456')", 0),
         ("print('localhost:6379')", 0),
@@ -102,6 +110,13 @@ def test_an_address_in_the_programs_code_is_seen_before_it_runs(watch, told, tmp
     (tmp_path / "mine.py").write_text(code)
     watch(HERE).program(["python", "mine.py", "gone.py", "1"], tmp_path)
     assert len(told) == count
+
+
+def test_ray_client_is_told_from_the_gcs_where_its_address_has_no_scheme(watch, told, tmp_path):
+    (tmp_path / "mine.py").write_text("import ray\nray.util.connect('localhost:10001')")
+    watch(HERE).program(["python", "mine.py"], tmp_path)
+    assert "ray://localhost:10001" in told[0]
+    assert "no Ray Client server" in told[0]
 
 
 def test_what_was_seen_in_the_code_is_not_said_again(watch, told, tmp_path):

@@ -78,6 +78,13 @@ def test_what_waits_for_the_same_is_one_and_the_most_numerous_comes_first(api, c
     ]
 
 
+def test_what_is_not_read_is_not_called_absent(api, client):
+    api.state = {"tasks": [task("f")] * (demand.LIMIT + 1), "actors": [actor("a")] * 2}
+    tasks, actors = demand.waiting(client)
+    assert str(tasks) == f"{demand.LIMIT} or more tasks 'f' of {{CPU: 1}}"
+    assert str(actors) == "2 actors 'a' of {CPU: 1}"
+
+
 def test_an_actor_without_a_name_has_its_classes(api, client):
     api.state = {"actors": [actor()]}
     assert [one.name for one in demand.waiting(client)] == ["Counter"]
@@ -103,6 +110,7 @@ def test_of_one_job_only_what_is_its_own_is_asked_for(api, client):
         {"tasks": [task(required_resources={"node:10.0.0.4": 0.01})]},
         {"actors": [actor(node_id="ab" * 28)]},  # it has its node, and starts there
         {"actors": [actor(state="ALIVE")]},
+        {"placement_groups": [group({"object_store_memory": 1.0})]},
     ],
     ids=lambda state: next(iter(state)),
 )
@@ -123,13 +131,14 @@ def test_ray_lists_a_placement_group_and_an_actor_as_we_read_them():
     assert found["creator_job_id"] == JOB
     assert demand._bundles(found) == [{"CPU": 2.0}]
     assert found["state"] == "PENDING"
-    for columns, fields in {
-        PlacementGroupState: {"bundles", "creator_job_id", "name", "state"},
-        ActorState: {"class_name", "job_id", "name", "node_id", "required_resources", "state"},
-        TaskState: {"job_id", "name", "required_resources", "state", "type"},
-    }.items():
+    lists: list[tuple[Any, str, set[str]]] = [
+        (PlacementGroupState, "creator_job_id", {"bundles", "name"}),
+        (ActorState, "job_id", {"class_name", "name", "node_id", "required_resources"}),
+        (TaskState, "job_id", {"name", "required_resources", "type"}),
+    ]
+    for columns, job, fields in lists:
         assert fields <= set(columns.list_columns(detail=True))
-        assert "state" in columns.filterable_columns()
+        assert {"state", job} <= columns.filterable_columns()
     assert common_pb2.TaskStatus.Value("PENDING_NODE_ASSIGNMENT") is not None
     assert gcs_pb2.ActorTableData.ActorState.Value("PENDING_CREATION") is not None
 

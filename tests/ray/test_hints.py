@@ -13,6 +13,7 @@ from sunspot.ray import hints
         "RuntimeError: No CUDA GPUs are available",
         "AssertionError: Torch not compiled with CUDA enabled",
         "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+        "RuntimeError: Attempting to deserialize object on a CUDA device but there is none",
     ],
 )
 def test_a_program_that_found_no_gpu_is_told_what_runs_on_both(line):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sunspot import stack as stacks
 from sunspot.errors import SunspotError, UsageError
+from sunspot.registry import THIS_MACHINE
 from sunspot.stack import Stack
 from sunspot.targets.azure.records import Record, Records
 from sunspot.targets.azure.settings import TARGET
@@ -19,7 +20,11 @@ def declared_in(stack: Stack) -> Path:
     Raises:
         UsageError: the project has no such stack file, or it declares another cluster.
     """
-    project = stacks.project_directory()
+    try:
+        project = stacks.project_directory()
+    except UsageError as error:
+        here = f"or bring it up on this machine: --target {THIS_MACHINE}"
+        raise UsageError(f"{error}, {here}") from None
     if not (project / f"Pulumi.{stack.name}.yaml").is_file():
         known = ", ".join(stacks.names(project)) or "none"
         raise UsageError(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Container, Iterable, Mapping
+import shlex
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from sunspot.errors import UsageError
 from sunspot.node.free_ports import PortClaims, free_port, port_is_free
 from sunspot.node.local.folder import CLUSTER_VARIABLE
 from sunspot.ray import ports
+from sunspot.targets.records import STATE_DIRECTORY_VARIABLE
 
 # Ray refuses lower ports, which need privileges (ray/_private/parameter.py, 2.60).
 USER_PORTS = range(1024, 65_536)
@@ -83,12 +85,6 @@ class Chooser:
         return port
 
     def _note(self, name: str, usual: int, number: int) -> str:
-        other, flag = self._other_cluster(usual), _FLAGS[name]
-        free = (
-            f"sunspot down {other} && sunspot up {other} {flag} {free_port({usual, number})}"
-            if other
-            else "end what has it"
-        )
         reach = (
             f"a program that says localhost:{usual} does not reach it, ray.init() does"
             if name == "gcs"
@@ -96,47 +92,58 @@ class Chooser:
         )
         return (
             f"port {usual} is taken{self._by(usual)}, so the {_WHAT[name]} of {self.cluster!r} has "
-            f"port {number}: {reach}. To have {usual}: {free}; then: sunspot down {self.cluster} "
-            f"&& sunspot up {self.cluster}"
+            f"port {number}: {reach}. To have {usual}: {self._freeing(name, usual, number)}; then: "
+            f"sunspot down {self.cluster}, and this command again"
         )
 
-    def _by(self, port: int) -> str:
-        if cluster := self._other_cluster(port):
-            return f" by the cluster {cluster!r}"
-        process = _process(port)
-        if process is not None:
-            with contextlib.suppress(psutil.Error):
-                return f" by {process.name()}, pid {process.pid}"
-        return " by a cluster that is starting" if port_is_free(port) else ""
-
-    def _other_cluster(self, port: int) -> str | None:
-        """The cluster that a port belongs to, as far as this user may see it."""
+    def _freeing(self, name: str, port: int, number: int) -> str:
+        """What frees a port; whether a cluster was brought up by --file or --target is unknown."""
+        up_again = f"then its `up` again with {_FLAGS[name]} {free_port({port, number})}"
         if port in self.recorded:
-            return self.recorded[port]
-        process = _process(port)
-        if process is not None:
-            with contextlib.suppress(psutil.Error, OSError):
-                folder = process.environ().get(CLUSTER_VARIABLE)
-                return Path(folder).name if folder else None
-        return None
+            return f"sunspot down {self.recorded[port]}, {up_again}"
+        if folder := _cluster_folder(port):
+            state = shlex.quote(str(folder.parent.parent))
+            return f"{STATE_DIRECTORY_VARIABLE}={state} sunspot down {folder.name}, {up_again}"
+        return "end what has it"
+
+    def _by(self, port: int) -> str:
+        """Who has a port, as far as this user may see it: " by nginx, pid 12", or ""."""
+        if port in self.recorded:
+            return f" by the cluster {self.recorded[port]!r}"
+        if folder := _cluster_folder(port):
+            return f" by the cluster {folder.name!r}, whose records are in {folder.parent.parent}"
+        for pid in _listeners(port):
+            if pid is None:
+                return " by a process of another user"
+            with contextlib.suppress(psutil.Error):
+                return f" by {psutil.Process(pid).name()}, pid {pid}"
+        return " by a cluster that is starting" if port_is_free(port) else ""
 
 
 def taken_by_others(members: Iterable[psutil.Process]) -> set[int]:
     """The TCP ports of this machine on which processes other than these listen."""
     pids = {process.pid for process in members}
-    return {
-        connection.laddr.port
-        for connection in psutil.net_connections("tcp")
-        if connection.status == psutil.CONN_LISTEN
-        and connection.laddr
-        and connection.pid not in pids
-    }
+    return {port for port, pid in _listening() if pid not in pids}
 
 
-def _process(port: int) -> psutil.Process | None:
-    """The process on a port, if this user may see it."""
-    with contextlib.suppress(psutil.Error):
-        for connection in psutil.net_connections("tcp"):
-            if connection.laddr and connection.laddr.port == port and connection.pid:
-                return psutil.Process(connection.pid)
+def _cluster_folder(port: int) -> Path | None:
+    """The folder of the cluster that a listening process of this user belongs to."""
+    for pid in filter(None, _listeners(port)):
+        with contextlib.suppress(psutil.Error, OSError):
+            if folder := psutil.Process(pid).environ().get(CLUSTER_VARIABLE):
+                return Path(folder)
     return None
+
+
+def _listeners(port: int) -> list[int | None]:
+    """The processes that listen on a port; None is one that this user may not see."""
+    with contextlib.suppress(psutil.Error):
+        return [pid for number, pid in _listening() if number == port]
+    return []
+
+
+def _listening() -> Iterator[tuple[int, int | None]]:
+    """The TCP ports on which something listens, each with its process as in `_listeners`."""
+    for connection in psutil.net_connections("tcp"):
+        if connection.status == psutil.CONN_LISTEN and connection.laddr:
+            yield connection.laddr.port, connection.pid

@@ -33,6 +33,7 @@ from sunspot.node.local.folder import (
 )
 from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.resources import GIB
+from sunspot.registry import THIS_MACHINE
 from sunspot.signals import uninterrupted
 from sunspot.stack import Stack
 from sunspot.targets.local import capacity, node_log, plan, preconditions, scaling, starting
@@ -70,7 +71,7 @@ class LocalTarget:
     """The clusters on this machine, whose folders are in `clusters`."""
 
     clusters: Path
-    name: str = "local"
+    name: str = THIS_MACHINE
 
     def check(self, stack: Stack) -> None:
         capacity.check(stack)
@@ -144,13 +145,13 @@ class LocalTarget:
         if head_is_dead:
             raise HeadLostError(
                 f"the head of {name!r} is dead, and its cluster with it. Take it down and start "
-                f"again: sunspot down {name} && sunspot up {name}\n"
+                f"again: sunspot down {name} && {_up(name)}\n"
                 f"The end of its log:\n{folder.log_tail(HEAD)}"
             )
         if cluster.ready_at is None or cluster.address is None:
             raise SunspotError(
                 f"stack {name!r} is still starting, or its start was interrupted. "
-                f"Wait, or run: sunspot up {name}"
+                f"Wait, or run: {_up(name)}"
             )
         return ClusterHandle(
             name=name,
@@ -240,8 +241,13 @@ def _readable_records(name: str) -> Iterator[None]:
     try:
         yield
     except (BrokenRecordError, ValidationError) as error:
-        remedy = f"Take the cluster down and start again: sunspot down {name} && sunspot up {name}"
+        remedy = f"Take the cluster down and start again: sunspot down {name} && {_up(name)}"
         raise broken(name, str(error), remedy) from error
+
+
+def _up(name: str) -> str:
+    """The command that starts a cluster here, and not where its file says, which may be billed."""
+    return f"sunspot up {name} --target {THIS_MACHINE}"
 
 
 def _remove(folder: ClusterFolder) -> None:

@@ -150,6 +150,15 @@ def test_what_the_program_would_refuse_is_refused_before_pulumi(place):
     assert place.target.names() == []
 
 
+def test_outside_a_project_this_machine_is_offered(place, tmp_path_factory, monkeypatch):
+    stack = declared()
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    with pytest.raises(UsageError) as caught:
+        place.target.up(stack, print)
+    assert "Pulumi.yaml" in str(caught.value)
+    assert "--target local" in str(caught.value)
+
+
 def test_a_cluster_that_no_file_declares_is_refused(place):
     config = RayClusterConfig(head_node=RayNodeConfig(vm_size="Standard_D8s_v5"))
     other = declared().model_copy(update={"cluster": config})

@@ -88,7 +88,7 @@ def test_a_dead_head_says_what_to_do_and_shows_its_log(clusters):
     folder.log("head").write_text("it hurt\n")
     with pytest.raises(HeadLostError) as caught:
         LocalTarget(clusters).handle("dev")
-    assert "sunspot down dev && sunspot up dev" in str(caught.value)
+    assert "sunspot down dev && sunspot up dev --target local" in str(caught.value)
     assert str(caught.value).endswith("it hurt")
 
 
