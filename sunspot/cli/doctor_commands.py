@@ -21,7 +21,7 @@ REPORT = Path("first-contact.json")
 
 
 @commands.command(
-    epilog="Example: sunspot doctor hybrid · sunspot doctor --first-contact hybrid --yes"
+    epilog="Example: sunspot doctor hybrid\nExample: sunspot doctor --first-contact hybrid --yes"
 )
 def doctor(
     stack: NewStack = DEFAULT_STACK,
