@@ -72,10 +72,11 @@ def test_the_port_here_is_the_one_that_was_asked_for(ssh, listening):
 @needs_sshd
 def test_a_connection_that_ends_is_noticed(ssh, listening):
     with forwarding.through(ssh, "hybrid", listening, None) as found:
+        is_open = found.is_open
+        assert is_open is not None
         (process,) = tunnels()
         process.kill()
-        assert found.is_open is not None
-        wait_for("the connection to have ended", lambda: not found.is_open())
+        wait_for("the connection to have ended", lambda: not is_open())
 
 
 @needs_sshd
