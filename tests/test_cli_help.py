@@ -25,6 +25,7 @@ COMMANDS = [
     "dashboard",
     "notebook",
     "ssh",
+    "forward",
     "rsync",
     "scale",
     "demo",

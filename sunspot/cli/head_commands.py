@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
+import time
 from typing import Annotated, NoReturn
 
 import typer
 
 from sunspot import console
 from sunspot.cli.base import AfterDashes, Commands, StackOption, UpStack, UpTarget
-from sunspot.errors import SunspotError
+from sunspot.errors import SunspotError, UsageError
 from sunspot.targets import abilities, clusters
 from sunspot.targets.protocol import Shell, Shells
 
 commands = Commands()
+
+# What `forward` takes, and how often it looks whether the way is still open.
+PORTS = range(1, 65_536)
+FORWARD_POLL_S = 0.5
 
 
 @commands.command(epilog="Example: sunspot dashboard --open")
@@ -69,6 +75,54 @@ def notebook(
 def ssh(context: typer.Context, stack: UpStack = None, target_name: UpTarget = None) -> None:
     """Open a shell on the head, or run the command after -- there and exit with its code."""
     sys.exit(_shell(stack, target_name).run(context.meta.get(AfterDashes.KEY, [])))
+
+
+@commands.command(epilog="Example: sunspot forward hybrid 8000:9000")
+def forward(
+    stack: Annotated[str, typer.Argument(metavar="STACK", help="The cluster's stack.")],
+    ports: Annotated[
+        str,
+        typer.Argument(
+            metavar="PORT[:LOCAL]",
+            help="A port on the head's loopback address, and the one that is to lead to it here: "
+            "by default the same if it is free, or any.",
+        ),
+    ],
+    target_name: UpTarget = None,
+) -> None:
+    """Reach a port of the head from this machine, and print its address here.
+
+    Ctrl-C ends it, and leaves the cluster up.
+    """
+    from sunspot.targets.forwarding import Forwarding
+
+    port, local = _ports(ports)
+    target, name = clusters.find(stack, target_name)
+    way = abilities.need(target, Forwarding)
+    with way.forward(name, port, local, console.note) as found:
+        console.out.print(f"http://127.0.0.1:{found.port}")
+        if found.is_open is None:
+            console.note(f"the head of {name!r} is this machine, so nothing has to lead there")
+            return
+        console.note(f"it leads to port {port} of the head of {name!r} until you press Ctrl-C")
+        while found.is_open():
+            time.sleep(FORWARD_POLL_S)
+    raise SunspotError(
+        f"the connection to the head of {name!r} has ended. To see what is wrong: sunspot status "
+        f"{name}; then again: sunspot forward {name} {ports}"
+    )
+
+
+def _ports(text: str) -> tuple[int, int | None]:
+    """The port on the head and the one here, of "8000" or "8000:9000"."""
+    words = text.split(":")
+    numbers = [int(word) for word in words if re.fullmatch("[0-9]{1,5}", word)]
+    if len(numbers) != len(words) or len(words) > 2 or not all(n in PORTS for n in numbers):
+        raise UsageError(
+            f"{text!r} is not PORT or PORT:LOCAL, with numbers from {PORTS[0]} to {PORTS[-1]}, "
+            "such as 8000:9000"
+        )
+    return numbers[0], numbers[1] if len(numbers) == 2 else None
 
 
 @commands.command(epilog="Example: sunspot rsync --stack hybrid head:results/ results/")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Literal, TypeVar
 
 from sunspot.errors import UsageError
+from sunspot.targets.forwarding import Forwarding
 from sunspot.targets.protocol import (
     Contacting,
     NodeLogs,
@@ -24,6 +25,7 @@ _WHAT: dict[type, str] = {
     Scaling: "scaling groups by hand",
     NodeLogs: "logs of single nodes",
     Shells: "a shell on the head",
+    Forwarding: "reaching ports of the head",
     Outputs: "the outputs of a program",
     Preconditions: "checking what a stack needs",
     Contacting: "a first contact",

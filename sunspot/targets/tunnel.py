@@ -98,6 +98,11 @@ class Tunnel:
                     return forwards[0][1]
         raise SunspotError("found no free local port for the tunnel; try again")
 
+    def is_open(self) -> bool:
+        """Whether the tunnel's process runs; nothing is sent through it to find out."""
+        record = self._read()
+        return record is not None and record.process.is_running()
+
     def close(self) -> None:
         """Ends the tunnel, if there is one."""
         record = self._read()

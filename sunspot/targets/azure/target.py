@@ -15,7 +15,7 @@ from sunspot import stack as stacks
 from sunspot.errors import SunspotError, UsageError
 from sunspot.ray.handle import ClusterHandle
 from sunspot.stack import Stack
-from sunspot.targets import members
+from sunspot.targets import forwarding, members
 from sunspot.targets.azure import (
     costs,
     doctor,
@@ -31,6 +31,7 @@ from sunspot.targets.azure import (
 from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.azure.records import Record, Records
 from sunspot.targets.azure.settings import TARGET
+from sunspot.targets.forwarding import Forward
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
     Contact,
@@ -269,6 +270,11 @@ class AzureTarget:
             with self.records.locked(name):
                 record = self._refresh(name, silent)
         return self.addresses(record.group_id)
+
+    def forward(
+        self, name: str, port: int, local: int | None, progress: Progress
+    ) -> AbstractContextManager[Forward]:
+        return forwarding.through(self._ssh(name, self._current(name, progress)), name, port, local)
 
     # Records
 

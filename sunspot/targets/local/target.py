@@ -36,6 +36,8 @@ from sunspot.ray.resources import GIB
 from sunspot.registry import THIS_MACHINE
 from sunspot.signals import uninterrupted
 from sunspot.stack import Stack
+from sunspot.targets import forwarding
+from sunspot.targets.forwarding import Forward
 from sunspot.targets.local import capacity, node_log, plan, preconditions, scaling, starting
 from sunspot.targets.local.host_ports import Chooser, HostPorts, taken_by_others
 from sunspot.targets.protocol import (
@@ -181,6 +183,17 @@ class LocalTarget:
     ) -> int:
         with _readable_records(name):
             return node_log.show(self._folder(name), node, out, note, follow=follow)
+
+    @contextlib.contextmanager
+    def forward(
+        self,
+        name: str,
+        port: int,
+        local: int | None,
+        progress: Progress,
+    ) -> Iterator[Forward]:
+        self.handle(name, progress)
+        yield forwarding.here(name, port, local)
 
     def scale(self, name: str, counts: Mapping[str, int], progress: Progress) -> None:
         handle, folder, stack = self.handle(name), self._folder(name), self.stack(name)
