@@ -6,7 +6,16 @@ from collections.abc import Iterable
 from typing import Literal, TypeVar
 
 from sunspot.errors import UsageError
-from sunspot.targets.protocol import NodeLogs, Outputs, Preconditions, Scaling, Shells, Target
+from sunspot.targets.protocol import (
+    Batches,
+    Manifests,
+    NodeLogs,
+    Outputs,
+    Preconditions,
+    Scaling,
+    Shells,
+    Target,
+)
 
 A = TypeVar("A")
 
@@ -18,6 +27,8 @@ _WHAT: dict[type, str] = {
     Shells: "a shell on the head",
     Outputs: "the outputs of a program",
     Preconditions: "checking what a stack needs",
+    Manifests: "printing what it is given",
+    Batches: "a cluster for one command",
 }
 
 

@@ -178,7 +178,7 @@ def _watch_members(folder: ClusterFolder, out: int, *, with_head: bool) -> None:
     cluster, launcher = folder.cluster(), os.getppid()
     client = gcs.connect(cluster.address or "")
     if with_head:
-        _announce_dashboard(client, cluster.dashboard_port)
+        gcs.announce_dashboard(client, f"{ray_start.LOOPBACK}:{cluster.dashboard_port}")
     known: set[str] = set()
     while os.getppid() == launcher:
         with contextlib.suppress(RpcError):  # too busy to answer in time: ask again
@@ -186,23 +186,6 @@ def _watch_members(folder: ClusterFolder, out: int, *, with_head: bool) -> None:
             known |= joined
             os.write(out, "".join(f"{name}\n" for name in sorted(joined)).encode())
         time.sleep(POLL_INTERVAL_S)
-
-
-def _announce_dashboard(client: Any, port: int) -> None:
-    """Tells the starting head the address of its dashboard in advance.
-
-    `ray start` starts the dashboard, waits until the address is in the GCS, and only then starts
-    the raylet (ray/_private/services.py, start_api_server, 2.60). We chose the port, so we can
-    say it at once: the raylet starts beside the dashboard, about two seconds earlier.
-    """
-    from ray._private import ray_constants
-
-    client.internal_kv_put(
-        ray_constants.DASHBOARD_ADDRESS.encode(),
-        f"{ray_start.LOOPBACK}:{port}".encode(),
-        True,
-        ray_constants.KV_NAMESPACE_DASHBOARD,
-    )
 
 
 def _wait_for_dashboard(folder: ClusterFolder, starts: Starts) -> None:

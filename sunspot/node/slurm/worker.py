@@ -1,0 +1,65 @@
+"""A worker's life: it ends with the head of its cluster, or when its own job ends."""
+
+from __future__ import annotations
+
+import time
+
+from sunspot.node.leaving import Worker, attempt
+from sunspot.node.slurm.ray_node import accepts
+from sunspot.node.slurm.task import Node, say
+
+POLL_S = 1.0
+
+# How long the head's GCS may refuse connections before it is gone: one answer may be lost.
+AWAY_S = 4.0
+
+# Of the notice that Slurm gives, how long its tasks may go on. What is left is for stopping Ray.
+TASK_SHARE = 0.75
+
+
+def live(node: Node) -> int:
+    """Returns 0 once the head is gone or the node has left by itself, 1 if the head never came."""
+    task = node.task
+    if not _await_head(node):
+        say(f"node {task.name}: the head's GCS at {task.address} did not answer in time")
+        return 1
+    seen = time.monotonic()
+    while time.monotonic() - seen < AWAY_S:
+        node.check()
+        # The head drains the nodes of its own job.
+        if task.joined and task.noticed:
+            return _leave(node)
+        if accepts(task.address):
+            seen = time.monotonic()
+        time.sleep(POLL_S)
+    return 0
+
+
+def _await_head(node: Node) -> bool:
+    deadline = time.monotonic() + node.task.plan.join_s
+    while not accepts(node.task.address):
+        node.check()
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def _leave(node: Node) -> int:
+    """Drains this node, and stops its raylet shortly before its job ends."""
+    task = node.task
+    until = time.time() + task.plan.notice_s * TASK_SHARE
+    say(f"node {task.name}: its job ends soon: draining")
+    member = Worker(task.address, task.name)
+    attempt("drain", lambda: member.drain(until, f"the Slurm job {task.has.job} ends"))
+    while time.time() < until and not _has_left(member):
+        node.check()
+        time.sleep(POLL_S)
+    attempt("stop the raylet", member.stop)
+    return 0
+
+
+def _has_left(member: Worker) -> bool:
+    left: list[bool] = []
+    attempt("see whether the node left", lambda: left.append(member.has_left()))
+    return left == [True]

@@ -1,0 +1,87 @@
+"""`sunspot run`: one job that brings a cluster up, runs a command on its head and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TextIO
+
+from sunspot.errors import SunspotError
+from sunspot.signals import deferred, uninterrupted
+from sunspot.stack import Stack
+from sunspot.targets.protocol import Progress
+from sunspot.targets.slurm import following, plan, script
+from sunspot.targets.slurm.commands import Slurm
+from sunspot.targets.slurm.life import OUTPUT, Life
+from sunspot.targets.slurm.records import new_job
+from sunspot.targets.slurm.script import Submission
+
+# What a command that was killed from outside ends with, where Slurm has no exit code for it.
+KILLED = 1
+
+
+def run(
+    slurm: Slurm,
+    stack: Stack,
+    command: Sequence[str],
+    out: TextIO,
+    progress: Progress,
+    *,
+    follow: bool,
+) -> int:
+    """Submits the job and, with `follow`, prints its output until it ends.
+
+    The job's folder with the nodes' logs stays; the token in it is removed by the job itself.
+
+    Returns:
+        The exit code of the job's script, which is the command's.
+    """
+    job = plan.settings(stack)
+    record = new_job(stack, slurm.expand(job.folder), job.login_host)
+    submission = Submission(
+        name=record.name,
+        folder=record.folder,
+        output=f"{record.folder}/{OUTPUT}",
+        command=tuple(command),
+        requeue=job.requeue,
+    )
+    life = Life(slurm, record)
+    try:
+        with deferred():
+            slurm.make_folder(record.folder)
+            number = slurm.submit(script.batch(stack, submission))
+        progress(f"submitted job {number}; its output and logs: {record.folder}")
+        return _follow(life, number, out, progress) if follow else 0
+    except KeyboardInterrupt as interrupt:
+        with uninterrupted():
+            left = life.cancel(progress)
+        interrupt.add_note(f"still there: {', '.join(left)}" if left else "the job is cancelled")
+        raise
+
+
+def _follow(life: Life, number: str, out: TextIO, progress: Progress) -> int:
+    """Prints the job's output as it grows; returns the exit code."""
+    told = ""
+
+    def goes_on() -> bool:
+        nonlocal told
+        job = life.main()
+        if job is not None and job.waits and job.reason != told:
+            progress(f"job {job.id} waits in Slurm's queue: {job.reason}")
+            told = job.reason
+        return job is not None and job.is_there
+
+    try:
+        following.follow(life.slurm, life.output, out, goes_on)
+        ended = life.slurm.ended(number)
+    except SunspotError as error:
+        error.add_note(f"job {number} goes on; its output: {life.output}")
+        raise
+    if ended is None:
+        raise SunspotError(
+            f"job {number} has ended, but neither Slurm's controller nor its accounting knows how; "
+            f"see {life.output}"
+        )
+    if ended.state not in {"COMPLETED", "FAILED"}:
+        progress(f"job {number} is {ended.state}")
+        return ended.exit_code or KILLED
+    return ended.exit_code

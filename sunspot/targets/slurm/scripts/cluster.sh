@@ -1,0 +1,121 @@
+#!/bin/bash
+# A Ray cluster of the stack @stack@ within one Slurm job. Printed by: sunspot manifest @stack@ --target slurm
+# Run a command on it: sbatch THIS COMMAND... Without a command it stays until its time limit.
+@options@
+
+# Everything of this job, in a folder that all its nodes share.
+folder="@folder@"
+storage="@storage@"
+@command@
+
+# What each task does first, on its own node.
+# shellcheck disable=SC2016 # the node's shell expands it
+on_node='
+    if [ ! -r "$1/plan.json" ]; then
+        echo "sunspot: node ${SLURMD_NODENAME:-$(hostname)} does not see $1: name a folder that all" \
+            "nodes share, folder in sunspot:slurm" >&2
+        exit 2
+    fi
+    shift
+    exec "$@"'
+
+# Runs an action of the node code on every node of a group.
+task() {
+    local group=$1
+    shift
+    case $group in
+@tasks@
+    esac
+}
+
+groups=(@groups@)
+
+fail() {
+    echo "sunspot: $*" >&2
+    exit 2
+}
+
+check_nodes() {
+    local nodes=${SLURM_JOB_NUM_NODES_HET_GROUP_0:-${SLURM_JOB_NUM_NODES:-1}}
+    [ "$nodes" -ge @nodes@ ] \
+        || fail "this allocation has $nodes of the @nodes@ nodes that the stack @stack@ needs"
+    local group checks=()
+    for group in "${groups[@]}"; do
+        task "$group" check "$folder" "$group" > "$folder/check-$group" &
+        checks+=($!)
+    done
+    local check failed=0
+    for check in "${checks[@]}"; do
+        wait "$check" || failed=$?
+    done
+    [ "$failed" = 0 ] || exit "$failed"
+}
+
+# Leaves the logs.
+clean() {
+    rm -f "$folder"/{check,notice}-* "$folder"/{token,node.zip,plan.json}
+    echo '{}' > "$folder/cluster.json"
+}
+
+# Waits for the head's task, also where a signal ends the wait.
+wait_for_head() {
+    local code
+    while true; do
+        signalled=
+        wait "$1"
+        code=$?
+        if [ -z "$signalled" ] || ! kill -0 "$1" 2> /dev/null; then
+            return "$code"
+        fi
+    done
+}
+
+main() {
+    set -u
+    umask 077
+    mkdir -p "$folder/logs" "$storage" || fail "cannot write $folder: change folder in sunspot:slurm"
+    export SUNSPOT_STORAGE="${SUNSPOT_STORAGE:-$storage}"
+    rm -f "$folder"/notice-* "$folder/requeue"
+    head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n' > "$folder/token"
+    plan > "$folder/plan.json"
+    node_code | base64 -d > "$folder/node.zip"
+    echo '{}' > "$folder/cluster.json"
+    trap clean EXIT
+    # Slurm's notice becomes a file: srun would pass the signal on to all of Ray's processes.
+    trap 'signalled=1; touch "$folder/notice-$SLURM_JOB_ID"' USR1
+    # scancel signals the tasks too, and they end by themselves.
+    trap 'signalled=1' TERM INT
+    check_nodes
+    local address group head code
+    address=$(cat "$folder/check-head")
+    task head start "$folder" head "$address" "$@" &
+    head=$!
+    for group in "${groups[@]:1}"; do
+        task "$group" start "$folder" "$group" "$address" &
+    done
+    wait_for_head "$head"
+    code=$?
+    # The workers end when the head does. A node that is lost does not answer: Slurm ends its task.
+    local seconds=0
+    while [ -n "$(jobs -rp)" ] && [ "$seconds" -lt 20 ]; do
+        sleep 1
+        seconds=$((seconds + 1))
+    done
+    [ ! -e "$folder/requeue" ] || scontrol requeue "$SLURM_JOB_ID"
+    exit "$code"
+}
+
+plan() {
+    cat << 'END'
+@plan@
+END
+}
+
+node_code() {
+    cat << 'END'
+@code@
+END
+}
+
+@setup@
+main "$@"
