@@ -15,7 +15,7 @@ from sunspot.node import gcs
 from sunspot.node.collector import GROUP_LABEL
 from sunspot.node.slurm.plan import HEAD, Published
 from sunspot.node.slurm.ray_node import accepts
-from sunspot.node.slurm.task import Node, Task, say
+from sunspot.node.slurm.task import FAILED, Node, Task, say
 
 POLL_S = 0.1
 HTTP_TIMEOUT_S = 10.0
@@ -54,7 +54,7 @@ class Life:
             self._publish(published)
             return self._stay()
         if short := self._wait_for_workers():
-            say(f"{short} within {self._task.plan.join_s} s; see {self._task.log.parent}")
+            say(f"{short}; see {self._task.log.parent}")
             return 1
         self._publish(published)
         return self._run_command(published)
@@ -84,12 +84,18 @@ class Life:
             time.sleep(POLL_S)
 
     def _wait_for_workers(self) -> str:
-        """Waits for every node of the job; returns what is missing after all, or ""."""
+        """Waits for every node of the job; returns why some will not join, or ""."""
         deadline = time.monotonic() + self._task.plan.join_s
         while short := self._missing():
             self._node.check()
-            if time.monotonic() > deadline or self._task.noticed:
-                return short
+            failed = [file.name for file in self._task.folder.glob(f"{FAILED}*")]
+            if failed:
+                names = ", ".join(sorted(name.removeprefix(FAILED) for name in failed))
+                return f"{short}, and Ray ended on {names}"
+            if time.monotonic() > deadline:
+                return f"{short} within {self._task.plan.join_s} s"
+            if self._task.noticed:
+                return f"{short} before the job ends"
             time.sleep(POLL_S)
         return ""
 

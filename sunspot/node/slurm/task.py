@@ -20,6 +20,7 @@ from sunspot.node.slurm.ray_node import FOREIGN_VARIABLES, RayNode
 
 # Within Slurm's KillWait, by default 30 s, after which the job gets a SIGKILL.
 STOP_GRACE_S = 8.0
+FAILED = "failed-"
 LOG_LINES = 15
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -166,6 +167,7 @@ def run(task: Task, live: Callable[[Node], int]) -> int:
             return live(node)
         except (NodeEndedError, AddressError, TimeoutError) as error:
             say(f"node {task.name}: {error}")
+            (task.folder / f"{FAILED}{task.name}").touch()
             return 1
         except Stopped as stopped:
             return stopped.exit_code

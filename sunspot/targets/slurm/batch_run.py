@@ -54,6 +54,7 @@ def run(
     except KeyboardInterrupt as interrupt:
         with uninterrupted():
             left = life.cancel(progress)
+            life.remove_token()
         interrupt.add_note(f"still there: {', '.join(left)}" if left else "the job is cancelled")
         raise
 
@@ -73,6 +74,7 @@ def _follow(life: Life, number: str, out: TextIO, progress: Progress) -> int:
     try:
         following.follow(life.slurm, life.output, out, goes_on)
         ended = life.slurm.ended(number)
+        life.remove_token()
     except SunspotError as error:
         error.add_note(f"job {number} goes on; its output: {life.output}")
         raise

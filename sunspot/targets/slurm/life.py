@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sunspot.errors import HeadLostError, SunspotError, UsageError
 from sunspot.node.slurm.main import WRONG
 from sunspot.node.slurm.plan import Published
+from sunspot.node.slurm.task import FAILED
 from sunspot.targets.protocol import Progress
 from sunspot.targets.slurm.commands import Ended, Job, Slurm
 from sunspot.targets.slurm.records import JobRecord
@@ -47,6 +48,15 @@ class Life:
     def published(self) -> Published | None:
         """How to reach the cluster; None while its head has not said so."""
         return Published.parse(self.slurm.read(f"{self.record.folder}/cluster.json") or "")
+
+    def failed(self) -> list[str]:
+        """The nodes on which Ray ended by itself, or could not start."""
+        marks = [name for name in self.slurm.files(self.record.folder) if name.startswith(FAILED)]
+        return [name.removeprefix(FAILED) for name in marks]
+
+    def remove_token(self) -> None:
+        """Removes the token of a job that has ended; one that was killed could not do it."""
+        self.slurm.remove(f"{self.record.folder}/token")
 
     def wait_in_queue(self, progress: Progress, timeout_s: float) -> Job:
         """Waits until the job runs.

@@ -91,9 +91,9 @@ class SlurmTarget:
             wait = functools.partial(self._wait, stack, progress, timeout_s, dashboard_port)
             if (life := self._running(stack.name, progress)) is not None:
                 was_up = life.published() is not None
-                return Up(wait(life), was_up=was_up)
+                return Up(wait(life, was_up), was_up=was_up)
             try:
-                return Up(wait(self._submit(stack, progress)), was_up=False)
+                return Up(wait(self._submit(stack, progress), False), was_up=False)
             except BaseException as error:
                 with uninterrupted():
                     self._remove_after(error, stack.name, progress)
@@ -223,8 +223,9 @@ class SlurmTarget:
         timeout_s: float,
         dashboard_port: int | None,
         life: Life,
+        was_up: bool,
     ) -> ClusterHandle:
-        """Waits until the cluster is whole."""
+        """Waits until the cluster is whole; if it was up, also if it has lost a node since."""
         job = life.wait_in_queue(progress, plan.settings(stack).queue_timeout_s)
         deadline = time.monotonic() + timeout_s
         progress(f"job {job.id} runs")
@@ -235,6 +236,10 @@ class SlurmTarget:
             job = life.main()
             if job is None or not job.is_there:
                 raise life.failure(job)
+            if failed := life.failed():
+                if was_up:
+                    break
+                raise SunspotError(f"Ray ended on {', '.join(failed)}. {life.said()}")
             if time.monotonic() > deadline:
                 raise SunspotError(f"timed out after {timeout_s:g} s: {missing}. {life.said()}")
             time.sleep(POLL_S / 4)

@@ -19,7 +19,7 @@ on_node='
     shift
     exec "$@"'
 
-# Runs an action of the node code on every node of a group.
+# Becomes srun, in a subshell, with an action of the node code on every node of a group.
 task() {
     local group=$1
     shift
@@ -53,7 +53,7 @@ check_nodes() {
 
 # Leaves the logs.
 clean() {
-    rm -f "$folder"/{check,notice}-* "$folder"/{token,node.zip,plan.json}
+    rm -f "$folder"/{check,failed,notice}-* "$folder"/{token,node.zip,plan.json}
     echo '{}' > "$folder/cluster.json"
 }
 
@@ -75,7 +75,7 @@ main() {
     umask 077
     mkdir -p "$folder/logs" "$storage" || fail "cannot write $folder: change folder in sunspot:slurm"
     export SUNSPOT_STORAGE="${SUNSPOT_STORAGE:-$storage}"
-    rm -f "$folder"/notice-* "$folder/requeue"
+    rm -f "$folder"/{failed,notice}-* "$folder/requeue"
     head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n' > "$folder/token"
     plan > "$folder/plan.json"
     node_code | base64 -d > "$folder/node.zip"

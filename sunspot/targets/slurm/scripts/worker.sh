@@ -15,6 +15,7 @@ on_node='
     shift
     exec "$@"'
 
+# Becomes srun, in a subshell.
 task() {
     @task@
 }
@@ -25,7 +26,7 @@ main() {
     export SUNSPOT_STORAGE="${SUNSPOT_STORAGE:-$storage}"
     trap 'signalled=1; touch "$folder/notice-$SLURM_JOB_ID"' USR1
     trap 'signalled=1' TERM INT
-    task check "$folder" @group@ || exit
+    (task check "$folder" @group@) || exit
     task join "$folder" @group@ @address@ &
     local worker=$! code
     while true; do
