@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import sys
@@ -10,6 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from sunspot.node import gcs
 from sunspot.node.slurm import tree
@@ -66,15 +66,24 @@ class RayNode:
         scripts.cli(["start", *self.flags], prog_name="ray", standalone_mode=False)
 
 
+Answer = Literal["accepts", "refuses", "silent"]
+
+
+def answer(address: str) -> Answer:
+    """What a connection to HOST:PORT meets: "refuses" means that nothing listens there."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S):
+            return "accepts"
+    except ConnectionRefusedError:
+        return "refuses"
+    except OSError:
+        return "silent"
+
+
 def accepts(address: str) -> bool:
     """Whether a server at HOST:PORT accepts connections."""
-    host, _, port = address.rpartition(":")
-    with (
-        contextlib.suppress(OSError),
-        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S),
-    ):
-        return True
-    return False
+    return answer(address) == "accepts"
 
 
 def _wait_for_head(address: str, join_s: float) -> None:

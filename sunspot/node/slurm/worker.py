@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 
 from sunspot.node.leaving import Worker, attempt
-from sunspot.node.slurm.ray_node import accepts
+from sunspot.node.slurm.ray_node import accepts, answer
 from sunspot.node.slurm.task import Node, say
 
 POLL_S = 1.0
 
-# How long the head's GCS may refuse connections before it is gone: one answer may be lost.
-AWAY_S = 4.0
+# How long nothing may listen at the head's GCS until it is gone; and how long it may be silent,
+# which may be a busy machine.
+REFUSED_S, SILENT_S = 1.5, 60.0
 
 # Of the notice that Slurm gives, how long its tasks may go on. What is left is for stopping Ray.
 TASK_SHARE = 0.75
@@ -24,15 +25,17 @@ def live(node: Node) -> int:
         say(f"node {task.name}: the head's GCS at {task.address} did not answer in time")
         return 1
     seen = time.monotonic()
-    while time.monotonic() - seen < AWAY_S:
+    while True:
         node.check()
         # The head drains the nodes of its own job.
         if task.joined and task.noticed:
             return _leave(node)
-        if accepts(task.address):
-            seen = time.monotonic()
+        met, now = answer(task.address), time.monotonic()
+        if met == "accepts":
+            seen = now
+        elif now - seen > (REFUSED_S if met == "refuses" else SILENT_S):
+            return 0
         time.sleep(POLL_S)
-    return 0
 
 
 def _await_head(node: Node) -> bool:

@@ -26,7 +26,7 @@ class GcsClient:
     def __init__(self, address):
         self.address = address
 
-    def get_all_node_info(self, timeout=None):
+    def get_all_node_info(self, timeout=None):  # noqa: ARG002 - as Ray names it
         return {
             one["node_name"]: SimpleNamespace(
                 node_name=one["node_name"],
@@ -40,6 +40,6 @@ class GcsClient:
     def internal_kv_put(self, *_arguments):
         pass
 
-    def drain_node(self, node_id, _reason, message, deadline_ms, timeout=None):
+    def drain_node(self, node_id, _reason, message, deadline_ms, timeout=None):  # noqa: ARG002
         name = bytes.fromhex(node_id).decode()
         (folder() / f"{name}.drained").write_text(f"{deadline_ms} {message}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -89,6 +90,18 @@ class SlurmSite(SunspotCommand):
             )
         except (psutil.Error, OSError):
             return False
+
+    def slurm_command(self, *words: str, text: str = "") -> str:
+        """What one of Slurm's commands prints, called by hand in the project."""
+        return subprocess.run(
+            [str(self.slurm / "bin" / words[0]), *words[1:]],
+            input=text,
+            env=self.environment(),
+            cwd=self.project,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
 
     def tokens(self) -> list[Path]:
         """The files of tokens that are left."""

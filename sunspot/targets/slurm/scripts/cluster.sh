@@ -52,6 +52,7 @@ check_nodes() {
 }
 
 # Leaves the logs.
+# shellcheck disable=SC2329 # a trap calls it
 clean() {
     rm -f "$folder"/{check,failed,notice}-* "$folder"/{token,node.zip,plan.json}
     echo '{}' > "$folder/cluster.json"

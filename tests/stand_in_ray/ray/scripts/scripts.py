@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 
 from ray import _raylet
@@ -22,8 +23,8 @@ class Api(BaseHTTPRequestHandler):
             "/api/v0/nodes": {"data": {"result": {"result": _raylet.members()}}},
             "/nodes": {"data": {"summary": [], "nodeLogicalResources": {}}},
         }
-        with open(os.environ["RAY_AUTH_TOKEN_PATH"]) as token:
-            allowed = self.headers.get("Authorization") == f"Bearer {token.read().strip()}"
+        token = Path(os.environ["RAY_AUTH_TOKEN_PATH"]).read_text().strip()
+        allowed = self.headers.get("Authorization") == f"Bearer {token}"
         self.send_response(200 if allowed and path in answers else 401)
         self.send_header("Content-Type", "application/json")
         self.end_headers()
@@ -75,6 +76,7 @@ def cli(arguments, prog_name="ray", standalone_mode=True):
 
 def serve(kind, address, handler):
     kind.allow_reuse_address, kind.daemon_threads = True, True
+    kind.request_queue_size = 100
     server = kind(address, handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
