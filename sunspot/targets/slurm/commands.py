@@ -248,6 +248,10 @@ class Slurm:
         """Removes a folder with all that is in it."""
         self.run("rm", "-rf", "--", folder)
 
+    def remove_empty(self, *folders: str) -> None:
+        """Removes those of these folders that are empty, one after the other."""
+        self.run("sh", "-c", 'for one; do rmdir "$one" 2> /dev/null; done; true', "sh", *folders)
+
     def exists(self, path: str) -> bool:
         """Whether there is such a file or folder."""
         try:

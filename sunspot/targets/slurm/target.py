@@ -310,6 +310,8 @@ class SlurmTarget:
             life.slurm.remove(life.record.folder)
             if life.slurm.exists(life.record.folder):
                 left.append(life.record.folder)
+            root = life.record.folder.rpartition("/")[0]
+            life.slurm.remove_empty(f"{root}/storage/{name}", f"{root}/storage", root)
             folders.remove(name)
         return left
 
