@@ -15,7 +15,7 @@ sinfo(1)     a line for each partition
 
 The cluster is cluster.json in the folder that STAND_IN_SLURM names: {partition: {"limit", "nodes",
 "cpus", "memory", "gres"}}, the first is the default. Jobs begin at once, unless a file `hold` is
-there. Nothing is isolated: all nodes are this machine.
+there. Nodes that a file `blind` names see other files. Nothing is isolated: all are this machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 FOLDER = "STAND_IN_SLURM"
 COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "sacct", "sinfo", "srun")
@@ -110,7 +110,7 @@ def _new_id() -> int:
     return number
 
 
-def _fail(text: str) -> Any:
+def _fail(text: str) -> NoReturn:
     print(f"{sys.argv[1]}: error: {text}", file=sys.stderr)
     sys.exit(1)
 
@@ -163,10 +163,7 @@ def sbatch(arguments: list[str]) -> int:
             print(f"sbatch: error: invalid partition specified: {name}", file=sys.stderr)
             _fail("Batch job submission failed: Invalid partition name specified")
         if one.get("account") == "nobody":
-            _fail(
-                "Batch job submission failed: Invalid account or account/partition combination "
-                "specified"
-            )
+            _fail("Batch job submission failed: Invalid account specified")
         if "time" in one and _seconds(one["time"]) > _seconds(cluster[name]["limit"]):
             pending = "PartitionTimeLimit"
         free = [node for node in cluster[name]["nodes"] if node not in taken]
@@ -240,11 +237,8 @@ def scancel(arguments: list[str]) -> int:
         _fail(f"Kill job error on job id {numbers}: Invalid job id specified")
     for job in ours:
         if job["state"] not in {"PENDING", "RUNNING"}:
-            print(
-                f"scancel: error: Kill job error on job id {job['id']}: "
-                "Job/step already completing or completed",
-                file=sys.stderr,
-            )
+            over = "Job/step already completing or completed"
+            print(f"scancel: error: Kill job error on job id {job['id']}: {over}", file=sys.stderr)
         elif "signal" in given:
             os.kill(job["pid"], getattr(signal, f"SIG{given['signal']}"))
         else:
@@ -267,7 +261,7 @@ def scontrol(arguments: list[str]) -> int:
 
 
 def sacct(_arguments: list[str]) -> int:
-    return _fail("Slurm accounting storage is disabled")
+    _fail("Slurm accounting storage is disabled")
 
 
 def sinfo(arguments: list[str]) -> int:
@@ -300,7 +294,7 @@ def srun(arguments: list[str]) -> int:
     gres = job["components"][component].get("gres", "")
     tasks = [
         subprocess.Popen(
-            command,
+            _seen_from(node, command),
             env={
                 **os.environ,
                 "SLURMD_NODENAME": node,
@@ -315,6 +309,14 @@ def srun(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: [task.terminate() for task in tasks])
     codes = [task.wait() for task in tasks]
     return max(code if code >= 0 else 128 - code for code in codes)
+
+
+def _seen_from(node: str, command: list[str]) -> list[str]:
+    """The command on a node; where its file system is another one, paths lead nowhere."""
+    blind = _folder() / "blind"
+    if blind.exists() and node in blind.read_text().split():
+        return [*command[:3], *(word.replace("/", "/elsewhere/", 1) for word in command[3:])]
+    return command
 
 
 def _devices(gres: str) -> str:

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,7 @@ def test_too_little_is_told(variable, value, said):
 
 
 def test_gpus_of_the_users_own_environment_do_not_count_for_a_node_without():
-    plain = Group(**vars(GROUP) | {"gpus": 0, "cpus": 0})
+    plain = replace(GROUP, gpus=0, cpus=0)
     assert Allocation.of(STEP).flags(plain) == ["--num-cpus=0", "--num-gpus=0"]
 
 
@@ -118,17 +119,17 @@ def test_a_block_with_a_port_that_is_taken_is_passed_over():
 
 
 def plan(tmp_path, **changes):
-    given = {
-        "name": "dev",
-        "ray_version": "2.60.0",
-        "groups": [GROUP],
-        "interface": None,
-        "scratch": str(tmp_path.parents[-2]),
-        "join_s": 60,
-        "notice_s": 60,
-        "requeue": False,
-    }
-    made = Plan(**given | changes)
+    given = Plan(
+        name="dev",
+        ray_version="2.60.0",
+        groups=[GROUP],
+        interface=None,
+        scratch=str(tmp_path.parents[-2]),
+        join_s=60,
+        notice_s=60,
+        requeue=False,
+    )
+    made = replace(given, **changes)
     (tmp_path / "plan.json").write_text(made.to_json())
     return Plan.read(tmp_path / "plan.json")
 
@@ -152,7 +153,7 @@ def test_what_is_wrong_on_a_node_is_told_with_its_name(tmp_path, capsys, changes
 
 
 def test_the_heads_check_prints_the_address_of_the_gcs(tmp_path, capsys):
-    head = Group(**vars(GROUP) | {"name": "head"})
+    head = replace(GROUP, name="head")
     assert main.check(plan(tmp_path, interface="lo"), head, Allocation.of(STEP)) == 0
     assert capsys.readouterr().out.startswith("127.0.0.1:2")
 

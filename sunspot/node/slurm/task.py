@@ -97,6 +97,8 @@ class Task:
             CLUSTER_VARIABLE: str(self.folder),
             "RAY_AUTH_TOKEN_PATH": str(self.folder / "token"),
             "RAY_CLOUD_INSTANCE_ID": self.name,
+            # So that a job's `python` is the one with Ray in it.
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         }
 
     def ray_node(self, scratch: Path) -> RayNode:

@@ -220,8 +220,17 @@ class Slurm:
         return self.run("sh", "-c", f'echo "{begin}"').strip()
 
     def make_folder(self, folder: str) -> None:
-        """Makes a folder that only the user can read."""
-        self.run("sh", "-c", 'umask 077 && mkdir -p "$0/logs"', folder)
+        """Makes a job's folder, which only the user can read.
+
+        Raises:
+            UsageError: it cannot be written.
+        """
+        try:
+            self.run("sh", "-c", 'umask 077 && mkdir -p "$0/logs"', folder)
+        except SlurmError as error:
+            raise UsageError(
+                f"{folder} cannot be made ({error}): change folder in sunspot:slurm"
+            ) from error
 
     def read(self, file: str) -> str | None:
         """The text of a file; None if there is none."""

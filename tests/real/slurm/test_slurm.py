@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from conftest import SMALL, Project
 from machines.slurm import GPU_NODE, Slurm
+from slurm_project import SMALL, Project
 from waiting import wait_for
 
 NODES_PROGRAM = """
@@ -61,9 +63,6 @@ def nodes(project: Project, name: str = "dev") -> dict[str, str]:
 @pytest.fixture(autouse=True)
 def python_on_the_path(monkeypatch):
     """The command's `python3` is the one that has Ray."""
-    import os
-    import sys
-
     folder = Path(sys.executable).parent
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 

@@ -88,7 +88,8 @@ main() {
     trap 'signalled=1' TERM INT
     check_nodes
     local address group head code
-    address=$(cat "$folder/check-head")
+    # A container may print something before.
+    address=$(tail -n 1 "$folder/check-head")
     task head start "$folder" head "$address" "$@" &
     head=$!
     for group in "${groups[@]:1}"; do

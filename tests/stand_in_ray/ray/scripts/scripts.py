@@ -10,7 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 
-from ray import _raylet
+# The stand-in's own, which type checkers take for Ray's.
+from ray._raylet import folder, members  # pyright: ignore[reportAttributeAccessIssue]
 
 GIB = 2**30
 
@@ -20,7 +21,7 @@ class Api(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         answers = {
             "/api/jobs/": [],
-            "/api/v0/nodes": {"data": {"result": {"result": _raylet.members()}}},
+            "/api/v0/nodes": {"data": {"result": {"result": members()}}},
             "/nodes": {"data": {"summary": [], "nodeLogicalResources": {}}},
         }
         token = Path(os.environ["RAY_AUTH_TOKEN_PATH"]).read_text().strip()
@@ -31,7 +32,7 @@ class Api(BaseHTTPRequestHandler):
         if allowed and path in answers:
             self.wfile.write(json.dumps(answers[path]).encode())
 
-    def log_message(self, *_arguments):
+    def log_message(self, format, *args):  # noqa: A002 - the base class names them
         pass
 
 
@@ -46,7 +47,7 @@ def cli(arguments, prog_name="ray", standalone_mode=True):
         host = flags["node-ip-address"]
         serve(ThreadingTCPServer, (host, int(flags["port"])), BaseRequestHandler)
         serve(ThreadingHTTPServer, (flags["dashboard-host"], int(flags["dashboard-port"])), Api)
-    file = _raylet.folder() / f"{name}.json"
+    file = folder() / f"{name}.json"
     file.with_suffix(".drained").unlink(missing_ok=True)  # of an earlier start
     signal.signal(signal.SIGTERM, lambda *_: end(file))
     member = {
