@@ -72,23 +72,6 @@ def stop_raylet(address: str, timeout_s: float = RPC_TIMEOUT_S) -> None:
         stub.ShutdownRaylet(request, timeout=timeout_s)
 
 
-def announce_dashboard(client: Any, address: str) -> None:
-    """Tells the starting head the address of its dashboard, HOST:PORT, in advance.
-
-    `ray start` starts the dashboard, waits until the address is in the GCS, and only then starts
-    the raylet (ray/_private/services.py, start_api_server, 2.60). We chose the port, so we can
-    say it at once: the raylet starts beside the dashboard, about two seconds earlier.
-    """
-    from ray._private import ray_constants
-
-    client.internal_kv_put(
-        ray_constants.DASHBOARD_ADDRESS.encode(),
-        address.encode(),
-        True,
-        ray_constants.KV_NAMESPACE_DASHBOARD,
-    )
-
-
 def _alive(client: Any, timeout_s: float) -> list[Any]:
     from ray.core.generated import gcs_pb2
 

@@ -20,7 +20,7 @@ from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
-from sunspot.node import gcs
+from sunspot.node import dashboard, gcs
 from sunspot.node.local import ray_start
 from sunspot.node.local.folder import HEAD, ClusterFolder, NodeRecord
 from sunspot.node.processes import stop
@@ -178,7 +178,7 @@ def _watch_members(folder: ClusterFolder, out: int, *, with_head: bool) -> None:
     cluster, launcher = folder.cluster(), os.getppid()
     client = gcs.connect(cluster.address or "")
     if with_head:
-        gcs.announce_dashboard(client, f"{ray_start.LOOPBACK}:{cluster.dashboard_port}")
+        dashboard.announce(client, f"{ray_start.LOOPBACK}:{cluster.dashboard_port}")
     known: set[str] = set()
     while os.getppid() == launcher:
         with contextlib.suppress(RpcError):  # too busy to answer in time: ask again

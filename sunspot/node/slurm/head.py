@@ -11,18 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sunspot.node import gcs
+from sunspot.node import dashboard, gcs
 from sunspot.node.collector import GROUP_LABEL
-from sunspot.node.slurm.plan import HEAD, Published
+from sunspot.node.slurm.plan import FAILED, HEAD, KILL_MARGIN_S, TERM_MARGIN_S, Published
 from sunspot.node.slurm.ray_node import accepts
-from sunspot.node.slurm.task import FAILED, Node, Task, say
+from sunspot.node.slurm.task import Node, Task, say
 
 POLL_S = 0.1
 HTTP_TIMEOUT_S = 10.0
-
-# Of the notice that Slurm gives, how much the command has; then it is told to end, and at last
-# killed. What is left is for stopping Ray.
-COMMAND_SHARE, KILL_SHARE = 0.75, 0.85
 
 
 def life(command: Sequence[str]) -> Callable[[Node], int]:
@@ -48,7 +44,7 @@ class Life:
         published = self._published()
         self._wait(lambda: accepts(self._task.address), "the GCS to answer")
         self._client = gcs.connect(self._task.address)
-        gcs.announce_dashboard(self._client, published.dashboard)
+        dashboard.announce(self._client, published.dashboard)
         if not self._command:
             self._wait(lambda: _has_job_api(published, self._task), "the job API to answer")
             self._publish(published)
@@ -147,10 +143,10 @@ class Life:
         return code if code >= 0 else 128 - code
 
     def _hurry(self, command: subprocess.Popen[bytes], seconds: float) -> None:
-        notice_s = self._task.plan.notice_s
-        if seconds > notice_s * KILL_SHARE:
+        left = self._task.plan.notice_s - seconds
+        if left < KILL_MARGIN_S:
             command.kill()
-        elif seconds > notice_s * COMMAND_SHARE:
+        elif left < TERM_MARGIN_S:
             command.terminate()
 
     # Both
@@ -160,7 +156,7 @@ class Life:
 
         The head is not drained: the command's driver would end with its raylet.
         """
-        until = time.time() + self._task.plan.notice_s * COMMAND_SHARE
+        until = time.time() + self._task.plan.notice_s - TERM_MARGIN_S
         say(f"the job {self._task.has.job} ends soon: draining the workers")
         message = f"the Slurm job {self._task.has.job} ends"
         for name, node_id in gcs.alive_nodes(self._client).items():

@@ -18,10 +18,8 @@ from pathlib import Path
 from sunspot.node.slurm import head, worker
 from sunspot.node.slurm.addresses import AddressError, head_block, own_address
 from sunspot.node.slurm.allocation import Allocation
-from sunspot.node.slurm.plan import HEAD, Group, Plan
+from sunspot.node.slurm.plan import HEAD, WRONG, Group, Plan
 from sunspot.node.slurm.task import Task, run, say
-
-WRONG = 2
 
 # The path of a socket has at most 107 bytes (unix(7)). Behind the node's own folder, Ray's take
 # "/session_2026-11-22_11-53-46_123456_1234567/sockets/plasma_store" (2.60).

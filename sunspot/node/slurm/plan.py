@@ -17,6 +17,15 @@ from pathlib import Path
 
 HEAD = "head"
 
+# How long before a job's end what runs in it is told to end, and killed. Slurm's own SIGTERM comes
+# at the end, when a job can no longer be put back into the queue.
+TERM_MARGIN_S, KILL_MARGIN_S = 20.0, 10.0
+MIN_NOTICE_S = 30
+
+# The exit code that says that something is wrong that would be wrong again.
+WRONG = 2
+FAILED = "failed-"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Group:

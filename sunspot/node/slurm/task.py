@@ -15,12 +15,11 @@ from pathlib import Path
 from sunspot.node.slurm import tree
 from sunspot.node.slurm.addresses import BLOCK, AddressError, own_address, worker_block
 from sunspot.node.slurm.allocation import Allocation
-from sunspot.node.slurm.plan import HEAD, Group, Plan
+from sunspot.node.slurm.plan import FAILED, HEAD, Group, Plan
 from sunspot.node.slurm.ray_node import FOREIGN_VARIABLES, RayNode
 
 # Within Slurm's KillWait, by default 30 s, after which the job gets a SIGKILL.
 STOP_GRACE_S = 8.0
-FAILED = "failed-"
 LOG_LINES = 15
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -206,6 +205,9 @@ def _stoppable() -> Iterator[None]:
     """Raises `Stopped` in the block when Slurm ends the job."""
 
     def stop(number: int, _frame: object) -> None:
+        # Once: a second one would end the clean-up.
+        for one in _STOPPING:
+            signal.signal(one, signal.SIG_IGN)
         raise Stopped(number)
 
     before = {number: signal.signal(number, stop) for number in _STOPPING}

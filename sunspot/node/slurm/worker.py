@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from sunspot.node.leaving import Worker, attempt
+from sunspot.node.slurm.plan import TERM_MARGIN_S
 from sunspot.node.slurm.ray_node import accepts, answer
 from sunspot.node.slurm.task import Node, say
 
@@ -13,9 +14,6 @@ POLL_S = 1.0
 # How long nothing may listen at the head's GCS until it is gone; and how long it may be silent,
 # which may be a busy machine.
 REFUSED_S, SILENT_S = 1.5, 60.0
-
-# Of the notice that Slurm gives, how long its tasks may go on. What is left is for stopping Ray.
-TASK_SHARE = 0.75
 
 
 def live(node: Node) -> int:
@@ -51,7 +49,7 @@ def _await_head(node: Node) -> bool:
 def _leave(node: Node) -> int:
     """Drains this node, and stops its raylet shortly before its job ends."""
     task = node.task
-    until = time.time() + task.plan.notice_s * TASK_SHARE
+    until = time.time() + task.plan.notice_s - TERM_MARGIN_S
     say(f"node {task.name}: its job ends soon: draining")
     member = Worker(task.address, task.name)
     attempt("drain", lambda: member.drain(until, f"the Slurm job {task.has.job} ends"))

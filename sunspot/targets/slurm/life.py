@@ -6,9 +6,7 @@ import time
 from dataclasses import dataclass
 
 from sunspot.errors import HeadLostError, SunspotError, UsageError
-from sunspot.node.slurm.main import WRONG
-from sunspot.node.slurm.plan import Published
-from sunspot.node.slurm.task import FAILED
+from sunspot.node.slurm.plan import FAILED, WRONG, Published
 from sunspot.targets.protocol import Progress
 from sunspot.targets.slurm.commands import Ended, Job, Slurm
 from sunspot.targets.slurm.records import JobRecord

@@ -28,6 +28,7 @@ NODE_SOURCES = Path(sunspot.__file__).parent / "node"
 NODE_MODULES = (
     "__init__.py",
     "collector.py",
+    "dashboard.py",
     "free_ports.py",
     "gcs.py",
     "leaving.py",

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from sunspot.errors import UsageError
+from sunspot.node.slurm.plan import MIN_NOTICE_S
 from sunspot.settings import Settings
 from sunspot.spec_values import Config, Count, Text
 
@@ -183,7 +184,7 @@ class Job(Place, frozen=True):
     )
     notice_s: Count = Field(
         default=DEFAULT_NOTICE_S,
-        ge=10,
+        ge=MIN_NOTICE_S,
         le=65_535,
         description="seconds before the time limit when the cluster begins to drain",
     )

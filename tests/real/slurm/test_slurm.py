@@ -117,8 +117,8 @@ def test_two_jobs_on_one_node_and_one_is_cancelled(project: Project, slurm: Slur
 
 
 def test_over_the_time_limit_it_is_drained_and_begins_again_from_its_checkpoint(project: Project):
-    project.write_stack(time="1", notice_s=40, requeue=True)
-    command = program(project, COUNTER.replace("LIMIT", "60"))
+    project.write_stack(time="2", notice_s=60, requeue=True)
+    command = program(project, COUNTER.replace("LIMIT", "120"))
     done = project("run", "dev", "--", *command, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "begins at 0" in done.stdout

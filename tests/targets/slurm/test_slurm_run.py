@@ -132,7 +132,7 @@ def test_the_notice_before_the_time_limit_drains_the_workers_and_the_command_may
 
 def test_a_command_that_is_cut_off_begins_again_if_the_stack_says_so(site: SlurmSite):
     """The second start finds what the first one left in the storage, and ends."""
-    site.write_stack(requeue=True, notice_s=10)
+    site.write_stack(requeue=True, notice_s=30)
     work = 'test -e "$SUNSPOT_STORAGE/half" && exit 6; touch "$SUNSPOT_STORAGE/half"'
     command = f"{work}; echo it began; exec sleep 600"
     with site.started("run", "dev", "--", "sh", "-c", command) as run:
@@ -144,7 +144,7 @@ def test_a_command_that_is_cut_off_begins_again_if_the_stack_says_so(site: Slurm
 
 
 def test_a_command_that_is_cut_off_ends_if_the_stack_does_not_say_so(site: SlurmSite):
-    site.write_stack(notice_s=10)
+    site.write_stack(notice_s=30)
     with site.started("run", "dev", *FOREVER) as run:
         began(run)
         os.kill(site.jobs()[0]["pid"], signal.SIGUSR1)
