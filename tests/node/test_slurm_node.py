@@ -17,6 +17,7 @@ from sunspot.node.free_ports import PORT_RANGE
 from sunspot.node.slurm import addresses, main
 from sunspot.node.slurm.allocation import Allocation
 from sunspot.node.slurm.plan import Group, Plan, Published
+from sunspot.node.slurm.task import LOCK, Task, scratch_folder
 
 GROUP = Group(
     name="gpu",
@@ -163,6 +164,34 @@ def test_what_the_head_publishes_is_read_again():
     assert Published.parse(there.to_json()) == there
     assert Published.parse("{}") is None
     assert Published.parse('{"gcs": "a') is None
+
+
+def task(tmp_path):
+    return Task(
+        folder=tmp_path,
+        plan=plan(tmp_path, scratch=str(tmp_path / "scratch")),
+        group=GROUP,
+        has=Allocation.of(STEP),
+        address="127.0.0.1:1",
+        joined=False,
+    )
+
+
+def test_a_node_removes_its_folder_and_those_that_killed_ones_left(tmp_path):
+    mine = task(tmp_path)
+    with scratch_folder(mine) as first:
+        abandoned = first.with_name("16-abandoned")
+        abandoned.mkdir()
+        (abandoned / LOCK).touch()
+        other = first.with_name("of-a-local-cluster")
+        other.mkdir()
+        with scratch_folder(mine) as second:
+            assert first != second
+            assert not abandoned.exists()
+            assert first.exists()
+        assert not second.exists()
+    assert not first.exists()
+    assert other.exists()
 
 
 # Processes

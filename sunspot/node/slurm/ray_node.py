@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import time
@@ -56,6 +57,8 @@ class RayNode:
 
     def _run(self) -> None:
         os.setsid()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)  # the task has handlers of its own
         tree.end_with_parent()
         _print_into(self.log)
         os.environ.update(self.environment)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -21,6 +22,7 @@ from sunspot.node.slurm.ray_node import FOREIGN_VARIABLES, RayNode
 # Within Slurm's KillWait, by default 30 s, after which the job gets a SIGKILL.
 STOP_GRACE_S = 8.0
 LOG_LINES = 15
+LOCK = ".lock"
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 # By which a cluster's processes are told from others; the value is the job's folder.
@@ -159,24 +161,30 @@ def run(task: Task, live: Callable[[Node], int]) -> int:
     tree.adopt_orphans()
     for name in FOREIGN_VARIABLES:
         os.environ.pop(name, None)
-    node = None
-    with _scratch(task) as scratch, _stoppable():
+    # Around everything: a second signal must not end the clean-up.
+    with _stoppable():
         try:
-            node = Node(task, task.ray_node(scratch).start())
-            # From here on this process is a client of the cluster.
-            os.environ.update(task.environment())
-            return live(node)
-        except (NodeEndedError, AddressError, TimeoutError) as error:
+            with scratch_folder(task) as scratch:
+                return _run_in(scratch, task, live)
+        except (NodeEndedError, AddressError, PermissionError, TimeoutError) as error:
             say(f"node {task.name}: {error}")
             (task.folder / f"{FAILED}{task.name}").touch()
             return 1
         except Stopped as stopped:
             return stopped.exit_code
-        finally:
-            for number in _STOPPING:
-                signal.signal(number, signal.SIG_IGN)
-            if left := tree.end(None if node is None else node.pid, STOP_GRACE_S):
-                say(f"node {task.name}: these processes do not end: {left}")
+
+
+def _run_in(scratch: Path, task: Task, live: Callable[[Node], int]) -> int:
+    node = None
+    try:
+        node = Node(task, task.ray_node(scratch).start())
+        # From here on this process is a client of the cluster.
+        os.environ.update(task.environment())
+        return live(node)
+    finally:
+        _ignore_signals()
+        if left := tree.end(None if node is None else node.pid, STOP_GRACE_S):
+            say(f"node {task.name}: these processes do not end: {left}")
 
 
 def say(text: str) -> None:
@@ -185,19 +193,46 @@ def say(text: str) -> None:
 
 
 @contextlib.contextmanager
-def _scratch(task: Task) -> Iterator[Path]:
-    """An empty folder on this node, with a short path: a socket's has at most 107 bytes."""
+def scratch_folder(task: Task) -> Iterator[Path]:
+    """An empty folder on this node, with a short path: a socket's has at most 107 bytes.
+
+    It is locked as long as this task lives, and those that a killed one left are removed.
+    """
     parent = Path(task.plan.scratch) / f"sunspot-{os.getuid()}"
-    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if parent.is_symlink() or parent.stat().st_uid != os.getuid():
-        raise PermissionError(f"{parent} belongs to another user: set scratch in sunspot:slurm")
-    path = Path(tempfile.mkdtemp(prefix=f"{task.has.job}-", dir=parent))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            parent.rmdir()  # only the last node finds it empty
+    path = _new_folder(parent, f"{task.has.job}-")
+    _remove_abandoned(parent)
+    with (path / f"{LOCK}-new").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Only now may another task look whether it is held.
+        (path / f"{LOCK}-new").rename(path / LOCK)
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                parent.rmdir()  # only the last node finds it empty
+
+
+def _new_folder(parent: Path, prefix: str) -> Path:
+    """An empty folder in a folder of this user's own.
+
+    Raises:
+        PermissionError: the parent is another user's.
+    """
+    while True:
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if parent.is_symlink() or parent.stat().st_uid != os.getuid():
+            raise PermissionError(f"{parent} belongs to another user: set scratch in sunspot:slurm")
+        with contextlib.suppress(FileNotFoundError):  # the last node has just removed the parent
+            return Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Removes the folders that no task holds any longer. A local cluster's have no lock."""
+    for lock in parent.glob(f"*/{LOCK}"):
+        with contextlib.suppress(OSError), lock.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -205,9 +240,7 @@ def _stoppable() -> Iterator[None]:
     """Raises `Stopped` in the block when Slurm ends the job."""
 
     def stop(number: int, _frame: object) -> None:
-        # Once: a second one would end the clean-up.
-        for one in _STOPPING:
-            signal.signal(one, signal.SIG_IGN)
+        _ignore_signals()
         raise Stopped(number)
 
     before = {number: signal.signal(number, stop) for number in _STOPPING}
@@ -216,6 +249,11 @@ def _stoppable() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _ignore_signals() -> None:
+    for number in _STOPPING:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _tail(log: Path) -> list[str]:
