@@ -14,7 +14,8 @@ from sunspot.ray import start
 from sunspot.ray.start import NodeMarket
 from sunspot.spec_values import HEAD
 from sunspot.targets.azure import images
-from sunspot.targets.azure.plan import AzurePlan, Machine, Pool
+from sunspot.targets.azure.machine import Machine
+from sunspot.targets.azure.plan import AzurePlan, Pool
 
 MACHINES = "sunspot.node.azure.scale_sets.create"
 PRIORITIES: dict[NodeMarket, int] = {

@@ -9,7 +9,7 @@ from sunspot.ray import ports
 from sunspot.ray.resources import NodeResources
 from sunspot.ray.start import NodeMarket
 from sunspot.targets.azure import images
-from sunspot.targets.azure.plan import Driver
+from sunspot.targets.azure.machine import Driver
 
 TOKEN_SECRET = "ray-token"  # noqa: S105 - its name in the vault, not the token
 

@@ -7,11 +7,10 @@ from cloud_init.values import AzureFacts
 from infra.bastion import Bastion, BastionArgs
 from infra.head import Head, HeadArgs, HeadNic, HeadNicArgs
 from infra.identities import Identities, IdentitiesArgs
-from infra.machines import READER_ROLE
 from infra.network import Network, NetworkArgs
 from infra.place import Place
 from infra.registry import Registry, RegistryArgs
-from infra.roles import assign, subscription_of
+from infra.roles import READER, assign, subscription_of
 from infra.scaling import Scaling, let_head_scale
 from infra.storage import Results, ResultsArgs
 from infra.token import TokenVault, TokenVaultArgs
@@ -174,7 +173,7 @@ class AzureRayCluster(pulumi.ComponentResource):
         assign(
             reads,
             principal_id=self.identities.head.principal_id,
-            role=READER_ROLE,
+            role=READER,
             scope=plan.vm_image_id,
             parent=self,
         )

@@ -10,7 +10,8 @@ from cloud_init.render import STATE_LUN
 from infra.machines import ADMIN_USER, diagnostics, linux, security_profile, system_image
 from infra.network import create_public_address
 from infra.place import Place, answered
-from sunspot.targets.azure.plan import STATE_DISK_GIB, Machine
+from sunspot.targets.azure.machine import Machine
+from sunspot.targets.azure.plan import STATE_DISK_GIB
 from sunspot.targets.azure.tree import Resource
 
 # Azure refuses to change these on an existing machine, and the provider does not know that.

@@ -2,16 +2,13 @@
 
 from pulumi_azure_native import compute
 
-from sunspot.targets.azure.plan import Machine
+from sunspot.targets.azure.machine import Machine
 from sunspot.targets.azure.vm_images import UBUNTU, VmImage
 
 ADMIN_USER = "sunspot"
 
 # Ubuntu 24.04 as well, with AMD's driver, which Canonical's lacks (github.com/Azure/azhpc-images).
 _WITH_ROCM = ("microsoft-dsvm", "ubuntu-hpc", "2404-rocm")
-
-# Azure's built-in role Reader, for a VM image of a gallery.
-READER_ROLE = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 
 
 def system_image(machine: Machine) -> compute.ImageReferenceArgs:

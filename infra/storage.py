@@ -84,7 +84,13 @@ def _create_account(
         enable_https_traffic_only=True,
         minimum_tls_version=storage.MinimumTlsVersion.TLS1_2,
         tags=place.tags,
-        opts=pulumi.ResourceOptions(parent=parent, protect=declared.protected),
+        opts=pulumi.ResourceOptions(
+            parent=parent,
+            protect=declared.protected,
+            # Azure cannot change it, so the provider would replace an older stack's account, and
+            # delete its results. A new account gets the value above.
+            ignore_changes=["isHnsEnabled"],
+        ),
     )
 
 

@@ -8,7 +8,8 @@ from pulumi_azure_native import compute
 
 from infra.machines import ADMIN_USER, diagnostics, linux, security_profile, system_image
 from infra.place import Place
-from sunspot.targets.azure.plan import Machine, Pool
+from sunspot.targets.azure.machine import Machine
+from sunspot.targets.azure.plan import Pool
 from sunspot.targets.azure.tree import Resource
 
 # Pays up to the on-demand price, so that no machine is evicted because of its price.

@@ -115,6 +115,11 @@ class RayCluster:
             UsageError: as `sunspot.stack.load` does, and for everything that the target refuses.
         """
         loaded = stacks.load(stack) if isinstance(stack, str) else stack
+        if not isinstance(loaded, Stack):
+            raise UsageError(
+                f"stack must be the name of a stack or a Stack, not {stack!r}: give one, such as "
+                "'hybrid' for Pulumi.hybrid.yaml; a config is for RayCluster(config=...)"
+            )
         return cls(
             loaded.cluster,
             forward_logs,

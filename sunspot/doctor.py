@@ -8,10 +8,16 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.text import Text
 
+from sunspot.console import filled
 from sunspot.stack import Stack
 from sunspot.targets import abilities, clusters
 from sunspot.targets.protocol import Finding, Level, Preconditions, Progress
+
+LEVEL_WIDTH = len("failure") + 2
+LEAST_WIDTH = 30
+"""The characters that a finding's text gets beside its name; otherwise it stands below."""
 
 STYLES: dict[Level, str] = {"ok": "green", "warning": "yellow", "failure": "bold red"}
 
@@ -46,16 +52,27 @@ def collect(stack: Stack, target: str | None, progress: Progress) -> Diagnosis:
 
 
 def show(diagnosis: Diagnosis, console: Console) -> None:
-    """Prints a line for each finding, with what mends it below, and a count at the end."""
-    width = max((len(finding.check) for finding in diagnosis.findings), default=0)
+    """Prints a line for each finding, with what mends it below, and a count at the end.
+
+    On a terminal a long finding is several lines; what mends it is one, to be copied.
+    """
+    longest = max((len(finding.check) for finding in diagnosis.findings), default=0)
+    narrow = console.is_terminal and console.width < LEVEL_WIDTH + longest + 2 + LEAST_WIDTH
+    indent = LEVEL_WIDTH if narrow else LEVEL_WIDTH + longest + 2
+    rest = " " * indent
     for finding in diagnosis.findings:
-        style = STYLES[finding.level]
-        console.print(
-            f"[{style}]{finding.level:<7}[/]  {escape(finding.check):<{width}}  "
-            f"{escape(finding.detail)}"
-        )
+        check = f"{finding.check:<{longest}}  "
+        level = Text(f"{finding.level:<{LEVEL_WIDTH}}", style=STYLES[finding.level])
+        detail = f"{rest}{finding.detail}"
+        if console.is_terminal:
+            detail = filled(finding.detail, console.width, first=rest, rest=rest)
+        if narrow:
+            console.print(level + finding.check)
+            console.print(Text(detail))
+        else:
+            console.print(level + check + detail[indent:])
         if finding.remedy:
-            console.print(f"{'':{width + 11}}{escape(finding.remedy)}", style="dim")
+            console.print(Text(f"{rest}{finding.remedy}", style="dim"))
     console.print(
         f"[bold]{escape(diagnosis.stack)}[/] on {diagnosis.target}: {_verdict(diagnosis)}"
     )

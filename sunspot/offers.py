@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +13,12 @@ from rich.text import Text
 
 from sunspot import catalog
 from sunspot.catalog import Price, VmSize, prices, regions
+from sunspot.catalog.sizes import PREFIX
 from sunspot.console import filled
 from sunspot.errors import UsageError
 
 UNKNOWN = "?"
+WIDEST = 1000  # characters; no table is wider
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,33 +77,26 @@ def collect(
         source = f"{asked.source}, {asked.date}"
     else:
         offers = [Offer(size=size, price=_price(size, where, home)) for size in sizes]
-        source = f"Sunspot's catalogue, on demand of {regions.date()}"
+        source = f"{prices.CATALOGUE}, {_date(where, home)}"
     offers.sort(key=lambda offer: _order(offer, spot=spot))
     return Offers(offers=tuple(offers), region=where, source=source, spot=spot)
 
 
 def show(found: Offers, console: Console) -> None:
-    """Prints the sizes as a table, and where the prices come from."""
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    table.add_column("size", no_wrap=True)
-    for heading in ("vCPUs", "GiB", "GPUs", "GiB each", "temp GiB", "on demand", "spot"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for offer in found.offers:
-        size = offer.size
-        gpus = f"{size.gpu_count} {size.gpu_name}" if size.gpu_name else ""
-        each = f"{size.gpu_memory_gib / size.gpu_count:g}" if size.gpu_count else ""
-        table.add_row(
-            size.name,
-            str(size.vcpus),
-            f"{size.memory_gib:g}",
-            gpus,
-            each,
-            f"{size.temp_gib:g}" if size.temp_gib else "",
-            _usd(offer.price.on_demand),
-            _usd(offer.price.spot),
-        )
-    console.print(table)
-    for line in _notes(found):
+    """Prints the sizes as a table that is as wide as the console, and where the prices come from.
+
+    No cell is cut: columns that do not fit are left out, and a note names them.
+    """
+    columns, left_out = list(_COLUMNS), []
+    table = _table(found, columns)
+    while _width(table, console) > console.width and any(c.spare for c in columns):
+        spare = min((column for column in columns if column.spare), key=lambda c: c.spare)
+        columns.remove(spare)
+        left_out.append(spare.name)
+        table = _table(found, columns)
+    table.width = _width(table, console)
+    console.print(table, crop=False)
+    for line in _notes(found, left_out):
         console.print(Text(filled(line, console.width), style="dim"), soft_wrap=True)
 
 
@@ -153,10 +149,13 @@ def _checked_region(region: str | None, home: str, *, any_name: bool) -> str:
         return region
     near = [short] if short in known else difflib.get_close_matches(short, known, n=3)
     if near:
-        raise UsageError(f"--region {region!r} is not known: did you mean {' or '.join(near)}?")
+        raise UsageError(
+            f"--region {region!r} is not in the list of {regions.date()}: did you mean "
+            f"{' or '.join(near)}? For a newer one, add --refresh-prices"
+        )
     raise UsageError(
         f"--region {region!r} is not in the list of {regions.date()}: use one of "
-        f"{', '.join(known)}; or for a newer one, `--refresh-prices` to ask Azure"
+        f"{', '.join(known)}; for a newer one, add --refresh-prices"
     )
 
 
@@ -175,6 +174,10 @@ def _price(size: VmSize, region: str, home: str) -> Price:
     return Price(on_demand=regions.on_demand(size.name, region))
 
 
+def _date(region: str, home: str) -> str:
+    return catalog.source()["date"] if region == home else f"on demand of {regions.date()}"
+
+
 def _order(offer: Offer, *, spot: bool) -> tuple[bool, float, str]:
     usd = offer.price.spot if spot else offer.price.on_demand
     if usd is None:
@@ -187,8 +190,78 @@ def _usd(amount: float | None) -> str:
     return UNKNOWN if amount is None else f"{amount:.4g}"
 
 
-def _notes(found: Offers) -> list[str]:
+@dataclass(frozen=True, kw_only=True)
+class _Column:
+    """A column of the table.
+
+    Attributes:
+        heading: in lines that are as short as what stands below.
+        cell: its text for an offer.
+        spare: the order, from 1, in which columns give way on a narrow terminal; 0: never.
+    """
+
+    heading: str
+    cell: Callable[[Offer], str]
+    spare: int = 0
+
+    @property
+    def name(self) -> str:
+        """The heading in one line."""
+        return self.heading.replace("\n", " ")
+
+
+def _is_refused(size: VmSize) -> bool:
+    return size.infiniband or size.needs_grid_driver
+
+
+def _each(offer: Offer) -> str:
+    size = offer.size
+    return f"{size.gpu_memory_gib / size.gpu_count:g}" if size.gpu_count else ""
+
+
+_COLUMNS = (
+    _Column(heading="size", cell=lambda offer: offer.size.name),
+    _Column(heading="vCPU", cell=lambda offer: str(offer.size.vcpus)),
+    _Column(heading="GiB", cell=lambda offer: f"{offer.size.memory_gib:g}"),
+    _Column(
+        heading="GPUs",
+        cell=lambda offer: (
+            f"{offer.size.gpu_count} {offer.size.gpu_name}" if offer.size.gpu_name else ""
+        ),
+    ),
+    _Column(heading="GiB\neach", cell=_each, spare=2),
+    _Column(
+        heading="temp\nGiB",
+        cell=lambda offer: f"{offer.size.temp_gib:g}" if offer.size.temp_gib else "",
+        spare=1,
+    ),
+    _Column(heading="on\ndemand", cell=lambda offer: _usd(offer.price.on_demand)),
+    _Column(heading="spot", cell=lambda offer: _usd(offer.price.spot)),
+)
+
+
+def _table(found: Offers, columns: Sequence[_Column]) -> Table:
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 1, 0, 0))
+    for column in columns:
+        lines = column.heading.count("\n")
+        table.add_column(
+            "\n" * (1 - lines) + column.heading,
+            justify="left" if column is columns[0] else "right",
+            no_wrap=True,
+        )
+    for offer in found.offers:
+        table.add_row(*(column.cell(offer) for column in columns))
+    return table
+
+
+def _width(table: Table, console: Console) -> int:
+    return console.measure(table, options=console.options.update(width=WIDEST)).maximum
+
+
+def _notes(found: Offers, left_out: Sequence[str]) -> list[str]:
     lines = [f"USD an hour in {found.region}, Linux. Prices: {found.source}."]
+    if left_out:
+        lines.append(f"No room for: {', '.join(left_out)}. A wider terminal, or --json, has them.")
     missing = [
         o for o in found.offers if (o.price.spot if found.spot else o.price.on_demand) is None
     ]
@@ -197,6 +270,17 @@ def _notes(found: Offers) -> list[str]:
         lines.append(
             f"{UNKNOWN} {len(missing)} of them without a known {kind} price come last; "
             "--refresh-prices asks Azure."
+        )
+    no_spot = [o for o in found.offers if o.price.spot is None and o not in missing]
+    if no_spot and not found.spot:
+        lines.append(
+            f"{UNKNOWN} {len(no_spot)} of them have no known spot price; --refresh-prices asks "
+            "Azure."
+        )
+    if refused := [o.size for o in found.offers if _is_refused(o.size)]:
+        lines.append(
+            "Not for machines on Azure yet, since they have InfiniBand or need another driver: "
+            f"{', '.join(size.name.removeprefix(PREFIX) for size in refused)}."
         )
     if any(regions.is_sold(o.size.name, found.region) is None for o in found.offers):
         lines.append(

@@ -159,7 +159,7 @@ class Stack(Config, frozen=True):
         problems = [
             stack_problems.unknown_key(key, known, NAMESPACE)
             for key in mapping
-            if key not in known and (key.startswith(NAMESPACE) or ":" not in key)
+            if key not in known and stack_problems.is_ours(key, known, NAMESPACE)
         ]
         of_targets: list[str] = []
         settings = {
@@ -310,6 +310,8 @@ def _config_block(path: Path) -> Mapping[str, Any]:
         document = {}
     if not isinstance(document, dict):
         raise wrong(str(path), ["the file is not a mapping: begin it with `config:`"])
+    if misplaced := stack_problems.beside_config(document):
+        raise wrong(str(path), misplaced)
     block = document.get("config")
     if block is None:
         block = {}

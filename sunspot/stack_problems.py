@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,15 @@ from pydantic import BaseModel, ValidationError
 
 from sunspot.errors import UsageError
 from sunspot.problems import FILE, hint, message
+
+# How alike two namespaces are if one is a slip of the other: sunpot, Sunspot, azure_native.
+NEAR = 0.8
+
+# What the YAML reader says of the two slips that people make -> the fix.
+_FIXES = {
+    "mapping values are not allowed here": "check the indentation here and in the line above",
+    "found character '\\t' that cannot start any token": "indent with spaces, not tabs",
+}
 
 
 def wrong(source: str, problems: Iterable[str]) -> UsageError:
@@ -21,6 +31,38 @@ def unknown_key(key: str, known: Sequence[str], namespace: str) -> str:
     """The problem of a key at the top of the `config:` block that no model has."""
     near = key if ":" in key else namespace + key
     return f"config > {key}: unknown key{hint(near, known)}; known: {', '.join(known)}"
+
+
+def is_ours(key: str, known: Sequence[str], ours: str) -> bool:
+    """Whether a key of the `config:` block is meant for Sunspot, if with a misspelt namespace.
+
+    Keys of other namespaces are for Pulumi's providers.
+
+    Args:
+        key: the key, with its namespace.
+        known: every key that Sunspot reads.
+        ours: the namespace of which every key is Sunspot's.
+    """
+    namespaces = {one.partition(":")[0] for one in known}
+    namespace, colon, _ = key.partition(":")
+    if not colon or key.startswith(ours):
+        return True
+    near = difflib.get_close_matches(namespace, namespaces, n=1, cutoff=NEAR)
+    return bool(near) and namespace not in namespaces
+
+
+def beside_config(document: Mapping[Any, Any]) -> list[str]:
+    """The problems of keys at the top of a stack file, which is Pulumi's but for `config`."""
+    keys = [str(key) for key in document]
+    problems = [
+        f"{key}: stands beside `config:` and not in it: indent it by two spaces"
+        for key in keys
+        if ":" in key
+    ]
+    if "config" not in document:
+        near = difflib.get_close_matches("config", keys, n=1)
+        problems += [f"{key}: unknown key: did you mean config?" for key in near]
+    return problems
 
 
 def of_validation(
@@ -44,7 +86,9 @@ def of_yaml(error: yaml.MarkedYAMLError) -> str:
     """The problem that the YAML reader found, with its line."""
     mark = error.problem_mark or error.context_mark
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    return f"{where}{error.problem or error.context or 'is not YAML'}"
+    said = error.problem or error.context or "is not YAML"
+    fix = next((f": {fix}" for slip, fix in _FIXES.items() if slip in said), "")
+    return f"{where}{said}{fix}"
 
 
 def _key_path(location: tuple[int | str, ...], keys: Mapping[str, str]) -> str:

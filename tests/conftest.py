@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import dataclasses
+import os
 
 import pytest
 
@@ -9,6 +10,11 @@ from sunspot.catalog import sizes
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A console of rich keeps the COLUMNS that it finds when it is made, and looks at later ones
+    # only if there was none then. So Sunspot's are made before a test sets the variable.
+    os.environ.pop("COLUMNS", None)
+    import sunspot.console  # noqa: F401
+
     config.addinivalue_line("markers", "integration: needs real Ray clusters on this machine")
 
 

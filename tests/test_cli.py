@@ -17,7 +17,7 @@ from job_api import serving
 from local_stacks import WORKERS, stack, write
 from typer.testing import CliRunner
 
-from sunspot import registry
+from sunspot import console, registry
 from sunspot import stack as stacks
 from sunspot.cli import job_commands
 from sunspot.cli.app import app
@@ -237,6 +237,32 @@ def test_an_interrupt_while_the_job_is_handed_over_stops_it(cluster, monkeypatch
     monkeypatch.setattr(job_commands, "LATE_S", 0.2)
     assert says in failed(130, "submit", "--name", "mine", "--", "true")
     assert ("POST /api/jobs/mine/stop" in api.calls()) is made
+
+
+def test_an_interrupt_before_the_job_is_followed_stops_it_too(cluster, monkeypatch):
+    api, _ = cluster
+    api.submitted = ["RUNNING", "STOPPED"]
+    tell = console.note
+
+    def interrupted(line):
+        if line == "job mine":
+            raise KeyboardInterrupt
+        tell(line)
+
+    monkeypatch.setattr(console, "note", interrupted)
+    assert "job mine is stopped" in failed(130, "submit", "--name", "mine", "--", "true")
+    assert "POST /api/jobs/mine/stop" in api.calls()
+
+
+def test_a_job_that_has_ended_at_an_interrupt_is_not_called_stopped(cluster, monkeypatch):
+    api, _ = cluster
+    api.submitted = ["SUCCEEDED"]
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(job_commands, "_follow", interrupted)
+    assert "SUCCEEDED" in failed(130, "submit", "--name", "mine", "--", "true")
 
 
 def test_without_the_dashes_options_behind_the_command_are_its_own_too(cluster):

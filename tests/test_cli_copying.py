@@ -84,6 +84,16 @@ def test_the_hints_about_a_job_are_one_line(cluster):
 
 
 @pytest.mark.parametrize("name", sorted(get_command(app).commands))  # type: ignore[attr-defined]
-def test_the_example_of_a_command_is_one_line(name):
+def test_each_example_of_a_command_is_a_line_of_its_own(name):
     examples = get_command(app).commands[name].epilog  # type: ignore[attr-defined]
-    assert f" {examples}\n" in CliRunner().invoke(app, [name, "--help"]).stdout
+    lines = CliRunner().invoke(app, [name, "--help"]).stdout.splitlines()
+    for example in examples.splitlines():
+        assert f" {example}" in lines
+        assert example.count("sunspot ") == 1
+
+
+@pytest.mark.parametrize("name", ["", *sorted(get_command(app).commands)])  # type: ignore[attr-defined]
+def test_help_shows_the_names_of_the_options_uncut(name):
+    text = CliRunner().invoke(app, [*name.split(), "--help"]).stdout
+    assert "--help" in text
+    assert "…" not in text

@@ -1,12 +1,15 @@
 """`sunspot doctor`: what it prints of a target's findings, and its exit code."""
 
+import io
 import json
 from types import SimpleNamespace
 
 import pytest
 from local_stacks import WORKERS, stack
+from rich.console import Console
 from typer.testing import CliRunner
 
+from sunspot import doctor as view
 from sunspot import stack as stacks
 from sunspot.cli.app import app
 from sunspot.targets import clusters
@@ -48,6 +51,24 @@ def test_each_finding_is_a_line_with_its_remedy_below(findings):
     assert lines[2] == ["free", "some"]
     assert lines[3:5] == [["failure", "ports", "none"], ["stop", "[some]", "server"]]
     assert lines[5] == ["dev", "on", "fake:", "1", "failure,", "1", "warning"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_a_terminal_shows_long_findings_in_lines_and_the_command_in_one(width):
+    detail = "a word and " * 12 + "`one command`"
+    long = Finding(check="a long name", level="warning", detail=detail, remedy="mend " * 30)
+    found = view.Diagnosis(stack="dev", target="fake", findings=[OK, long])
+    text = io.StringIO()
+    view.show(
+        found,
+        Console(file=text, width=width, soft_wrap=True, force_terminal=True, color_system=None),
+    )
+    lines = text.getvalue().splitlines()
+    (command,) = [line for line in lines if "mend" in line]
+    assert command.strip() == long.remedy.strip()
+    assert max(len(line) for line in lines if line != command) <= width
+    assert any("`one command`" in line for line in lines)
+    assert " ".join(" ".join(lines).split()).count("a word and") == 12
 
 
 def test_json_has_the_stack_the_target_and_each_finding(findings):

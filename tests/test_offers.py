@@ -62,10 +62,46 @@ def test_a_region_lists_only_what_it_may_have():
 def test_as_a_table_with_where_the_prices_come_from():
     done = run("--gpu", "A100", "--spot")
     assert done.exit_code == 0
-    lines = done.stdout.splitlines()
-    assert lines[1].split()[:3] == ["Standard_NC24ads_A100_v4", "24", "220"]
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("Standard_")]
+    assert rows[0][:3] == ["Standard_NC24ads_A100_v4", "24", "220"]
     assert regions.date() in done.stdout
     assert "--refresh-prices" not in run("--gpu", "T4").stdout
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_no_cell_of_the_table_is_cut(width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    for arguments in ([], ["--gpu", "A100"], ["--region", "uksouth", "--spot"]):
+        text = run(*arguments).stdout
+        assert "…" not in text
+        rows = [line for line in text.splitlines() if line.startswith("Standard_")]
+        assert len(rows) == len(listed(*arguments)["sizes"])
+        if width >= 60:
+            assert max(map(len, rows)) <= width
+
+
+def test_a_column_that_is_left_out_is_named(monkeypatch):
+    assert "No room for" not in run("--gpu", "A100").stdout
+    monkeypatch.setenv("COLUMNS", "60")
+    assert "No room for: temp GiB." in run("--gpu", "A100").stdout
+
+
+def test_unknown_spot_prices_are_counted_in_either_order():
+    for order in ([], ["--spot"]):
+        assert "4 of them" in run("--gpu", "A100", "--region", "uksouth", *order).stdout
+
+
+def test_sizes_that_a_stack_on_azure_may_not_have_are_named():
+    note = " ".join(run("--gpu", "A10").stdout.partition("Not for")[2].split())
+    assert "driver" in note
+    assert "NV36ads_A10_v5" in note
+    assert "Not for" not in run("--gpu", "T4").stdout
+
+
+def test_prices_are_of_the_day_that_preview_names():
+    day = catalog.source()["date"]
+    assert listed("--gpu", "T4")["source"] == f"{prices.CATALOGUE}, {day}"
+    assert regions.date() in listed("--gpu", "T4", "--region", "uksouth")["source"]
 
 
 def test_todays_prices_are_asked_for(monkeypatch):
@@ -82,7 +118,7 @@ def test_todays_prices_are_asked_for(monkeypatch):
     [
         (["--gpu", "T5"], ["'T5'", "A100", "T4"]),
         (["--gpu", ""], ["''", "T4"]),
-        (["--region", "uksout"], ["'uksout'", "uksouth"]),
+        (["--region", "uksout"], ["'uksout'", "uksouth", "--refresh-prices"]),
         (["--region", "UK South"], ["'UK South'", "uksouth"]),
         (["--region", "atlantis"], ["'atlantis'", "eastus", "--refresh-prices"]),
         (["--region", "a/b", "--refresh-prices"], ["'a/b'"]),

@@ -201,6 +201,12 @@ def test_a_cluster_is_a_frozen_dataclass_too(target):
     assert target.calls == []
 
 
+@pytest.mark.parametrize("stack", [3, None, CONFIG])
+def test_what_is_not_a_stack_is_refused_with_what_would_be(stack):
+    with pytest.raises(ValueError, match="stack must be"):
+        RayCluster.from_stack(stack)
+
+
 @dataclass(frozen=True)
 class RackedNode(RayNodeConfig):
     """A config with a field of the program's own."""

@@ -49,6 +49,38 @@ def test_pulumis_own_keys_are_ignored(project):
     assert stack.load("dev", project(text)).cluster.head_node.cpu == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (GOOD + "sunspot:access:\n  public_ip: true\n", "sunspot:access"),
+        (GOOD + "azure-native:location: uksouth\n", "azure-native:location"),
+        (GOOD.replace("config", "confg"), "did you mean config?"),
+    ],
+)
+def test_a_key_that_pulumi_would_not_hand_on_is_refused(project, text, key):
+    assert key in refusal(stack.load, "dev", project(text))
+
+
+@pytest.mark.parametrize("key", ["sunpot:access", "Sunspot:access", "azure_native:location"])
+def test_a_misspelt_namespace_is_refused(project, key):
+    message = refusal(stack.load, "dev", project(f"{GOOD}  {key}: x\n"))
+    assert f"config > {key}: unknown key (did you mean" in message
+
+
+@pytest.mark.parametrize("key", ["azure:location", "aws:region", "azure-native:subscriptionId"])
+def test_keys_of_pulumis_providers_are_ignored(project, key):
+    assert stack.load("dev", project(f"{GOOD}  {key}: x\n")).cluster.head_node.cpu == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"), [("config:\n\ta: 1\n", "spaces"), ("a: b: c\n", "indentation")]
+)
+def test_a_slip_in_the_indentation_comes_with_its_fix(project, text, fix):
+    message = refusal(stack.load, "dev", project(text))
+    assert "line" in message
+    assert fix in message
+
+
 def test_stack_that_does_not_exist_lists_those_that_do(project):
     folder = project(GOOD)
     project(GOOD, name="hybrid")

@@ -25,6 +25,10 @@ VARIABLE = "SUNSPOT_STORAGE"
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 AZURE_SCHEMES = frozenset({"abfs", "abfss", "az"})
 AZURE_DOMAIN = "core.windows.net"  # of Azure's public cloud
+# The domains of Azure's clouds, and this machine, for emulators: no other server gets a token.
+AZURE_DOMAINS = frozenset(
+    {AZURE_DOMAIN, "core.usgovcloudapi.net", "core.chinacloudapi.cn", "localhost"}
+)
 # A wrong address should fail in seconds, not after the minutes that Arrow takes by default.
 CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, TRIES = 10, 60, 3
 
@@ -191,8 +195,14 @@ def _azure(url: str, host: str) -> fs.FileSystem:
             f"{url!r} does not name its account; set AZURE_STORAGE_ACCOUNT, or write "
             "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER"
         )
-    domain = service.partition(".")[2]  # what follows "dfs." or "blob."
-    return NodeIdentityFileSystem(account, domain or AZURE_DOMAIN)
+    # What follows "dfs." or "blob.".
+    domain = service.partition(".")[2] if service else AZURE_DOMAIN
+    if domain.partition(":")[0] not in AZURE_DOMAINS:
+        raise StorageError(
+            f"{url!r}: {host} is not an address of Azure Storage, and gets no token of this "
+            "machine; write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER"
+        )
+    return NodeIdentityFileSystem(account, domain)
 
 
 def _connection_string(text: str) -> dict[str, str]:

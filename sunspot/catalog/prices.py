@@ -19,6 +19,7 @@ DEFAULT_URL = "https://prices.azure.com/api/retail/prices"
 URL_VARIABLE = "SUNSPOT_PRICES_URL"
 API_VERSION = "2023-01-01-preview"
 CURRENCY = "USD"
+CATALOGUE = "Sunspot's catalogue"
 HOUR = "1 Hour"
 
 CONNECT_TIMEOUT_S = 10
@@ -49,7 +50,7 @@ def from_catalog() -> Prices:
     return Prices(
         region=source["region"],
         date=source["date"],
-        source="Sunspot's catalogue",
+        source=CATALOGUE,
         sizes={size.name: size.price for size in catalog.load()},
     )
 

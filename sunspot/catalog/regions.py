@@ -4,12 +4,16 @@ The table is `regions.csv` beside this file; its header says where it comes from
 date: a region may sell a size by now that the table does not list there.
 """
 
+import difflib
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
 
 UNCLEAR = "?"
+
+# How alike the names are: uksuth and uksouth, but not two regions of different names.
+ALIKE = 0.8
 
 
 def is_sold(size: str, region: str) -> bool | None:
@@ -35,6 +39,12 @@ def known() -> tuple[str, ...]:
     """The regions that the list covers, sorted."""
     columns = next(line for line in _lines() if line.startswith("size,"))
     return tuple(columns.split(",")[1:])
+
+
+def near(region: str) -> str | None:
+    """The region that an unknown name is likely a slip of; None of a known name, or if none is."""
+    alike = difflib.get_close_matches(region, known(), 1, ALIKE)
+    return alike[0] if alike and region not in known() else None
 
 
 def date() -> str:

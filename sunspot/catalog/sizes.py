@@ -20,6 +20,7 @@ _NAME = re.compile(
     rf"({PREFIX})?(?P<body>[A-Z]+\d+(-\d+)?(?P<features>[a-z]*)(_\w+)*)", re.IGNORECASE
 )
 _ARM, _RDMA = "p", "r"
+_NEED_GRID = frozenset({"A10"})
 
 # Ray's names of NVIDIA's GPUs are the catalogue's; that of this GPU differs (Ray 2.60).
 _ACCELERATOR_TYPES = {"MI300X": "AMD-Instinct-MI300X-OAM"}
@@ -78,6 +79,14 @@ class VmSize:
     def is_arm(self) -> bool:
         """Whether its processors are Arm's, by its name."""
         return _ARM in _features(self.name)
+
+    @property
+    def needs_grid_driver(self) -> bool:
+        """Whether its GPU needs NVIDIA's GRID driver instead of the data centre's.
+
+        Azure, "Install NVIDIA GPU drivers on N-series VMs running Linux": NVads A10 v5.
+        """
+        return self.gpu_name in _NEED_GRID
 
     def __str__(self) -> str:
         gpus = "1 GPU" if self.gpu_count == 1 else f"{self.gpu_count} GPUs"

@@ -25,8 +25,9 @@ def doctor(
 ) -> None:
     """Check what a stack needs before `up`, and say what mends each thing. Create nothing.
 
-    Each line is ok, warning or failure. What could not be checked, for want of a login for
-    instance, is a warning that says so. The exit code is 1 if anything failed.
+    Each line is ok, warning or failure.
+    What could not be checked, such as without a login, is a warning that says so.
+    The exit code is 1 if anything failed.
     """
     from sunspot import doctor as view
 

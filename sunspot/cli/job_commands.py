@@ -25,8 +25,8 @@ LATE_S = 5.0
 
 @commands.command(
     context_settings={"allow_interspersed_args": False},
-    epilog="Example: sunspot submit --num-cpus 1 -- python workloads/primes.py 1 100000 · "
-    "sunspot submit --pip emoji -- python mine.py",
+    epilog="Example: sunspot submit --num-cpus 1 -- python workloads/primes.py 1 100000\n"
+    "Example: sunspot submit --pip emoji -- python mine.py",
 )
 def submit(
     entrypoint: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.")],
@@ -100,17 +100,17 @@ def submit(
         feasibility.check_feasible(request, [*types, *client.live_nodes()])
     client.send_working_dir(environment, console.note)
     job_id = name or jobs.new_id(entrypoint)
+    # One block to the end of the job: an interrupt between two of its steps must not leave the job.
     try:
         with console.progress("submitting the job"):
             client.submit(entrypoint, request=request, runtime_env=environment, job_id=job_id)
+        if not detach:
+            console.note(f"job {job_id}")
+            sys.exit(_follow(client, job_id))
     except KeyboardInterrupt:
-        sys.exit(_interrupted(client, job_id, late_s=LATE_S))
-    if detach:
-        console.out.print(job_id)
-        console.note(f"follow it: sunspot logs {job_id} -f · stop it: sunspot stop {job_id}")
-        return
-    console.note(f"job {job_id}")
-    sys.exit(_follow_or_stop(client, job_id))
+        sys.exit(_interrupted(client, job_id))
+    console.out.print(job_id)
+    console.note(f"follow it: sunspot logs {job_id} -f · stop it: sunspot stop {job_id}")
 
 
 @commands.command(epilog="Example: sunspot jobs --json")
@@ -125,7 +125,9 @@ def jobs(stack: StackOption = None, target_name: UpTarget = None, as_json: AsJso
         console.out.print(view.job_table(found) if found else "no jobs yet")
 
 
-@commands.command(epilog="Example: sunspot logs primes-3f9a1c -f · sunspot logs --node head")
+@commands.command(
+    epilog="Example: sunspot logs primes-3f9a1c -f\nExample: sunspot logs --node head"
+)
 def logs(
     job_id: Annotated[
         str | None, typer.Argument(metavar="ID", help="The job's id, as `sunspot jobs` lists it.")
@@ -193,14 +195,11 @@ def _connect(target: Target, name: str) -> Any:
     return job_api.JobClient(find(), reconnect=find)
 
 
-def _follow_or_stop(client: Any, job_id: str) -> int:
+def _follow(client: Any, job_id: str) -> int:
     from sunspot.ray import following, packages
     from sunspot.ray import jobs as job_api
 
-    try:
-        job = following.follow(client, job_id, sys.stdout, console.note)
-    except KeyboardInterrupt:
-        return _interrupted(client, job_id)
+    job = following.follow(client, job_id, sys.stdout, console.note)
     if job.status != "SUCCEEDED":
         console.fail(f"job {job_id} {job.status}: {job.reason}")
         if hint := packages.missing_module(job.message):
@@ -208,21 +207,21 @@ def _follow_or_stop(client: Any, job_id: str) -> int:
     return job_api.exit_code(job)
 
 
-def _interrupted(client: Any, job_id: str, *, late_s: float = 0.0) -> int:
-    """Stops the job and says so; it may take `late_s` until the cluster knows it."""
+def _interrupted(client: Any, job_id: str) -> int:
+    """Stops the job, which the cluster may not know yet, and says so."""
     console.note(f"stopping job {job_id}")
-    console.fail(f"interrupted; {_stopped(client, job_id, late_s)}")
+    console.fail(f"interrupted; {_stopped(client, job_id)}")
     return interrupts.INTERRUPTED
 
 
-def _stopped(client: Any, job_id: str, late_s: float) -> str:
+def _stopped(client: Any, job_id: str) -> str:
     try:
-        client.stop(job_id, late_s=late_s)
+        job = client.stop(job_id, late_s=LATE_S)
     except UsageError:
         return f"job {job_id} was not submitted"
     except SunspotError as error:
         return f"job {job_id} could not be stopped and may still run: {error}"
-    return f"job {job_id} is stopped"
+    return f"job {job_id} {'is stopped' if job.status == 'STOPPED' else f'had ended: {job.status}'}"
 
 
 def _resources(text: str | None) -> dict[str, float]:

@@ -63,13 +63,13 @@ def bake(stack: NewStack = DEFAULT_STACK) -> None:
     from sunspot.node.azure.arm import Arm
     from sunspot.targets.azure import bake as baking
     from sunspot.targets.azure import preview as view
-    from sunspot.targets.azure.credentials import Login
+    from sunspot.targets.azure.credentials import Login, chosen_subscription
 
     given = stacks.load(stack)
     # The image that it has now may be one for another Ray.
     plain = given.model_copy(update={"image": given.image.model_copy(update={"vm_image": None})})
     wanted = baking.recipe(view.collect(plain).plan)
-    login = Login()
+    login = Login(subscription=chosen_subscription(stack, stacks.project_directory()))
     builder = baking.Builder(Arm(login), login.subscription(), console.note)
     made = builder.bake(wanted)
     console.note(f"In Pulumi.{stack}.yaml, below sunspot:image:")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from dataclasses import dataclass
 
@@ -28,7 +29,12 @@ class Process:
     @classmethod
     def current(cls) -> Process:
         """The process that this code runs in."""
-        return cls(pid=os.getpid(), start_time=psutil.Process().create_time())
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, pid: int) -> Process:
+        """The process that has this pid now. Raises psutil.NoSuchProcess."""
+        return cls(pid=pid, start_time=psutil.Process(pid).create_time())
 
     def is_running(self) -> bool:
         """True while this process is alive; a zombie, or another process with its pid, is not."""
@@ -75,3 +81,18 @@ def is_alive(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
+
+
+def way(code: int) -> str:
+    """How a process ended, by its exit code, which is negative after a signal.
+
+    For example "was killed by signal 9 (SIGKILL)", or "exited with code 1".
+    """
+    return f"was killed by {_signal(-code)}" if code < 0 else f"exited with code {code}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:  # a real-time signal
+        return f"signal {number}"

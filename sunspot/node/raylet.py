@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from typing import Any
 
 import ray._private.node
 from ray import NodeID  # pyright: ignore[reportAttributeAccessIssue]
 from ray._private import ray_constants
+from ray.exceptions import RayError
+
+# Longer than a health check of the GCS takes to fail (some 20 s) and a head's GCS to start again.
+ASK_TRIES, ASK_AGAIN_S, ASK_TIMEOUT_S = 60, 2.0, 10.0
 
 
 def start_hook(params: Any, head: bool) -> None:  # noqa: ARG001 - Ray passes them
@@ -46,7 +51,27 @@ def _end_with_raylet(node: Any) -> None:
 
 
 def _unexpected_end(client: Any, node_id: str) -> str:
-    """Why the node left the GCS, in a line; "" where it was drained or told to stop."""
-    death = client.get_all_node_info()[NodeID.from_hex(node_id)].death_info
-    unexpected = death.DESCRIPTOR.enum_values_by_name["UNEXPECTED_TERMINATION"].number
-    return death.reason_message.partition("\n")[0] if death.reason == unexpected else ""
+    """Why the node left the GCS, in a line; "" where it was drained or told to stop.
+
+    A GCS that is away is asked again. One that restarted, or was away when the raylet left, takes
+    the node for alive until its health checks fail, or does not know it.
+    """
+    for _ in range(ASK_TRIES):
+        info = _info(client, NodeID.from_hex(node_id))
+        if info is not None and info.state == info.DESCRIPTOR.enum_values_by_name["DEAD"].number:
+            death = info.death_info
+            reasons = death.DESCRIPTOR.enum_values_by_name
+            if death.reason != reasons["UNEXPECTED_TERMINATION"].number:
+                return ""
+            return death.reason_message.partition("\n")[0] or "the GCS does not say why"
+        time.sleep(ASK_AGAIN_S)
+    return f"the GCS does not know of its end after {ASK_TRIES * ASK_AGAIN_S:.0f} s"
+
+
+def _info(client: Any, node_id: NodeID) -> Any:
+    """What the GCS knows of the node; None where it does not know it, or does not answer."""
+    try:
+        return client.get_all_node_info(timeout=ASK_TIMEOUT_S).get(node_id)
+    except (RayError, OSError) as error:
+        print(f"the GCS cannot be asked why the raylet ended: {error}", flush=True)
+        return None

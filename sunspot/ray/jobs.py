@@ -19,6 +19,7 @@ from typing import Any
 import requests
 
 from sunspot.errors import SunspotError, UsageError
+from sunspot.node.processes import way
 from sunspot.ray import api_errors, job_log, packaging
 from sunspot.ray.api_errors import NotFoundError, RefusedError, SilentError
 from sunspot.ray.entrypoint import shell_line, shown
@@ -62,6 +63,8 @@ class Job:
     @property
     def reason(self) -> str:
         """The first line of the message, without the copy of the log that Ray appends to it."""
+        if self.exit_code is not None and self.exit_code < 0:
+            return f"its command {way(self.exit_code)}"
         return self.message.partition("\n")[0].partition(", last available logs")[0]
 
     @property
@@ -335,12 +338,16 @@ def new_id(entrypoint: Sequence[str]) -> str:
 
 
 def exit_code(job: Job) -> int:
-    """The job's own exit code; 1 if it failed without one, 130 if it was stopped."""
+    """The job's own exit code; 1 if it failed without one, 130 if it was stopped.
+
+    One that signal N ended has 128 + N, as in a shell.
+    """
     if job.status == "SUCCEEDED":
         return 0
     if job.status == "STOPPED":
         return 130
-    return job.exit_code or 1
+    code = job.exit_code or 1
+    return code if code > 0 else 128 - code
 
 
 def _size(count: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -15,8 +16,9 @@ from sunspot.spec_values import HEAD
 from sunspot.stack import Stack
 from sunspot.targets.protocol import NodeStatus
 
-# How Ray words the end of a node that was removed on purpose: stopped, drained, or idle.
-_REMOVED = ("expected termination", "drain", "idle")
+# How Ray words the end of a node that was removed on purpose: stopped, drained, or idle
+# (ray/dashboard/utils.py, compose_state_message, 2.60). A lost one has "Unexpected termination".
+_REMOVED = re.compile(r"^expected termination|drain|idle", re.IGNORECASE)
 
 # The order of the nodes after the head.
 _ORDER = {"up": 1, "draining": 1, "starting": 2, "lost": 3}
@@ -75,7 +77,7 @@ def node(member: Mapping[str, Any]) -> NodeStatus | None:
     """One member, from its entry in Ray's state API; None for one that was removed on purpose."""
     message = member.get("state_message") or ""
     is_up = member["state"] == "ALIVE"
-    if not is_up and any(sign in message.lower() for sign in _REMOVED):
+    if not is_up and _REMOVED.search(message):
         return None
     labels = member.get("labels") or {}
     has = member.get("resources_total") or {}

@@ -114,10 +114,11 @@ class Arm:
         for name in names:
             self.sets[name] = ScaleSet(name)
 
-    def preempt(self, name: str, *, capacity: int | None = None) -> None:
+    def preempt(self, name: str, *, capacity: int | None = None, late: bool = False) -> None:
         """Has a newer change end the operations in progress of a set, which works on for a while.
 
-        With `capacity`, the newer goal has that one, and the machines above it do not come.
+        With `capacity`, the newer goal has that one, and the machines above it do not come. With
+        `late`, the set says that it is done, and its machines are still coming.
         """
         scale_set = self.sets[name]
         error = {"code": "OperationPreempted", "message": PREEMPTED}
@@ -128,6 +129,8 @@ class Arm:
             scale_set.capacity = capacity
             for vm in coming:
                 self.vms.pop(vm.name)
+            return
+        if late:
             return
         scale_set.state = "Updating"
 

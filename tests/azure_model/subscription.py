@@ -79,8 +79,9 @@ class Subscription:
     """What the subscription has; each part is as it should be until a test changes it.
 
     `usages`: quota -> (used, limit). `assignments`: role, scope, condition. `names`: those that are
-    taken, each with why. `denials`: the messages of policies. `broken`: paths (their ends) that
-    answer this status.
+    taken, each with why. `denials`: the messages of policies, with the code `denied_by`. `broken`:
+    paths (their ends) that answer this status, or this. `asked`: "METHOD path" of every request to
+    Azure, in order.
     """
 
     url: str = ""
@@ -108,8 +109,10 @@ class Subscription:
     machines: list[tuple[str, str]] = field(default_factory=list)
     resources: list[str] = field(default_factory=list)
     denials: list[str] = field(default_factory=list)
+    denied_by: str = "RequestDisallowedByPolicy"
     tags: frozenset[str] = frozenset({"2.60.0-py311", "2.60.0-py311-gpu"})
-    broken: dict[str, int] = field(default_factory=dict)
+    broken: dict[str, int | Reply] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
     clock_s: float = 0.0
     bodies: list[dict[str, Any]] = field(default_factory=list)
 
@@ -117,9 +120,13 @@ class Subscription:
         """The answer to one request."""
         if request.method == "HEAD" and request.path == "/":
             return Reply(200, None, {"Date": formatdate(self.clock_s, usegmt=True)})
-        for end, status in self.broken.items():
-            if request.path.endswith(end):
-                return _error(status, "AuthorizationFailed", f"not allowed: {request.path}")
+        self.asked.append(f"{request.method} {request.path}")
+        for end, given in self.broken.items():
+            if not request.path.endswith(end):
+                continue
+            if isinstance(given, Reply):
+                return given
+            return _error(given, "AuthorizationFailed", f"not allowed: {request.path}")
         if request.path.startswith("/v2/") or request.path == "/token":
             return self._registry(request)
         if request.path.startswith(f"/{TENANT}/"):
@@ -295,7 +302,7 @@ class Subscription:
         self.bodies.append(json.loads(request.body))
         if not self.denials:
             return Reply(200, {"properties": {"provisioningState": "Succeeded"}})
-        details = [{"code": "RequestDisallowedByPolicy", "message": one} for one in self.denials]
+        details = [{"code": self.denied_by, "message": one} for one in self.denials]
         error = {"code": "InvalidTemplateDeployment", "message": "See details.", "details": details}
         return Reply(400, {"error": error})
 

@@ -311,3 +311,10 @@ def test_prices_by_region(size, region, usd):
 )
 def test_where_a_size_is_sold(size, region, sold):
     assert catalog_regions.is_sold(size, region) is sold
+
+
+@pytest.mark.parametrize(
+    ("region", "near"), [("uksuth", "uksouth"), ("uksouth", None), ("italynorth", None)]
+)
+def test_the_region_that_a_name_is_a_slip_of(region, near):
+    assert catalog_regions.near(region) == near

@@ -118,7 +118,7 @@ class Group:
             process = subprocess.Popen(
                 command, cwd=folder, env=own, stdout=log, stderr=log, start_new_session=True
             )
-        return Process(pid=process.pid, start_time=psutil.Process(process.pid).create_time())
+        return Process.of(process.pid)
 
 
 def _kill(process: psutil.Process) -> None:

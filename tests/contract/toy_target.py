@@ -12,10 +12,11 @@ from sunspot.errors import SunspotError, UsageError
 from sunspot.node.files import write_private
 from sunspot.node.free_ports import free_port
 from sunspot.node.local.folder import CLUSTER_VARIABLE, ClusterFolder
+from sunspot.node.processes import Process
 from sunspot.ray import resources, start
 from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.start import Head, RayNode
-from sunspot.signals import uninterrupted
+from sunspot.signals import deferred, uninterrupted
 from sunspot.spec_values import HEAD
 from sunspot.stack import Stack
 from sunspot.targets import members
@@ -62,8 +63,7 @@ class ToyTarget:
         with self.records.locked(name, progress):
             progress("ending the head")
             self._remove(name)
-        left = [f"process {process.pid}" for process in self._folder(name).processes()]
-        return Removal(looked_for="process", left=left)
+        return Removal(looked_for="process", left=[*map(str, self._folder(name).processes())])
 
     def names(self):
         return self.records.names()
@@ -100,16 +100,16 @@ class ToyTarget:
         write_private(folder.token, secrets.token_hex(32))
         folder.temp_dir.mkdir(parents=True, mode=0o700)
         node = RayNode(group=HEAD, market="on-demand", resources=has, object_store=has.object_store)
-        node = replace(node, head=Head(), name=HEAD, node_ip="127.0.0.1")
+        ports |= dict.fromkeys(("workers", "autoscaler-metrics", "dashboard-metrics"), 0)
+        node = replace(node, head=Head(), name=HEAD, node_ip="127.0.0.1", port_numbers=ports)
         node = replace(node, token_path=str(folder.token), temp_dir=str(folder.temp_dir))
-        shared = dict.fromkeys(("workers", "autoscaler-metrics", "dashboard-metrics"), 0)
-        node = replace(node, port_numbers=ports | shared)
         programs = sysconfig.get_path("scripts")
         own = {CLUSTER_VARIABLE: str(folder.path), "PATH": f"{programs}:{os.environ['PATH']}"}
         env = os.environ | start.environment(node) | own
         command = [f"{programs}/ray", "start", *start.flags(node)]
-        with (folder.path / "log").open("wb") as log:
-            subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+        with deferred(), (folder.path / "log").open("wb") as log:
+            ray = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+            folder.record_process(HEAD, Process.of(ray.pid))
 
     def _remove(self, name):
         folder = self._folder(name)

@@ -301,3 +301,17 @@ def test_subnets_of_two_networks():
 def test_two_groups_of_one_name():
     with pytest.raises(UsageError, match="would both make node type 'a'"):
         make_stack(group("a"), group("a"))
+
+
+def test_more_workers_than_a_scale_set_can_have():
+    message = refusal(make_stack(group(max_workers=1000), group("b", max_workers=1001)))
+    assert "scaling_groups[1] > max_workers: 1001" in message
+    assert "1000" in message
+    assert "scaling_groups[0]" not in message
+
+
+def test_an_image_with_another_ray_than_the_stacks():
+    message = refusal(make_stack(image={"reference": "rayproject/ray:2.9.0-py311"}))
+    assert "sunspot:image > reference" in message
+    assert "2.9.0" in message
+    assert "2.60.0" in message

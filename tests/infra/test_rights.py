@@ -12,14 +12,13 @@ from azure_model.resource_ids import SUBSCRIPTION, TENANT
 from builds import ROOT, build, group, make_stack
 
 from infra import roles
-from infra.machines import READER_ROLE
 
 PAGE = (ROOT / "docs/security.md").read_text()
 ROLE_NAMES = {
     roles.ACR_PULL: "pull",
     roles.BLOB_DATA_CONTRIBUTOR: "blobs",
     roles.KEY_VAULT_SECRETS_USER: "secret",
-    READER_ROLE: "image",
+    roles.READER: "image",
 }
 
 
@@ -251,6 +250,10 @@ def test_spark_and_adlfs_open_the_address_of_the_results(shipped):
     assert answered(shipped) == {"blob": 200, "dfs": 200}
     # The check can fail.
     assert answered(shipped, isHnsEnabled=False) == {"blob": 200, "dfs": 409}
+
+
+def test_an_older_stacks_account_is_not_replaced_for_another_namespace(shipped):
+    assert shipped.one("StorageAccount").ignore_changes == ["isHnsEnabled"]
 
 
 # The registry

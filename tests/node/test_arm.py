@@ -44,6 +44,15 @@ def test_a_wait_that_is_too_long_is_an_error_and_stops_requests(arm):
     assert len(arm.requests) == 1
 
 
+def test_a_users_proxy_is_asked_and_a_netrc_file_is_not(arm, monkeypatch, tmp_path):
+    (tmp_path / "netrc").write_text("default login me password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setenv("http_proxy", arm.url)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    behind = Arm(Imds(arm.url), "http://arm.invalid", patience_s=0)
+    assert behind.get(VIRTUAL_MACHINES, "x").body["value"]
+
+
 def test_a_failing_arm_is_asked_again(arm):
     arm.failures = [Reply(503), Reply(500)]
     assert client(arm).get(VIRTUAL_MACHINES, "x").body["value"]

@@ -45,6 +45,12 @@ def test_one_that_was_killed_with_all_its_processes_leaves_no_line():
     assert rest == []
 
 
+def test_one_that_was_killed_while_it_started_is_told_too():
+    first, *_ = ending(["2026-11-22 INFO usage stats", "Local node IP: 127.0.0.1", ""], 12)
+    assert "killed" in first
+    assert ending(["Local node IP: 127.0.0.1", "no space left"], 1) == ["no space left"]
+
+
 def test_one_that_never_started_has_only_its_log():
     assert ending(["address already in use"], 12) == ["address already in use"]
     assert ending([], 12) == []

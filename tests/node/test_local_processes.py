@@ -35,7 +35,7 @@ def test_the_current_process_runs_and_a_recycled_pid_does_not():
 
 def test_a_zombie_counts_as_dead_and_so_does_one_that_is_gone(folder):
     child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=-1)
-    process = Process(pid=child.pid, start_time=psutil.Process(child.pid).create_time())
+    process = Process.of(child.pid)
     folder.record_process("head", process)
     assert folder.process("head") == process
     assert folder.is_running("head")

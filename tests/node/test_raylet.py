@@ -8,11 +8,13 @@ import pytest
 import ray._private.node
 from ray import NodeID
 from ray.core.generated import gcs_pb2
+from ray.exceptions import GetTimeoutError, RpcError
 
 from sunspot.node import raylet
 
 # Ray ships its messages without types.
 NodeInfo: Any = gcs_pb2.GcsNodeInfo  # pyright: ignore[reportAttributeAccessIssue]
+ALIVE, DEAD = (NodeInfo.DESCRIPTOR.enum_values_by_name[name].number for name in ("ALIVE", "DEAD"))
 
 
 class Node:
@@ -20,7 +22,8 @@ class Node:
 
     def __init__(self):
         self.node_id = NodeID.from_random().hex()
-        self.death = NodeInfo().death_info
+        self.info = NodeInfo(state=DEAD)
+        self.answers = []
         self.all_processes = {}
         self.killed = threading.Event()
 
@@ -29,9 +32,16 @@ class Node:
         self.all_processes["raylet"] = [SimpleNamespace(process=process)]
 
     def get_gcs_client(self):
-        info = NodeInfo(death_info=self.death)
-        infos = {NodeID.from_hex(self.node_id): info, NodeID.from_random(): NodeInfo()}
-        return SimpleNamespace(get_all_node_info=lambda: infos)
+        infos = {NodeID.from_hex(self.node_id): self.info, NodeID.from_random(): NodeInfo()}
+
+        def get_all_node_info(*, timeout):
+            assert timeout
+            answer = self.answers.pop(0) if self.answers else infos
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return SimpleNamespace(get_all_node_info=get_all_node_info)
 
     def kill_all_processes(self, *, check_alive, allow_graceful):
         assert not check_alive
@@ -43,6 +53,7 @@ class Node:
 def make(monkeypatch):
     monkeypatch.setattr(ray._private.node, "Node", Node)
     monkeypatch.setenv("RAY_START_HOOK", "sunspot.node.raylet.start_hook")
+    monkeypatch.setattr(raylet, "ASK_AGAIN_S", 0.0)
     raylet.start_hook(None, head=True)
     return ray._private.node.Node
 
@@ -60,8 +71,9 @@ def exits(monkeypatch):
 
 
 def end_of_raylet(node, code, reason):
-    node.death.reason = node.death.DESCRIPTOR.enum_values_by_name[reason].number
-    node.death.reason_message = "its dashboard_agent failed.\n- The agent failed to start."
+    death = node.info.death_info
+    death.reason = death.DESCRIPTOR.enum_values_by_name[reason].number
+    death.reason_message = "its dashboard_agent failed.\n- The agent failed to start."
     before = set(threading.enumerate())
     node.start_raylet(code)
     for thread in set(threading.enumerate()) - before:
@@ -74,6 +86,36 @@ def test_a_raylet_that_left_though_nobody_asked_ends_the_node_and_says_why(make,
     assert node.killed.is_set()
     assert exits == [1]
     assert capsys.readouterr().out == "raylet [exit code=0]\nits dashboard_agent failed.\n"
+
+
+def test_a_gcs_that_is_away_is_asked_until_it_is_back(make, exits):
+    node = make()
+    node.answers = [RpcError("UNAVAILABLE"), GetTimeoutError(), {}, {}]
+    end_of_raylet(node, 0, "UNEXPECTED_TERMINATION")
+    assert exits == [1]
+
+
+def test_a_gcs_that_is_away_ends_no_node_that_was_told_to_leave(make, exits):
+    node = make()
+    node.answers = [RpcError("UNAVAILABLE"), {}]
+    end_of_raylet(node, 0, "AUTOSCALER_DRAIN_IDLE")
+    assert exits == []
+
+
+def test_a_node_that_the_gcs_still_takes_for_alive_ends_when_it_no_longer_does(make, exits):
+    node = make()
+    alive = {NodeID.from_hex(node.node_id): NodeInfo(state=ALIVE)}
+    node.answers = [alive, alive]
+    end_of_raylet(node, 0, "UNEXPECTED_TERMINATION")
+    assert exits == [1]
+
+
+def test_a_node_that_the_gcs_has_forgotten_ends(make, exits, capsys):
+    node = make()
+    node.answers = [{}] * raylet.ASK_TRIES
+    end_of_raylet(node, 0, "UNEXPECTED_TERMINATION")
+    assert exits == [1]
+    assert "does not know" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,9 @@ QUOTA = "Operation could not be completed as it results in exceeding approved qu
 REFUSALS = [
     (409, "SkuNotAvailable", "not available in uksouth"),
     (409, "OperationNotAllowed", QUOTA),
+    (409, "AzureSpotFeatureNotEnabledForSubscription", "a free trial"),
+    (409, "AzureSpotIsNotSupportedForThisVMSize", "never sold as spot"),
+    (409, "SpotPriceGreaterThanProvidedMaxPrice", "the price rose"),
     (202, "AllocationFailed", "no capacity"),
     (202, "OverconstrainedAllocationRequest", "no capacity for spot"),
     (202, "SomethingNew", "nobody knows this one yet"),
@@ -177,6 +180,9 @@ DENIALS = [
     (202, "authorizationfailed", NO_RIGHT["message"]),
     (403, "RequestDisallowedByPolicy", "Resource 'x' was disallowed by policy."),
     (202, "VMScaleSetUpdateFailed", NO_RIGHT["message"]),
+    (202, "RequestDisallowedByPolicy", "Resource 'x' was disallowed by policy."),
+    (409, "ScopeLocked", "cannot perform write operation because following scope(s) are locked"),
+    (409, "ReadOnlyDisabledSubscription", "The subscription is disabled"),
 ]
 
 
@@ -191,6 +197,13 @@ def test_a_missing_right_is_not_a_shortage_of_machines(machines, arm, denial):
         )
     assert ids(machines) == []
     assert arm.sets[GPU].capacity == 0
+
+
+def test_what_is_forbidden_to_everybody_is_not_called_a_missing_role(machines, arm):
+    arm.refusals[GPU] = [(403, "RequestDisallowedByPolicy", "disallowed by policy 'no GPUs'")]
+    with pytest.raises(LaunchDeniedError, match="no GPUs") as caught:
+        machines.create("gpu", 1)
+    assert "head's identity" not in str(caught.value)
 
 
 def test_the_right_on_a_linked_resource_is_the_one_that_is_named(machines, arm):
@@ -220,8 +233,9 @@ def superseded(arm, **change):
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_launch_that_a_newer_change_superseded_is_read_again_and_not_refused(machines, arm):
-    superseded(arm)
+@pytest.mark.parametrize("late", [False, True])
+def test_a_launch_that_a_newer_change_superseded_is_read_again_and_not_refused(machines, arm, late):
+    superseded(arm, late=late)
     machines.create("gpu", 2)
     assert len(ids(machines)) == 2
     assert arm.sets[GPU].capacity == 2
@@ -319,6 +333,19 @@ def test_a_deletion_that_a_newer_change_superseded_is_repeated(machines, arm, mo
     machines.list()
     arm.wait_for_loss(name)
     assert ids(machines) == [kept]
+
+
+def test_deletions_are_repeated_by_one_request_for_a_set(machines, arm, monkeypatch):
+    machines.create("gpu", 3)
+    names = ids(machines)
+    arm.lost_deletions = set(names)
+    for name in names:
+        machines.terminate(name)
+    monkeypatch.setattr("sunspot.node.azure.scale_sets.DELETE_AGAIN_S", 0.0)
+    before = len(arm.requests)
+    machines.list()
+    assert [method for method, _ in arm.requests[before:]].count("POST") == 1
+    arm.wait_for_loss(*names)
 
 
 def test_the_head_and_unknown_machines_are_never_deleted(machines, arm):

@@ -66,13 +66,19 @@ def job(status, **fields):
         ("FAILED", 3, 3),
         ("FAILED", None, 1),
         ("FAILED", 0, 1),
-        ("FAILED", -9, -9),
+        ("FAILED", -9, 137),
         ("STOPPED", None, 130),
         ("STOPPED", 1, 130),
     ],
 )
 def test_exit_code(status, driver, expected):
     assert jobs.exit_code(job(status, exit_code=driver)) == expected
+
+
+def test_a_job_that_a_signal_ended_says_which():
+    failed = job("FAILED", exit_code=-9, message="Job entrypoint command failed")
+    assert "SIGKILL" in failed.reason
+    assert failed.reason != job("FAILED", exit_code=9, message="it broke").reason == "it broke"
 
 
 @pytest.mark.parametrize(

@@ -116,3 +116,16 @@ print(*(options[name + "_storage_authority"] for name in ("blob", "dfs")))
 """
     printed = run(code, {}, path=str(WORKLOADS)).decode().split()
     assert printed == [f".blob.{domain}", f".dfs.{domain}"]
+
+
+@pytest.mark.parametrize("host", ["acct.dfs.example.net", "acct.dfs.core.windows.net.example.net",
+                                  "acct.com", "acct.dfs."])  # fmt: skip
+def test_no_other_server_gets_the_machines_token(host: str):
+    code = f"""
+import _storage
+try:
+    _storage.open_storage("abfss://results@{host}/a")
+except _storage.StorageError as error:
+    print(error)
+"""
+    assert host in run(code, {}, path=str(WORKLOADS)).decode()

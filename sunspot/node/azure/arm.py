@@ -228,17 +228,16 @@ class Arm:
         headers = {"Authorization": f"Bearer {self._tokens.token(RESOURCE)}"}
         if etag is not None:
             headers["If-Match"] = etag
-        with requests.Session() as session:
-            session.trust_env = False  # a .netrc file would replace the token
-            return session.request(
-                method,
-                url,
-                params=None if version is None else {"api-version": version},
-                json=body,
-                headers=headers,
-                timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S),
-                allow_redirects=False,
-            )
+        return requests.request(
+            method,
+            url,
+            params=None if version is None else {"api-version": version},
+            json=body,
+            headers=headers,
+            timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S),
+            allow_redirects=False,
+            auth=lambda request: request,  # otherwise a .netrc file would replace the token
+        )
 
 
 def _is_over(status: Any) -> bool:

@@ -13,6 +13,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -217,7 +218,8 @@ class ScaleSetMachines:
     def _read_again(self, scale_set: str, count: int, before: Mapping[str, Vm]) -> None:
         """Waits for the machines of a launch whose operation a newer change of the set ended.
 
-        The set works on at its new goal, in which the capacity is usually the launch's.
+        The set works on at its new goal, in which the capacity is usually the launch's. Machines
+        that are still coming up when the set has settled are there, too.
 
         Raises:
             ArmError: the set has settled without them; Ray then requests them again.
@@ -228,9 +230,11 @@ class ScaleSetMachines:
             found = self._arm.get(path, COMPUTE_VERSION)
             state = str((found.body.get("properties") or {}).get("provisioningState", "")).lower()
             new = [vm for name, vm in self._vms_of(scale_set).items() if name not in before]
-            if len(new) >= count and not any(vm.state in CHANGING for vm in new):
+            over = state not in CHANGING or time.monotonic() > deadline
+            came_up = not any(vm.state in CHANGING for vm in new)
+            if len(new) >= count and (came_up or over):
                 return
-            if state not in CHANGING or time.monotonic() > deadline:
+            if over:
                 came = f"{len(new)} of {count} machines came"
                 raise ArmError(f"{scale_set}: another change of the set came first, {came}")
             time.sleep(CHANGE_PAUSE_S)
@@ -239,14 +243,18 @@ class ScaleSetMachines:
         """Repeats the deletions that another change ended; forgets the machines that are gone."""
         now = time.monotonic()
         here = {vm.name: vm for vm in vms}
+        again: dict[str, list[str]] = defaultdict(list)
         for name, since in tuple(self._leaving.items()):
             if name not in here:
                 self._leaving.pop(name, None)
             elif here[name].state != "deleting" and now > since + DELETE_AGAIN_S:
                 log.warning("%s was not deleted; deleting it again", name)
                 self._leaving[name] = now
-                with contextlib.suppress(ArmError):
-                    self._send_deletion(here[name].scale_set, [name])
+                again[here[name].scale_set].append(name)
+        # Ray waits for the list: where Azure does not answer, it is asked once, not for each.
+        with contextlib.suppress(ArmError):
+            for scale_set, names in again.items():
+                self._send_deletion(scale_set, names)
 
     def _resize(self, scale_set: str, change: Callable[[int], int]) -> Answer:
         """Sets the capacity to the result of `change` for the current one."""
@@ -285,7 +293,8 @@ class ScaleSetMachines:
                     return attempt()
                 except ArmError as error:
                     late = time.monotonic() + CHANGE_PAUSE_S > deadline
-                    if error.status not in CONFLICTS or refusals.is_refusal(error) or late:
+                    lasts = refusals.is_refusal(error) or refusals.is_denial(error)
+                    if error.status not in CONFLICTS or lasts or late:
                         raise
                     log.info("%s; trying again", error)
             time.sleep(CHANGE_PAUSE_S)

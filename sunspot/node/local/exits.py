@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Iterator, Sequence
+
+from sunspot.node.processes import way
 
 # `ray start` names each process that ended unexpectedly, and then copies the end of its log
 # (scripts/scripts.py, _log_unexpected_subprocess_exit_details, 2.60).
@@ -12,6 +13,8 @@ _EXITED = re.compile(r"(\w+) \[exit code=(-?\d+)\]")
 # Where it does not print to a terminal, before each line.
 _PREFIX = re.compile(r"^[\d-]+ [\d:,]+\s+[A-Z]+ \w+\.py:\d+ -- ")
 _STARTED = "Ray runtime started"
+# What it says before that, while the node may be a member already.
+_STARTING = "Local node IP: "
 # The last line of what it says then.
 _ALL_WELL = "Process exit logs will be saved to"
 _COPY_BEGINS, _COPY_ENDS = re.compile(r"-+ BEGIN \S+ tail"), re.compile(r"-+ END \S+ tail")
@@ -33,20 +36,9 @@ def _causes(lines: Sequence[str]) -> list[str]:
     if exits:
         return [f"{name} {way(int(code))}" for name, code in exits]
     # Where it is killed itself, its last lines say that all is well.
-    was_up = any(_STARTED in line for line in lines)
-    return ["the node's own process, `ray start`, was killed or stopped"] if was_up else []
-
-
-def way(code: int) -> str:
-    """How a process ended: "was killed by signal 9 (SIGKILL)", or "exited with code 1"."""
-    return f"was killed by {_signal(-code)}" if code < 0 else f"exited with code {code}"
-
-
-def _signal(number: int) -> str:
-    try:
-        return f"signal {number} ({signal.Signals(number).name})"
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
+    last = next(filter(None, map(str.strip, reversed(lines))), "")
+    was_well = last.startswith(_STARTING) or any(_STARTED in line for line in lines)
+    return ["the node's own process, `ray start`, was killed or stopped"] if was_well else []
 
 
 def _own(lines: Sequence[str]) -> Iterator[str]:

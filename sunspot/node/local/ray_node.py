@@ -14,8 +14,8 @@ from typing import Any
 import ray._private.node
 from ray._private import ray_constants
 
-from sunspot.node.local.exits import way
 from sunspot.node.local.folder import ClusterFolder
+from sunspot.node.processes import way
 from sunspot.node.raylet import ending_with_raylet
 
 # One that cannot live is not started for ever: after so many ends, the node ends as Ray has it.

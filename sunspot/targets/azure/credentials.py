@@ -8,19 +8,38 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from sunspot.errors import SunspotError
+from sunspot.errors import SunspotError, UsageError
+from sunspot.targets.azure import stack_file
 
 TIMEOUT_S = 60.0
 PRINCIPAL = ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID")
-SUBSCRIPTION = "ARM_SUBSCRIPTION_ID"
+SUBSCRIPTION_VARIABLE = "ARM_SUBSCRIPTION_ID"
+SUBSCRIPTION_KEY = "azure-native:subscriptionId"
+
+NO_CLI = (
+    "there is no Azure CLI (`az`) on this machine, nor a service principal in the environment "
+    f"({', '.join((*PRINCIPAL, SUBSCRIPTION_VARIABLE))})"
+)
+TO_GET_CLI = (
+    "install it (https://learn.microsoft.com/cli/azure/install-azure-cli-linux) and run `az login`"
+)
 
 # Access tokens last for an hour at least; a token is asked for again long before.
 TOKEN_KEPT_S = 300.0
+
+
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+class EncryptedError(UsageError):
+    """A value of a stack file that Pulumi can read and Sunspot cannot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +51,19 @@ class Endpoints:
 
 
 class Login:
-    """Access tokens of the user's login, for `sunspot.node.azure.arm.Arm`."""
+    """Access tokens of the user's login, for `sunspot.node.azure.arm.Arm`.
 
-    def __init__(self, endpoints: Endpoints | None = None) -> None:
+    Args:
+        endpoints: the addresses of Azure.
+        subscription: the subscription to work in, whose tenant the Azure CLI's tokens are for; by
+            default ARM_SUBSCRIPTION_ID, otherwise the Azure CLI's.
+    """
+
+    def __init__(
+        self, endpoints: Endpoints | None = None, *, subscription: str | None = None
+    ) -> None:
         self._endpoints = endpoints or Endpoints()
+        self._subscription = subscription or os.environ.get(SUBSCRIPTION_VARIABLE)
         self._token = ""
         self._asked_at = 0.0  # monotonic
 
@@ -53,29 +81,50 @@ class Login:
     def _ask(self, resource: str) -> str:
         known = principal()
         if known is None:
-            answer = _of_cli("account", "get-access-token", "--resource", resource)
-            if "accessToken" not in answer:
-                raise SunspotError("az did not answer with a token")
-            return str(answer["accessToken"])
+            where = ("--subscription", self._subscription) if self._subscription else ()
+            asked = ("account", "get-access-token", "--resource", resource, *where)
+            return _of_cli("accessToken", *asked)
         import requests
 
         try:
             return principals_token(known, self._endpoints)
-        except (requests.RequestException, KeyError, ValueError) as error:
+        except (requests.ConnectionError, requests.Timeout) as error:
+            raise SunspotError(f"{self._endpoints.login} did not answer ({error})") from error
+        except (requests.RequestException, KeyError, TypeError, ValueError) as error:
             raise SunspotError(f"Azure did not accept the service principal ({error})") from error
 
     def subscription(self) -> str:
-        """The subscription to work in: ARM_SUBSCRIPTION_ID, otherwise the Azure CLI's.
+        """The subscription to work in.
 
         Raises:
             SunspotError: none is chosen.
         """
-        named = os.environ.get(SUBSCRIPTION)
-        if named:
-            return named
+        if self._subscription:
+            return self._subscription
         if principal() is not None:
-            raise SunspotError(f"no subscription is chosen: set {SUBSCRIPTION}")
-        return str(_of_cli("account", "show")["id"])
+            raise SunspotError(f"no subscription is chosen: set {SUBSCRIPTION_VARIABLE}")
+        return _of_cli("id", "account", "show")
+
+
+def chosen_subscription(stack: str, folder: Path) -> str | None:
+    """The subscription that a stack file names, otherwise ARM_SUBSCRIPTION_ID; None without both.
+
+    Raises:
+        EncryptedError: the file has it encrypted.
+        UsageError: the file names something else than an id.
+    """
+    named = stack_file.config(stack_file.of(stack, folder)).get(SUBSCRIPTION_KEY)
+    if isinstance(named, Mapping):
+        raise EncryptedError(
+            f"config > {SUBSCRIPTION_KEY}: is encrypted, but is not a secret: set it again without "
+            "--secret"
+        )
+    if named is not None and not _ID.fullmatch(str(named)):
+        raise UsageError(
+            f"Pulumi.{stack}.yaml: config > {SUBSCRIPTION_KEY}: {named!r} is not the id of a "
+            "subscription: write it as `az account list -o table` shows it"
+        )
+    return named or os.environ.get(SUBSCRIPTION_VARIABLE) or None
 
 
 def principal() -> dict[str, str] | None:
@@ -85,7 +134,7 @@ def principal() -> dict[str, str] | None:
 
 
 def principals_token(known: Mapping[str, str], endpoints: Endpoints) -> str:
-    """An access token of a service principal. Raises RequestException, KeyError or ValueError."""
+    """A service principal's access token. Raises RequestException, or Type-, Key- or ValueError."""
     import requests
 
     answer = requests.post(
@@ -102,12 +151,17 @@ def principals_token(known: Mapping[str, str], endpoints: Endpoints) -> str:
     return answer.json()["access_token"]
 
 
-def _of_cli(*arguments: str) -> Mapping[str, object]:
+def _of_cli(key: str, *arguments: str) -> str:
+    """A part of what the Azure CLI prints, which may be a secret: no error repeats it."""
     answer = az(*arguments, "--output", "json")
     if answer.returncode:
         said = " ".join(answer.stderr.split())
         raise SunspotError(f"az says: {said} (`az login`, `az account set --subscription ...`)")
-    return json.loads(answer.stdout)
+    try:
+        return str(json.loads(answer.stdout)[key])
+    except (LookupError, TypeError, ValueError):
+        command = " ".join(("az", *arguments))
+        raise SunspotError(f"`{command}` did not answer with JSON that has {key!r}") from None
 
 
 def az(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -122,9 +176,8 @@ def az(*arguments: str) -> subprocess.CompletedProcess[str]:
             timeout=TIMEOUT_S,
         )
     except FileNotFoundError:
-        raise SunspotError(
-            "there is no Azure CLI (`az`) on this machine, nor a service principal in the "
-            "environment"
-        ) from None
+        raise SunspotError(f"{NO_CLI}: {TO_GET_CLI}") from None
     except subprocess.TimeoutExpired:
         raise SunspotError(f"az did not answer within {TIMEOUT_S:g} s") from None
+    except OSError as error:
+        raise SunspotError(f"the Azure CLI (`az`) cannot be run: {error}") from error

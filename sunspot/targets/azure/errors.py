@@ -63,6 +63,16 @@ def _held(found: re.Match[str]) -> str:
     )
 
 
+_UNREGISTERED = re.compile(r"not registered to use namespace '(?P<namespace>[\w.]+)'")
+
+
+def _unregistered(found: re.Match[str]) -> str:
+    return (
+        "this subscription has not used this service of Azure's yet; register it once, which takes "
+        f"minutes: az provider register --wait --namespace {found['namespace']}"
+    )
+
+
 def _says(text: str) -> Callable[[re.Match[str]], str]:
     return lambda _found: text
 
@@ -81,11 +91,27 @@ _EXPLAINED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] =
         _says("Azure has no machine of this size free in this region; try later, or another size"),
     ),
     (
+        re.compile(r"RequestDisallowedByAzure"),
+        _says(
+            "Azure has closed this region to this subscription, as it does to students' and to new "
+            "ones: take another region (azure-native:location), or ask Azure's support for this one"
+        ),
+    ),
+    (
+        re.compile(r"AzureSpotFeatureNotEnabledForSubscription"),
+        _says(
+            "this subscription's offer has no spot machines: upgrade it to pay-as-you-go, or set "
+            "market: on-demand for every group"
+        ),
+    ),
+    (_UNREGISTERED, _unregistered),
+    (
         re.compile(r"TasksOperationsNotAllowed"),
         _says(
             "Azure runs no registry task for this subscription (it runs none for free credits), "
-            "so the images of Docker Hub cannot be copied: take a subscription that pays, or let "
-            "the nodes pull from Docker Hub, with mirror: false in sunspot:image"
+            "so the images of Docker Hub cannot be copied: take a subscription that pays, ask "
+            "Azure's support if it does, or let the nodes pull from Docker Hub, with mirror: false "
+            "in sunspot:image"
         ),
     ),
     # Before the next two, which its text contains as well.

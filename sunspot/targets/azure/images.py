@@ -39,6 +39,8 @@ _IN_HUB = re.compile(
     r"(?::(?P<tag>\w[\w.-]{0,127}))?(?:@sha256:(?P<digest>[0-9a-f]{64}))?",
     re.ASCII,
 )
+_OF_RAY = re.compile(r"(?:^|/)rayproject/ray(?:-ml)?:(?P<version>\d+\.\d+\.\d+)(?![\w.])")
+
 # A tag has at most 128 characters, of which a digest's share takes these.
 _DIGEST_SHOWN = 12
 _TAG_KEPT = 100
@@ -68,16 +70,30 @@ class Copy:
         return self.name.partition(":")[0]
 
 
+def host_and_rest(reference: str) -> tuple[str, str]:
+    """The host of a reference's registry, HUB for all of Docker Hub's, and what follows it.
+
+    A reference without a host is one of Docker Hub (github.com/distribution/reference).
+    """
+    host, _, rest = reference.partition("/")
+    if not rest or not ({".", ":"} & set(host) or host == "localhost"):
+        return HUB, reference
+    return (HUB if host in _HUB_HOSTS else host), rest
+
+
+def in_hub(path: str) -> str:
+    """The whole name of a repository on Docker Hub, where `ubuntu` is `library/ubuntu`."""
+    return path if "/" in path else f"library/{path}"
+
+
 def copy_of(reference: str) -> Copy | None:
     """The copy of an image; None if it is not on Docker Hub, where no limit is known.
 
     Raises:
         UsageError: an image on Docker Hub cannot have this name.
     """
-    host, _, rest = reference.partition("/")
-    if not rest or not ({".", ":"} & set(host) or host == "localhost"):
-        host, rest = HUB, reference
-    if host not in _HUB_HOSTS:
+    host, rest = host_and_rest(reference)
+    if host != HUB:
         return None
     found = _IN_HUB.fullmatch(rest)
     if found is None:
@@ -85,14 +101,28 @@ def copy_of(reference: str) -> Copy | None:
             f"{reference!r} is not an image on Docker Hub: write REPOSITORY:TAG, the repository in "
             "lower case, or put the host of another registry first"
         )
-    path, tag, digest = found["path"], found["tag"], found["digest"]
-    path = path if "/" in path else f"library/{path}"
+    path, tag, digest = in_hub(found["path"]), found["tag"], found["digest"]
     if digest is None:
         tag = tag or "latest"
         return Copy(source=f"{HUB}/{path}:{tag}", name=f"{path}:{tag}")
     shown = digest[:_DIGEST_SHOWN]
     ours = f"{tag[:_TAG_KEPT]}-{shown}" if tag else shown
     return Copy(source=f"{HUB}/{path}@sha256:{digest}", name=f"{path}:{ours}")
+
+
+def check_ray(reference: str | None, ray_version: str) -> None:
+    """Checks that an image of Ray's own, whose tag says which Ray it has, has the stack's.
+
+    Raises:
+        UsageError: it has another.
+    """
+    found, wanted = _OF_RAY.search(reference or ""), ray_version.removeprefix("v")
+    if found is not None and found["version"] != wanted:
+        raise UsageError(
+            f"config > sunspot:image > reference: {reference!r} has Ray {found['version']}, and "
+            f"the stack has Ray {wanted}: name a tag that begins with {wanted}, or leave reference "
+            "out"
+        )
 
 
 def copies_of(references: Iterable[str]) -> tuple[Copy, ...]:

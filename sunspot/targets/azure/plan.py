@@ -7,19 +7,17 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from sunspot.catalog import VmSize
 from sunspot.errors import UsageError
-from sunspot.ray import resources
-from sunspot.ray.resources import NodeResources
 from sunspot.ray.start import NodeMarket
-from sunspot.spec import RayClusterConfig, ScalingGroup, size_for
+from sunspot.spec import RayClusterConfig, ScalingGroup
 from sunspot.spec_values import HEAD
 from sunspot.stack import Stack
-from sunspot.targets.azure import addresses, ssh_key, vm_images
+from sunspot.targets.azure import addresses, machine, ssh_key
 from sunspot.targets.azure.addresses import Addresses
-from sunspot.targets.azure.images import ON_EVERY_HEAD, Copy, copies_of
+from sunspot.targets.azure.images import Copy, check_ray
+from sunspot.targets.azure.machine import Machine
 from sunspot.targets.azure.settings import (
     TARGET,
     Access,
@@ -27,10 +25,7 @@ from sunspot.targets.azure.settings import (
     Storage,
     SubnetIds,
 )
-from sunspot.targets.azure.sizes import check_regions, check_sizes
-from sunspot.targets.azure.vm_images import VmImage
-
-Driver = Literal["none", "nvidia", "rocm"]
+from sunspot.targets.azure.sizes import check_counts, check_regions, check_sizes
 
 PROJECT = "sunspot"
 
@@ -41,47 +36,9 @@ MAX_SCALE_SET_NAME = MAX_MACHINE_NAME - 9
 MAX_VM_NAME = 64
 _CLUSTER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
-# The disk of Canonical's Ubuntu 24.04 image, and the GiB that trusted launch reserves.
-OS_IMAGE_GIB = 30
-TRUSTED_LAUNCH_GIB = 1
-# A disk that also holds container images: images with CUDA unpack to tens of GB.
-DISK_GIB = 64
-GPU_DISK_GIB = 128
 # The head's second disk, a P4: the cluster's state takes megabytes, its metrics at most 4 GB (the
 # limit in cloud_init's prometheus.sh).
 STATE_DISK_GIB = 32
-
-# Stands in for a key that does not exist. It is not in the user data and reaches no machine.
-
-# The Python of Ray's own images, and of Sunspot's.
-IMAGE_PYTHON = "py311"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Machine:
-    """One kind of machine: its size and what follows from it.
-
-    `ephemeral_disk` says that the OS disk is on the temporary disk; otherwise it is a Premium disk
-    of `disk_gib`. `vm_image` is what the disk is made from, None for what fits the driver.
-    """
-
-    size: VmSize
-    image: str | None
-    driver: Driver
-    secure_boot: bool
-    ephemeral_disk: bool
-    disk_gib: int
-    vm_image: VmImage | None = None
-
-    @property
-    def system_gib(self) -> int:
-        """What the system takes of the temporary disk, if the OS disk is there."""
-        return _system_gib(self.vm_image)
-
-    @property
-    def resources(self) -> NodeResources:
-        """What Ray counts on it: a node on Azure is a whole machine of its size."""
-        return resources.of_size(self.size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,8 +150,8 @@ def plan(stack: Stack, folder: Path) -> AzurePlan:
         subnet_ids=azure.network.subnet_ids,
         storage=azure.storage,
         build=_build(stack, folder),
-        copies=_copies(stack),
-        head=_machine(size_for(stack.cluster.head_node), stack, keeps_disk=True),
+        copies=machine.copies(stack),
+        head=machine.of(stack, stack.cluster.head_node, keeps_disk=True),
         pools=tuple(
             _pool(stack, group, market, node_type, cluster_name)
             for group in stack.cluster.scaling_groups
@@ -209,13 +166,15 @@ def _check(stack: Stack, folder: Path) -> None:
     parts: tuple[Callable[[], object], ...] = (
         lambda: _location(stack),
         lambda: check_sizes(stack),
-        lambda: _vm_image(stack),
+        lambda: machine.vm_image_of(stack),
         lambda: check_regions(stack),
         lambda: _cluster_name(stack),
         lambda: ssh_key.of(stack, folder),
         lambda: _addresses(stack),
         lambda: _build(stack, folder),
-        lambda: _copies(stack),
+        lambda: machine.copies(stack),
+        lambda: check_ray(stack.image.reference, stack.cluster.ray_version),
+        lambda: check_counts(stack),
         lambda: _check_bastion(stack),
     )
     for part in parts:
@@ -292,17 +251,6 @@ def _build(stack: Stack, folder: Path) -> ImageBuild | None:
     return ImageBuild(context=context, dockerfile=dockerfile)
 
 
-def _copies(stack: Stack) -> tuple[Copy, ...]:
-    if not stack.image.mirror:
-        return ()
-    nodes = [stack.cluster.head_node, *(g.worker_nodes for g in stack.cluster.scaling_groups)]
-    images = [_image(stack, size_for(node)) for node in nodes]
-    try:
-        return copies_of([*filter(None, images), *ON_EVERY_HEAD])
-    except UsageError as error:
-        raise UsageError(f"config > sunspot:image > reference: {error}") from error
-
-
 def _check_bastion(stack: Stack) -> None:
     azure = AzureSettings.of(stack)
     if azure.access.bastion and azure.network.subnet_ids is not None:
@@ -310,9 +258,6 @@ def _check_bastion(stack: Stack) -> None:
             "config > sunspot:access > bastion: is only created in the stack's own network: "
             "use your network's Bastion, or leave subnet_ids out"
         )
-
-
-# Machines
 
 
 def _node_types(group: ScalingGroup) -> tuple[tuple[str, NodeMarket], ...]:
@@ -333,63 +278,10 @@ def _pool(
         node_type=node_type,
         group=group.name,
         market=market,
-        machine=_machine(size_for(group.worker_nodes), stack, keeps_disk=False),
+        machine=machine.of(stack, group.worker_nodes, keeps_disk=False),
         scale_set=_scale_set(cluster_name, node_type),
         minimum=0 if is_twin else group.min_workers,
         maximum=group.max_workers,
         elastic=group.is_autoscaled(),
         twin=group.node_types()[1] if falls_back else None,
     )
-
-
-def _machine(size: VmSize, stack: Stack, *, keeps_disk: bool) -> Machine:
-    driver, vm_image = _driver(size), _vm_image(stack)
-    return Machine(
-        size=size,
-        image=_image(stack, size),
-        driver=driver,
-        # Ubuntu's NVIDIA modules are signed by Canonical; AMD's are built on the machine, unsigned.
-        secure_boot=driver != "rocm",
-        # A head may be stopped and started again, which a machine with an ephemeral disk cannot be.
-        ephemeral_disk=not keeps_disk and size.temp_gib >= _system_gib(vm_image),
-        disk_gib=GPU_DISK_GIB if size.gpu_count else DISK_GIB,
-        vm_image=vm_image,
-    )
-
-
-def _system_gib(vm_image: VmImage | None) -> int:
-    return TRUSTED_LAUNCH_GIB + (OS_IMAGE_GIB if vm_image is None else vm_images.DISK_GIB)
-
-
-def _vm_image(stack: Stack) -> VmImage | None:
-    if stack.image.vm_image is None:
-        return None
-    try:
-        image = vm_images.parse(stack.image.vm_image)
-    except UsageError as error:
-        raise UsageError(f"{vm_images.KEY}: {error}") from error
-    nodes = (stack.cluster.head_node, *(g.worker_nodes for g in stack.cluster.scaling_groups))
-    vm_images.check(
-        image,
-        stack=stack.name,
-        ray_version=stack.cluster.ray_version.removeprefix("v"),
-        amd=any(size_for(node).has_amd_gpus for node in nodes),
-    )
-    return image
-
-
-def _driver(size: VmSize) -> Driver:
-    if not size.gpu_count:
-        return "none"
-    return "rocm" if size.has_amd_gpus else "nvidia"
-
-
-def _image(stack: Stack, size: VmSize) -> str | None:
-    """The image's reference; None if it is yet to be built."""
-    if stack.image.context is not None:
-        return None
-    if stack.image.reference is not None:
-        return stack.image.reference
-    version = stack.cluster.ray_version.removeprefix("v")
-    suffix = "-gpu" if size.gpu_count else ""
-    return f"rayproject/ray:{version}-{IMAGE_PYTHON}{suffix}"

@@ -43,7 +43,7 @@ class Runs:
         """Records a process as long as the block lasts."""
         file = self.folder / str(pid)
         with contextlib.suppress(psutil.NoSuchProcess):
-            process = Process(pid=pid, start_time=psutil.Process(pid).create_time())
+            process = Process.of(pid)
             write_private(file, json.dumps(asdict(process)))
         try:
             yield

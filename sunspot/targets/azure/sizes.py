@@ -1,4 +1,4 @@
-"""Which VM sizes the nodes of a cluster may have on Azure's virtual machines."""
+"""Which VM sizes the nodes of a cluster may have on Azure, where, and how many of them."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,8 +12,8 @@ from sunspot.targets.azure.settings import AzureSettings
 WITHOUT_INFINIBAND = "Standard_NC80adis_H100_v5"
 WITH_DATA_CENTRE_GPU = "Standard_NC4as_T4_v3"
 
-# Azure, "Install NVIDIA GPU drivers on N-series VMs running Linux": NVads A10 v5.
-_NEED_GRID = frozenset({"A10"})
+# Azure, "Orchestration modes for Virtual Machine Scale Sets": maximum instance count, Flexible.
+MAX_MACHINES = 1000
 
 
 def check_sizes(stack: Stack) -> None:
@@ -55,12 +55,27 @@ def check_regions(stack: Stack) -> None:
         raise UsageError("\n  ".join(problems))
 
 
+def check_counts(stack: Stack) -> None:
+    """Checks that a scale set can have the workers of each group.
+
+    Raises:
+        UsageError: the message names every group that may have too many.
+    """
+    problems = [
+        f"config > sunspot:cluster > scaling_groups[{index}] > max_workers: {group.max_workers} is "
+        f"more than the {MAX_MACHINES} that a scale set can have: give less, or add a group"
+        for index, group in enumerate(stack.cluster.scaling_groups)
+        if group.max_workers > MAX_MACHINES
+    ]
+    if problems:
+        raise UsageError("\n  ".join(problems))
+
+
 def unlisted(sizes: Iterable[VmSize], region: str) -> list[str]:
     """A warning for each of the sizes that the catalogue does not have."""
     return [
         f"Sunspot's catalogue does not have {size.name}: it is taken as the stack file describes "
-        f"it ({size.vcpus} vCPU, {size.memory_gib:g} GiB, {size.gpu_count} GPUs), "
-        f"{_guesses(size)}. Ask Azure: "
+        f"it ({str(size).partition(': ')[2]}), {_guesses(size)}. Ask Azure: "
         f"`az vm list-skus --location {region} --size {size.name} -o table`."
         for size in sizes
         if not size.listed
@@ -68,8 +83,9 @@ def unlisted(sizes: Iterable[VmSize], region: str) -> list[str]:
 
 
 def _guesses(size: VmSize) -> str:
-    gpus = f" and {'AMD' if size.has_amd_gpus else 'NVIDIA'}'s GPUs" if size.gpu_count else ""
-    return f"without a temporary disk{gpus}, by its name"
+    maker = "AMD" if size.has_amd_gpus else "NVIDIA"
+    gpus = f" and, by its name, with GPUs of {maker}" if size.gpu_count else ""
+    return f"without a temporary disk{gpus}"
 
 
 def _nodes(stack: Stack) -> Iterator[tuple[str, VmSize]]:
@@ -90,7 +106,7 @@ def _problem(size: VmSize, *, own_image: bool) -> str | None:
             "has InfiniBand, which links only machines of one Uniform scale set, and Sunspot does "
             f"not create those yet: choose a size without it, such as {WITHOUT_INFINIBAND}"
         )
-    if size.gpu_name in _NEED_GRID:
+    if size.needs_grid_driver:
         return (
             "has (a share of) a GPU that needs NVIDIA's GRID driver, and Sunspot installs the data "
             f"centre's: choose a size with another GPU, such as {WITH_DATA_CENTRE_GPU}"

@@ -7,14 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
-from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
 from sunspot import stack as stacks
 from sunspot.errors import SunspotError, UsageError
-from sunspot.node.files import write_private
-from sunspot.ray import ports
 from sunspot.ray.handle import ClusterHandle
 from sunspot.stack import Stack
 from sunspot.targets import members
@@ -22,6 +19,7 @@ from sunspot.targets.azure import (
     costs,
     doctor,
     emptying,
+    head,
     inventory,
     node_log,
     project,
@@ -31,10 +29,11 @@ from sunspot.targets.azure import (
 )
 from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.azure.records import Record, Records
-from sunspot.targets.azure.settings import TARGET, AzureSettings
+from sunspot.targets.azure.settings import TARGET
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
     Finding,
+    HourlyCost,
     NodeStatus,
     Progress,
     Removal,
@@ -42,19 +41,10 @@ from sunspot.targets.protocol import (
     silent,
 )
 from sunspot.targets.records import not_up, state_directory
-from sunspot.targets.ssh import RemoteCommandError, Ssh, UnreachableError
+from sunspot.targets.ssh import Ssh, UnreachableError
 
 if TYPE_CHECKING:
     from sunspot.targets.azure.automation import AzureStack, StackState
-
-# cloud_init/files writes it there; only root and the container's user may read it.
-TOKEN_ON_HEAD = "/run/sunspot/token"  # noqa: S105 - its path, not the token
-
-# Servers on the head's loopback address besides Ray's dashboard; names in sunspot.ray.ports.
-MONITORING = ("grafana", "prometheus")
-
-# Ray's server for drivers that are not on a node (Ray Client), also on the loopback address.
-CLIENT = "client"
 
 
 class Engine(Protocol):
@@ -169,8 +159,12 @@ class AzureTarget:
                 self.records.forget(name)
                 return Removal(looked_for=remaining.LOOKED_FOR) if known else None
             self.records.tunnel(name).close()
-            emptying.empty(before, progress)
-            engine.destroy(progress, delete_storage=delete_storage)
+            try:
+                emptying.empty(before, progress, self.endpoints)
+                engine.destroy(progress, delete_storage=delete_storage)
+            except (KeyboardInterrupt, SunspotError) as error:
+                error.add_note(emptying.to_go_on(name, before))
+                raise
             after = engine.state()
             self.records.forget(name)
         kept = () if after is None else after.resources
@@ -209,7 +203,7 @@ class AzureTarget:
         handle = self.handle(name, progress)
         return members.nodes(self.stack(name), handle)
 
-    def hourly_cost(self, name: str, nodes: Sequence[NodeStatus]) -> costs.HourlyCost | None:
+    def hourly_cost(self, name: str, nodes: Sequence[NodeStatus]) -> HourlyCost | None:
         return costs.now(self.stack(name), Path(self.records.known(name).folder), nodes)
 
     def scale(
@@ -334,17 +328,7 @@ class AzureTarget:
     # The head
 
     def _ssh(self, name: str, record: Record) -> Ssh:
-        access = AzureSettings.of(self.stack(name)).access
-        key = None
-        if access.ssh_public_key is None:
-            public = Path(record.folder) / Path(access.ssh_public_key_file).expanduser()
-            private = public.with_suffix("") if public.suffix == ".pub" else public
-            key = private if private.is_file() else None
-        return Ssh.parse(
-            str(record.outputs.get("ssh_command", "")),
-            key=key,
-            known_hosts=self.records.folder(name) / "known_hosts",
-        )
+        return head.ssh(self.stack(name), record, self.records.folder(name) / "known_hosts")
 
     def _connect(self, name: str, progress: Progress, port: int | None = None) -> ClusterHandle:
         """The handle, through the live tunnel or a new one."""
@@ -354,38 +338,9 @@ class AzureTarget:
         if alive is None or port not in (None, alive) or not token.exists():
             record = self._refresh(name, progress)
             ssh = self._ssh(name, record)
-            also = [ports.get(one).number for one in (CLIENT, *MONITORING)]
-            alive = tunnel.open(ssh, _dashboard_port(record), preferred=port, also=also)
-            write_private(token, _fetch_token(ssh))
-        forwarded = tunnel.also()
-        client = forwarded.get(ports.get(CLIENT).number)
-        return ClusterHandle(
-            name=name,
-            target=self.name,
-            head_address=f"{record.outputs.get('head_private_ip')}:{ports.get('gcs').number}",
-            driver_address=None if client is None else f"ray://127.0.0.1:{client}",
-            job_address=f"http://127.0.0.1:{alive}",
-            token_path=token,
-            monitoring=_monitoring(forwarded),
-        )
-
-
-def _monitoring(forwarded: Mapping[int, int]) -> dict[str, str]:
-    """Name -> URL of the monitoring servers that the tunnel leads to."""
-    found = {name: forwarded.get(ports.get(name).number) for name in MONITORING}
-    return {name.capitalize(): f"http://127.0.0.1:{port}" for name, port in found.items() if port}
-
-
-def _dashboard_port(record: Record) -> int:
-    usual = ports.get("dashboard").number
-    return urlsplit(str(record.outputs.get("job_address", ""))).port or usual
-
-
-def _fetch_token(ssh: Ssh) -> str:
-    token = ssh.read("sudo", "-n", "cat", TOKEN_ON_HEAD).strip()
-    if not token:
-        raise RemoteCommandError(f"{TOKEN_ON_HEAD} on the head is empty")
-    return token
+            alive = head.open_tunnel(tunnel, ssh, record, preferred=port)
+            head.fetch_token(ssh, token)
+        return head.handle(name, record, token=token, dashboard=alive, forwarded=tunnel.also())
 
 
 def _what_remains(name: str) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sunspot.targets.azure.plan import STATE_DISK_GIB, AzurePlan, ImageBuild, Machine, Pool
+from sunspot.targets.azure.machine import Machine
+from sunspot.targets.azure.plan import STATE_DISK_GIB, AzurePlan, ImageBuild, Pool
 
 # The first part of every component's type. A type never changes, since URNs contain it.
 COMPONENT = "sunspot:azure:"

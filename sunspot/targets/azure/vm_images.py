@@ -23,7 +23,7 @@ BakedDriver = Literal["none", "nvidia"]
 UBUNTU = ("Canonical", "ubuntu-24_04-lts", "server")
 
 # Of a baked image, and the most that an image of a user's own may have: the smallest disk that a
-# node gets (plan.DISK_GIB), since Azure refuses a disk that is smaller than its image.
+# node gets (machine.DISK_GIB), since Azure refuses a disk that is smaller than its image.
 DISK_GIB = 64
 
 # Ubuntu's own image is replaced every two or three weeks; unattended upgrades install what a VM's
@@ -32,7 +32,8 @@ MAX_AGE_DAYS = 60
 
 _GALLERY = re.compile(
     r"(?P<definition_id>/subscriptions/[^/\s]+/resourceGroups/[^/\s]+/providers/Microsoft\.Compute"
-    r"/galleries/[^/\s]+/images/(?P<definition>[^/\s]+))(/versions/(?P<version>[^/\s]+))?",
+    r"/galleries/[^/\s]+/images/(?P<definition>[^/\s]+))"
+    r"(/versions/(?P<version>latest|\d[\d.]*))?",
     re.IGNORECASE,
 )
 _MANAGED = re.compile(
@@ -40,6 +41,8 @@ _MANAGED = re.compile(
     re.IGNORECASE,
 )
 _MARKETPLACE = re.compile(r"[\w.-]+(:[\w.-]+){3}")
+# The words that the documentation and the messages put in the place of a user's own.
+_PLACEHOLDER = re.compile(r"/(ID|GROUP|GALLERY|IMAGE)(?=/|$)")
 _BAKED = re.compile(r"sunspot-(?P<stack>.+)-ray-(?P<ray>[0-9][^-]*)-(?P<driver>none|nvidia)")
 
 
@@ -95,6 +98,11 @@ def parse(text: str) -> VmImage:
         UsageError: it is not the id of a gallery's image, nor a name of the marketplace.
     """
     if (found := _GALLERY.fullmatch(text)) is not None:
+        if (placeholder := _PLACEHOLDER.search(text)) is not None:
+            raise UsageError(
+                f"{text!r} still says {placeholder[1]} where a name of yours belongs: give the "
+                "image's id, as `sunspot bake` or `az sig image-version show` prints it"
+            )
         baked = _baked(found["definition"], found["version"])
         return VmImage(text=text, definition_id=found["definition_id"], baked=baked)
     if _MARKETPLACE.fullmatch(text):

@@ -88,11 +88,21 @@ SUBNET_IN_USE = (
 )
 
 
+# Microsoft's page "Resolve errors for resource provider registration".
+UNREGISTERED = (
+    'Code="MissingSubscriptionRegistration" Message="The subscription is not registered to use '
+    "namespace 'Microsoft.KeyVault'. See https://aka.ms/rps-not-found\""
+)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("Code=SkuNotAvailable", "another size or region"),
         ("Code=AllocationFailed", "try later"),
+        ("RequestDisallowedByAzure: Resource 'x' was disallowed by Azure", "azure-native:location"),
+        (UNREGISTERED, "az provider register --wait --namespace Microsoft.KeyVault"),
+        ("Code=AzureSpotFeatureNotEnabledForSubscription", "market: on-demand"),
         ("Code=TasksOperationsNotAllowed", "mirror: false"),
         ("PUT .../registries/r/taskRuns/copies-0a1b2c3d4e5f: Failed", "az acr task logs"),
         ("AuthorizationFailed: action 'x/write' over '/r/taskRuns/copies-1'", "Contributor"),

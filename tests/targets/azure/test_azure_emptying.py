@@ -10,6 +10,7 @@ from azure_model.http_service import Reply
 from azure_model.pulumi_state import exported, group, resource
 from azure_stacks import run
 
+from sunspot.errors import SunspotError
 from sunspot.targets.azure import emptying
 from sunspot.targets.azure.automation import parse_state
 from sunspot.targets.azure.credentials import Endpoints
@@ -78,6 +79,27 @@ def test_what_cannot_be_scaled_is_told_and_does_not_stop_the_destruction(arm, az
     assert "no Azure CLI" in empty(arm)[0]
 
 
+@pytest.mark.usefixtures("az")
+@pytest.mark.parametrize("answer", [Reply(200, []), Reply(200, None), Reply(200, "<html>")])
+def test_an_answer_in_no_shape_does_not_stop_the_destruction(arm, answer):
+    arm.failures = [answer]
+    assert "destroying all the same" in empty(arm)[0]
+
+
+def test_an_az_that_prints_no_json_does_not_stop_the_destruction(arm, az):
+    az.write_text("#!/bin/sh\necho upgrade me\n")
+    assert "destroying all the same" in empty(arm)[0]
+
+
+@pytest.mark.usefixtures("az")
+def test_what_somebody_has_deleted_is_left_out(arm):
+    arm.sets.pop(FIXED)
+    arm.vms[f"{GPU}_0"] = Vm(f"{GPU}_0", GPU, "Succeeded")
+    arm.sets[GPU].capacity = 1
+    empty(arm)
+    assert set(arm.vms) == {HEAD}
+
+
 def test_down_scales_to_zero_before_it_destroys(place, monkeypatch):
     calls = place.fake.calls
     monkeypatch.setattr(emptying, "empty", lambda *_: calls.append("empty"))
@@ -87,6 +109,19 @@ def test_down_scales_to_zero_before_it_destroys(place, monkeypatch):
         "empty",
         "destroy False",
     ]
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SunspotError("pulumi said: no")])
+def test_a_down_that_ends_early_says_how_to_go_on_or_to_keep_the_cluster(place, monkeypatch, end):
+    def stop(*_):
+        raise end
+
+    monkeypatch.setattr(emptying, "empty", stop)
+    place.fake.now = (group(), resource("azure-native:compute:VirtualMachine", "/x/head"))
+    result = run("down", "x")
+    assert result.exit_code == (130 if end is KeyboardInterrupt else 1)
+    assert "az vm start --ids /x/head" in result.stderr
+    assert "sunspot down x" in result.stderr
 
 
 def test_a_stack_without_scale_sets_needs_no_login():

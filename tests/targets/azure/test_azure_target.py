@@ -240,6 +240,10 @@ def test_a_stack_destroyed_elsewhere_is_forgotten(place):
 # Nodes, scale, ssh
 
 
+# Ray's words (ray/dashboard/utils.py, compose_state_message, 2.60).
+LOST = "Unexpected termination"
+
+
 @needs_sshd
 def test_nodes_are_those_of_ray_and_the_missing(place, api):
     up(place)
@@ -247,7 +251,7 @@ def test_nodes_are_those_of_ray_and_the_missing(place, api):
     api.known.nodes = [
         member("vm_a", state_message="draining until 12:00"),
         member("gone", state="DEAD", state_message="Expected termination: idle"),
-        member("evicted", state="DEAD", state_message="health check failed", labels=gpu),
+        member("evicted", state="DEAD", state_message=f"{LOST}: health check failed", labels=gpu),
         *members()[2:],
     ]
     nodes = place.target.nodes("x")
@@ -258,7 +262,7 @@ def test_nodes_are_those_of_ray_and_the_missing(place, api):
         ("evicted", "gpu", "spot", "lost"),
     ]
     assert (nodes[0].cpus, nodes[0].memory_gb) == (4, 16)
-    assert nodes[-1].log == "health check failed"
+    assert nodes[-1].log == f"{LOST}: health check failed"
 
 
 @needs_sshd

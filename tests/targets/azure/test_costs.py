@@ -1,8 +1,10 @@
 """What a stack on Azure costs besides its machines, and what a cluster that is up costs now."""
 
+import re
+
 import pytest
 from azure_model.price_list import T4
-from preview_stacks import KEY, ROOT, group, make, parse
+from preview_stacks import E4, KEY, ROOT, group, make, parse, section, shown
 
 from sunspot.catalog import services
 from sunspot.targets.azure import costs
@@ -94,3 +96,19 @@ def test_a_size_without_a_price_is_named():
 def test_a_stack_that_can_no_longer_be_planned_has_no_cost(tmp_path):
     gone = parse(image={"context": str(tmp_path / "gone")})
     assert costs.now(gone, ROOT, [node("head")]) is None
+
+
+def test_no_machines_cost_nothing_at_an_unknown_price():
+    text = section(shown(make(group("w", E4, min_workers=0, max_workers=2))), "Cost")
+    assert re.search(r"w +0-2 x E4as_v6, spot +0\.000 +0\.000 +\? +0\.434", text)
+
+
+def test_a_group_that_falls_back_may_be_all_on_demand():
+    found = make(group("g", T4, market="spot-with-fallback", min_workers=1, max_workers=2))
+    assert (found.costs.minimum, found.costs.maximum) == (0.192 + 0.063, 0.192 + 2 * 0.526)
+    assert "1-2 x NC4as_T4_v3, spot, else on-demand" in shown(found, width=120)
+
+
+def test_a_bastion_costs_too():
+    access = {"ssh_public_key": KEY, "bastion": True}
+    assert re.search(r"Bastion +0\.290 +0\.290", section(shown(make(access=access)), "Cost"))

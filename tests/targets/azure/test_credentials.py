@@ -1,17 +1,26 @@
 """The user's login to Azure: a service principal's from Azure's login, or that of the Azure CLI."""
 
 import pytest
+import yaml
 from azure_model.http_service import Reply, serving
+from azure_model.resource_ids import SUBSCRIPTION
 
-from sunspot.errors import SunspotError
-from sunspot.targets.azure.credentials import PRINCIPAL, SUBSCRIPTION, Endpoints, Login
+from sunspot.errors import SunspotError, UsageError
+from sunspot.targets.azure.credentials import (
+    PRINCIPAL,
+    SUBSCRIPTION_KEY,
+    SUBSCRIPTION_VARIABLE,
+    Endpoints,
+    Login,
+    chosen_subscription,
+)
 
 RESOURCE = "https://management.azure.com/"
 
 
 @pytest.fixture(autouse=True)
 def nothing(monkeypatch, tmp_path):
-    for name in (*PRINCIPAL, SUBSCRIPTION):
+    for name in (*PRINCIPAL, SUBSCRIPTION_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
@@ -34,6 +43,12 @@ def test_the_azure_clis_token_is_kept_for_a_while(az):
     login = Login()
     assert [login.token(RESOURCE) for _ in range(3)] == ["t1"] * 3
     assert calls.read_text() == "call\n"
+
+
+def test_a_token_is_of_the_tenant_of_the_subscription_that_is_named(az):
+    az("""printf '{"accessToken": "%s"}' "$*" """)
+    assert Login(subscription="s1").token(RESOURCE).endswith("--subscription s1 --output json")
+    assert Login(subscription="s1").subscription() == "s1"
 
 
 def test_an_expired_login_says_what_to_run(az):
@@ -61,7 +76,61 @@ def test_the_subscription(az, monkeypatch):
     assert Login().subscription() == "of-the-cli"
     for name in PRINCIPAL:
         monkeypatch.setenv(name, "x")
-    with pytest.raises(SunspotError, match=SUBSCRIPTION):
+    with pytest.raises(SunspotError, match=SUBSCRIPTION_VARIABLE):
         Login().subscription()
-    monkeypatch.setenv(SUBSCRIPTION, "named")
+    monkeypatch.setenv(SUBSCRIPTION_VARIABLE, "named")
     assert Login().subscription() == "named"
+
+
+def test_a_stacks_subscription_comes_before_the_environments(az, monkeypatch, tmp_path):
+    calls = az("""echo "$@" >>$0.args; echo '{"accessToken": "t1"}'""")
+    monkeypatch.setenv(SUBSCRIPTION_VARIABLE, "of-the-environment")
+    assert chosen_subscription("x", with_file(tmp_path, {})) == "of-the-environment"
+    named = chosen_subscription("x", with_file(tmp_path, {SUBSCRIPTION_KEY: SUBSCRIPTION}))
+    login = Login(subscription=named)
+    assert login.subscription() == SUBSCRIPTION
+    # Its tenant may be another than that of the CLI's default subscription.
+    login.token(RESOURCE)
+    assert f"--subscription {SUBSCRIPTION}" in calls.with_name("az.args").read_text()
+
+
+def test_an_encrypted_subscription_is_refused(tmp_path):
+    folder = with_file(tmp_path, {SUBSCRIPTION_KEY: {"secure": "v1:x"}})
+    with pytest.raises(UsageError, match=SUBSCRIPTION_KEY):
+        chosen_subscription("x", folder)
+
+
+def with_file(folder, settings):
+    (folder / "Pulumi.x.yaml").write_text(yaml.safe_dump({"config": settings}))
+    return folder
+
+
+@pytest.mark.parametrize("printed", ["", "[]", "null", "{}", "a warning, then {}"])
+def test_an_az_that_prints_something_else_is_no_traceback_and_not_repeated(az, printed):
+    az(f"echo '{printed}'")
+    for ask in (Login().subscription, lambda: Login().token(RESOURCE)):
+        with pytest.raises(SunspotError, match="az account"):
+            ask()
+
+
+def test_an_az_that_may_not_be_run_is_no_traceback(az, tmp_path, monkeypatch):
+    az("")
+    (tmp_path / "az").chmod(0o644)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SunspotError, match="az"):
+        Login().subscription()
+
+
+@pytest.mark.parametrize("answer", [Reply(200, []), Reply(200, None), Reply(200, "<html>")])
+def test_a_login_that_answers_something_else_is_no_traceback(monkeypatch, answer):
+    for name in PRINCIPAL:
+        monkeypatch.setenv(name, "x")
+    with serving(lambda _: answer) as url, pytest.raises(SunspotError):
+        Login(Endpoints(login=url)).token(RESOURCE)
+
+
+def test_a_login_that_is_not_there_is_not_a_refusal(monkeypatch):
+    for name in PRINCIPAL:
+        monkeypatch.setenv(name, "x")
+    with pytest.raises(SunspotError, match="did not answer"):
+        Login(Endpoints(login="http://127.0.0.1:1")).token(RESOURCE)

@@ -59,3 +59,23 @@ def test_each_image_is_copied_once():
     assert [copy.name for copy in found] == ["me/ray:1", "me/ray:2"]
     steps = yaml.safe_load(images.task(found))["steps"]
     assert len([step for step in steps if "docker pull" in step.get("cmd", "")]) == 2
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        None,
+        "rayproject/ray",
+        "rayproject/ray:2.60.0-py311-gpu",
+        "rayproject/ray:2.6x",
+        "me/ray:2.9.0",
+    ],
+)
+def test_an_image_that_has_the_stacks_ray_or_does_not_say(reference):
+    images.check_ray(reference, "v2.60.0")
+
+
+@pytest.mark.parametrize("name", ["rayproject/ray", "docker.io/rayproject/ray-ml"])
+def test_an_image_of_another_ray(name):
+    with pytest.raises(UsageError, match=r"2\.9\.0.*2\.60\.0"):
+        images.check_ray(f"{name}:2.9.0-py311", "2.60.0")

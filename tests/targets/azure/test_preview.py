@@ -60,9 +60,9 @@ def run(*arguments, env=None):
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_shipped_stacks_fit_80_columns_uncut(name):
-    text = shown(preview.collect(stacks.load(name, ROOT), ROOT))
-    assert max(map(len, text.splitlines())) <= 80
+def test_shipped_stacks_fit_60_columns_uncut(name):
+    text = shown(preview.collect(stacks.load(name, ROOT), ROOT), width=60)
+    assert max(map(len, text.splitlines())) <= 60
     assert "…" not in text
 
 
@@ -97,10 +97,11 @@ def test_hybrid_reads_as_it_should():
     assert re.search(r"NAT traffic +0\.045 +0\.225 +guessed: 1 GB", costs)
     assert "Machines as bought: 0.192 at the minimum, 0.444 at the" in costs
     assert "All of it: 0.316 and 0.748" in " ".join(costs.split())
-    assert "catalogue, eastus, about 2025" in costs
+    assert "eastus, on demand of 2024-04-23, spot of about 2025" in " ".join(costs.split())
+    assert "`sunspot sizes --region uksouth`" in costs
     ports = section(text, "Who may connect")
     assert re.search(r"22 +ssh +head +no address\n +22 +ssh +workers +the head\n", ports)
-    assert re.search(r"10002-19999 +workers +every node +the cluster's own nodes", ports)
+    assert re.search(r"10002-19999 +workers +every node +the nodes", ports)
     assert "has no public" in ports
     quota = section(text, "Quota")
     assert re.search(r"4 +standardDSv5Family +head\n", quota)
@@ -175,22 +176,6 @@ def test_unknown_prices_are_said_to_be_unknown(amd_without_infiniband):
 def test_the_prices_of_every_shipped_stack_are_known(name):
     found = preview.collect(stacks.load(name, ROOT), ROOT)
     assert "?" not in section(shown(found), "Cost")
-
-
-def test_no_machines_cost_nothing_at_an_unknown_price():
-    text = section(shown(make(group("w", E4, min_workers=0, max_workers=2))), "Cost")
-    assert re.search(r"w +0-2 x E4as_v6, spot +0\.000 +0\.000 +\? +0\.434", text)
-
-
-def test_a_group_that_falls_back_may_be_all_on_demand():
-    found = make(group("g", T4, market="spot-with-fallback", min_workers=1, max_workers=2))
-    assert (found.costs.minimum, found.costs.maximum) == (0.192 + 0.063, 0.192 + 2 * 0.526)
-    assert "1-2 x NC4as_T4_v3, spot, else on-demand" in shown(found, width=120)
-
-
-def test_a_bastion_costs_too():
-    access = {"ssh_public_key": KEY, "bastion": True}
-    assert re.search(r"Bastion +0\.290 +0\.290", section(shown(make(access=access)), "Cost"))
 
 
 # Ports

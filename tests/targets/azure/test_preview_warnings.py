@@ -1,5 +1,6 @@
 """What `sunspot preview` says of quota, and what it warns of."""
 
+import pytest
 from azure_model.price_list import T4
 from preview_stacks import (
     D4,
@@ -14,6 +15,7 @@ from preview_stacks import (
 from sunspot.targets.azure import preview
 
 _VNET = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v"
+OPEN = {"ssh_public_key": KEY, "bastion": True}
 SUBNET_IDS = {"head": f"{_VNET}/subnets/a", "workers": f"{_VNET}/subnets/b"}
 
 
@@ -43,6 +45,25 @@ def test_in_subnets_of_the_users_too_the_rules_let_nobody_in_unasked():
     (warning,) = make(network={"subnet_ids": SUBNET_IDS}).warnings
     assert "ssh_cidrs" in warning
     assert "bastion: true" not in warning  # which is only made in a network of the stack's own
+
+
+def in_public(*blocks):
+    access = {"ssh_public_key": KEY, "public_ip": True, "ssh_cidrs": list(blocks)}
+    return make(access=access).warnings
+
+
+@pytest.mark.parametrize("block", ["192.168.1.0/24", "203.0.113.7/32"])
+def test_a_public_head_that_only_private_addresses_may_reach_is_warned_of(block):
+    (warning,) = in_public(block)
+    assert block in warning
+    assert in_public("8.8.8.8/32", block) == []
+
+
+def test_a_region_that_is_nearly_a_known_one_is_warned_of():
+    (warning,) = make(location="uksuth", access=OPEN).warnings
+    assert "uksuth" in warning
+    assert "uksouth?" in warning
+    assert make(location="italynorth", access=OPEN).warnings == []
 
 
 def mirror_notes(found):
@@ -100,7 +121,7 @@ def test_a_temporary_disk_too_small_for_the_system_is_warned_of(monkeypatch):
     from sunspot import catalog
 
     small = catalog.get(T4).__class__(**{**vars(catalog.get(T4)), "temp_gib": 16})
-    monkeypatch.setattr("sunspot.targets.azure.plan.size_for", lambda _: small)
+    monkeypatch.setattr("sunspot.targets.azure.machine.size_for", lambda _: small)
     found = make(group("g", T4))
     assert any("16 GiB, the system needs 31: each worker gets" in w for w in found.warnings)
 
@@ -134,7 +155,7 @@ UNLISTED = {"vm_size": "NC8ads_X100_v9", "cpu": 8, "memory_gb": 64, "gpu_count":
 def test_a_size_that_is_not_listed_is_warned_of_and_counted():
     found = make({"name": "new", "market": "on-demand", "worker_nodes": UNLISTED})
     (warning,) = (w for w in found.warnings if "catalogue does not have" in w)
-    for part in ("Standard_NC8ads_X100_v9", "8 vCPU, 64 GiB, 1 GPUs", "NVIDIA", "uksouth"):
+    for part in ("Standard_NC8ads_X100_v9", "8 vCPU, 64 GiB, 1 GPU)", "NVIDIA", "uksouth"):
         assert part in warning
     pool = found.plan.pools[0]
     assert pool.machine.driver == "nvidia"

@@ -56,6 +56,10 @@ def test_without_one_nothing_changes():
         ("rayproject/ray:2.60.0", "is not a VM image"),
         ("Canonical:ubuntu-24_04-lts:server", "PUBLISHER:OFFER:SKU:VERSION"),
         (f"{GALLERY}/a b", "is not a VM image"),
+        (f"{GALLERY}/mine/versions/newest", "is not a VM image"),
+        (f"{GALLERY}/mine/versions/VERSION", "is not a VM image"),
+        (GALLERY.replace("/s/", "/ID/") + "/mine", "still says ID"),
+        (f"{GALLERY}/IMAGE/versions/1.0.0", "still says IMAGE"),
         ("", "is not a VM image"),
     ],
 )

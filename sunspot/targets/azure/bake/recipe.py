@@ -16,9 +16,9 @@ from sunspot.errors import UsageError
 from sunspot.targets.azure.plan import PROJECT, AzurePlan
 from sunspot.targets.azure.vm_images import DISK_GIB, UBUNTU, Baked, version_at
 
-# Of all stacks of a subscription.
+# Of all stacks of a subscription in one region: Azure changes the location of nothing that exists.
 GROUP = "sunspot-images"
-GALLERY = "sunspot"
+GALLERY = "sunspot"  # unique in a subscription; letters, digits and periods
 IDENTITY = "sunspot-image-builder"
 
 GROUPS_VERSION = "2021-04-01"
@@ -38,7 +38,9 @@ PROVIDERS = (
     "Microsoft.Storage",
 )
 
-# Azure's built-in role Contributor, which the builder's identity gets for the gallery only.
+# Azure's built-in role Contributor, which the builder's identity gets on the group of the gallery:
+# Image Builder wants Microsoft.Compute/images/{read,write,delete} there, for a gallery too
+# ("Configure Azure VM Image Builder permissions").
 CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
 _NAMES = uuid.UUID("0d0a1b46-2b0f-5e0e-8f4c-6b8c4b3f0a55")
 
@@ -58,14 +60,19 @@ class Recipe:
     made: datetime
 
     @property
+    def group(self) -> str:
+        """The name of the resource group that it is kept in."""
+        return f"{GROUP}-{self.location}"
+
+    @property
+    def gallery(self) -> str:
+        """The name of its gallery."""
+        return f"{GALLERY}.{self.location}"
+
+    @property
     def version(self) -> str:
         """The version of the image."""
         return version_at(self.made)
-
-    @property
-    def template_name(self) -> str:
-        """The name of the template that exists while the image is made."""
-        return f"{self.baked.definition}-{self.version}"
 
 
 def recipe(plan: AzurePlan, now: datetime | None = None) -> Recipe:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from sunspot.errors import SunspotError
 from sunspot.targets.azure.credentials import PRINCIPAL, Endpoints
-from sunspot.targets.azure.doctor.findings import not_checked, short
+from sunspot.targets.azure.doctor.findings import short, tried
 from sunspot.targets.azure.doctor.login import Kind
 from sunspot.targets.protocol import Finding
 
 if TYPE_CHECKING:
     from azure.core.credentials import TokenCredential
+    from azure.core.exceptions import ClientAuthenticationError
     from azure.mgmt.authorization.v2022_04_01 import AuthorizationManagementClient
     from azure.mgmt.compute import ComputeManagementClient
     from azure.mgmt.containerregistry import ContainerRegistryManagementClient
@@ -36,6 +37,10 @@ TO_INSTALL = (
 
 # A person waits: what does not answer soon is reported as not checked.
 _PATIENCE = {"retry_total": 2, "connection_timeout": 10, "read_timeout": 30}
+
+# Statuses below 500 that say nothing of what was asked: a time-out, and too many requests.
+_BUSY = frozenset({408, 429})
+_REFUSED = frozenset({400, 401, 403})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +64,12 @@ class Clients:
 
     @property
     def _options(self) -> dict[str, Any]:
+        from sunspot.targets.azure.doctor.retries import ReadingRetries
+
         return {
             "base_url": self.endpoints.management,
             "credential_scopes": [_SCOPE],
+            "retry_policy": ReadingRetries(**_PATIENCE),
             **_PATIENCE,
         }
 
@@ -146,6 +154,8 @@ def credential(kind: Kind, subscription: str, endpoints: Endpoints) -> TokenCred
     """
     try:
         from azure.identity import AzureCliCredential, ClientSecretCredential
+
+        from sunspot.targets.azure.doctor.retries import ReadingRetries
     except ImportError as error:
         raise SunspotError(MISSING) from error
     if kind == "cli":
@@ -158,6 +168,7 @@ def credential(kind: Kind, subscription: str, endpoints: Endpoints) -> TokenCred
         authority=endpoints.login,
         # Only Azure's own addresses are known to the discovery.
         disable_instance_discovery=endpoints != Endpoints(),
+        retry_policy_class=ReadingRetries,
         **_PATIENCE,
     )
 
@@ -175,18 +186,36 @@ def explained() -> Iterator[None]:
 
     try:
         yield
+    except SunspotError:
+        raise
     except ClientAuthenticationError as error:
-        raise LoginError(short(error.message)) from error
+        kind = LoginError if _is_refused(error) else SunspotError
+        raise kind(short(error.message)) from error
     except HttpResponseError as error:
         said = error.error
         code = (said and said.code) or error.status_code
         message = (said and said.message) or error.message
-        kind = RefusedError if (error.status_code or 500) < 500 else SunspotError
+        status = error.status_code or 500
+        kind = RefusedError if status < 500 and status not in _BUSY else SunspotError
         raise kind(f"Azure answered {code}: {short(message)}") from error
     except AzureError as error:
         raise SunspotError(short(error)) from error
     except ImportError as error:
         raise SunspotError(f"{MISSING}: {error.name}") from error
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        # Azure's clients do not check an answer, so what it lacks is missed when it is used.
+        raise SunspotError(f"Azure's answer is not as documented ({short(repr(error))})") from error
+
+
+def _is_refused(error: ClientAuthenticationError) -> bool:
+    """Whether the login itself is wrong; azure-identity says the same of one that cannot be tried.
+
+    Microsoft's identity platform gives each of its refusals a code that begins with AADSTS.
+    """
+    from azure.identity import CredentialUnavailableError
+
+    is_answer = error.status_code in _REFUSED or "AADSTS" in error.message
+    return is_answer or isinstance(error, CredentialUnavailableError)
 
 
 class RefusedError(SunspotError):
@@ -198,9 +227,10 @@ class LoginError(SunspotError):
 
 
 def asked(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """The findings of `look`, which asks Azure; if it could not be asked, one that says why."""
-    try:
+    """The findings of `look`, which asks Azure; the last says why if it could not be asked."""
+
+    def explaining() -> Iterator[Finding]:
         with explained():
-            return list(look())
-    except SunspotError as error:
-        return [not_checked(check, short(error))]
+            yield from look()
+
+    return tried(check, explaining)

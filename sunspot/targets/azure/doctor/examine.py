@@ -78,7 +78,11 @@ def _of_azure(subject: Subject, plan: AzurePlan, progress: Progress) -> list[Fin
     found = list(known.findings)
     if known.kind is None or known.subscription is None:
         failed = any(one.level == "failure" for one in found)
-        reason = "there is no login to a subscription" if failed else "the login is not one to try"
+        reason = (
+            "there is no login to a subscription" if failed else "this login cannot be tried here"
+        )
+        if all(one.check != login.SUBSCRIPTION for one in found):
+            found.append(not_checked(login.SUBSCRIPTION, reason.removesuffix(" to a subscription")))
         return [*found, *_without(subject, plan, reason)]
     try:
         azure = Clients(
@@ -93,7 +97,9 @@ def _of_azure(subject: Subject, plan: AzurePlan, progress: Progress) -> list[Fin
         with clients.explained():
             found[-1:] = subscription.state(azure, plan)
     except LoginError as error:
-        found[0] = failure(login.LOGIN, f"Azure refuses it: {short(error)}", "az login")
+        found[0] = failure(
+            login.LOGIN, f"Azure refuses it: {short(error)}", login.TO_RENEW[known.kind]
+        )
         return [*found, *_without(subject, plan, "the login does not work")]
     except clients.RefusedError as error:
         found[-1] = failure(

@@ -43,8 +43,10 @@ def unreachable(error: Exception) -> str:
 
 
 def tried(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """The findings of `look`; if it could not ask, one that says why."""
+    """The findings of `look`; the last says why if it could not ask all."""
+    found: list[Finding] = []
     try:
-        return list(look())
+        found.extend(look())
     except SunspotError as error:
-        return [not_checked(check, short(error))]
+        found.append(not_checked(check, short(error)))
+    return found

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import requests
 
 from sunspot.errors import SunspotError
+from sunspot.targets.azure import images
 from sunspot.targets.azure.doctor.findings import failure, not_checked, ok, unreachable
 from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.protocol import Finding
@@ -16,9 +17,8 @@ from sunspot.targets.protocol import Finding
 IMAGE = "image"
 TIMEOUT_S = 20.0
 
-# Where references without a host lead (the reference library's defaults: distribution/reference).
+# The host of Docker Hub's API, which is not the one in its images' names.
 DOCKER_HUB = "registry-1.docker.io"
-_HUB_NAMES = ("docker.io", "index.docker.io")
 
 # What a tag may lead to: OCI's and Docker's indexes and manifests.
 _KINDS = ", ".join(
@@ -43,16 +43,11 @@ class Reference:
 
 def parse(text: str) -> Reference:
     """The parts of a reference, with Docker's defaults for those that it leaves out."""
-    rest, _, digest = text.partition("@")
-    first, slash, path = rest.partition("/")
-    if slash and ("." in first or ":" in first or first == "localhost"):
-        host = first
-    else:
-        host, path = _HUB_NAMES[0], rest
-    name, _, tag = path.partition(":")
-    if host in _HUB_NAMES:
-        host = DOCKER_HUB
-        name = name if "/" in name else f"library/{name}"
+    host, rest = images.host_and_rest(text)
+    tagged, _, digest = rest.partition("@")
+    name, _, tag = tagged.partition(":")
+    if host == images.HUB:
+        host, name = DOCKER_HUB, images.in_hub(name)
     return Reference(host=host, name=name, version=digest or tag or "latest")
 
 
@@ -74,8 +69,10 @@ def _checked(text: str) -> Finding:
     check, reference = f"{IMAGE} {text}", parse(text)
     try:
         status = _ask(reference)
-    except (requests.RequestException, KeyError, ValueError) as error:
+    except requests.RequestException as error:
         raise SunspotError(f"{reference.host} did not answer ({unreachable(error)})") from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise SunspotError(f"{reference.host} is not a registry of images ({error!r})") from error
     match status:
         case 200:
             return ok(check, "can be pulled")
@@ -99,18 +96,33 @@ def _ask(reference: Reference) -> int:
     url = f"https://{reference.host}/v2/{reference.name}/manifests/{reference.version}"
     headers = {"Accept": _KINDS}
     # HEAD, which Docker Hub does not count as a pull.
-    answer = requests.head(url, headers=headers, timeout=TIMEOUT_S, allow_redirects=True)
+    answer = _send("HEAD", url, headers)
     challenge = answer.headers.get("WWW-Authenticate", "")
     if answer.status_code != 401 or not challenge.lower().startswith("bearer "):
         return answer.status_code
     given = dict(_CHALLENGE.findall(challenge))
-    login = requests.get(
-        given["realm"],
-        params={name: given[name] for name in ("service", "scope") if name in given},
-        timeout=TIMEOUT_S,
-    )
+    if not given["realm"].startswith("https://"):
+        # The registry chooses the address: it must not be one of this machine or its network.
+        raise ValueError(f"it asks for tokens from {given['realm']}, which is not https://")
+    asked = {name: given[name] for name in ("service", "scope") if name in given}
+    login = _send("GET", given["realm"], {}, asked)
     if login.status_code != 200:
         return login.status_code
     body = login.json()
     headers["Authorization"] = f"Bearer {body.get('token') or body['access_token']}"
-    return requests.head(url, headers=headers, timeout=TIMEOUT_S, allow_redirects=True).status_code
+    return _send("HEAD", url, headers).status_code
+
+
+def _send(
+    method: str, url: str, headers: Mapping[str, str], asked: Mapping[str, str] | None = None
+) -> requests.Response:
+    return requests.request(
+        method,
+        url,
+        params=asked,
+        headers=headers,
+        timeout=TIMEOUT_S,
+        allow_redirects=True,
+        # The machines have no .netrc file either, whose password would replace the token.
+        auth=lambda request: request,
+    )

@@ -5,28 +5,44 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from sunspot.errors import SunspotError
-from sunspot.targets.azure import credentials
-from sunspot.targets.azure.doctor import stack_file
+from sunspot.targets.azure import credentials, stack_file
+from sunspot.targets.azure.credentials import SUBSCRIPTION_VARIABLE, EncryptedError
 from sunspot.targets.azure.doctor.findings import failure, not_checked, ok, short
 from sunspot.targets.protocol import Finding
 
 LOGIN, SUBSCRIPTION = "login", "subscription"
-SUBSCRIPTION_VARIABLE = "ARM_SUBSCRIPTION_ID"
-SUBSCRIPTION_KEY = "azure-native:subscriptionId"
 
-# Logins of Pulumi's provider that are not tried here (its installation and configuration page).
+# Logins of Pulumi's provider that are not tried here, as variables and as keys of a stack file (its
+# installation and configuration page, and its SDK's provider.py).
 OTHERS = ("ARM_USE_OIDC", "ARM_USE_MSI", "ARM_CLIENT_CERTIFICATE_PATH")
+OTHER_KEYS = (
+    "azure-native:clientSecret",
+    "azure-native:clientCertificatePath",
+    "azure-native:useOidc",
+    "azure-native:useMsi",
+    "azure-native:useDefaultAzureCredential",
+)
 
 # Azure CLI, core/_profile.py: no login; a login, but no subscription is the default one.
 _NO_LOGIN = re.compile(r"az login'? to (?:setup|set up|access)|not logged in", re.IGNORECASE)
 _NONE_CHOSEN = re.compile(r"No subscription found|az account set", re.IGNORECASE)
 
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
 Kind = Literal["principal", "cli"]
+
+TO_RENEW: Mapping[Kind, str] = {
+    "cli": "az login",
+    "principal": "az ad sp credential reset --id $ARM_CLIENT_ID prints a new secret, for "
+    "ARM_CLIENT_SECRET; or unset the three variables, then az login",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,21 +62,34 @@ class Login:
 
 def find(stack: str, folder: Path) -> Login:
     """The login that Pulumi would use for a stack of the project in `folder`."""
-    chosen = _chosen(stack, folder)
-    principal = [os.environ.get(name) for name in credentials.PRINCIPAL]
-    if all(principal):
-        login = ok(LOGIN, f"service principal {principal[0]}, of the environment")
+    file = stack_file.of(stack, folder)
+    given = stack_file.config(file)
+    # Pulumi, too, takes a stack file's login before one of the environment.
+    if others := _set(OTHER_KEYS, given):
+        return _untried(f"{others[0]} is set, which cannot be tried here")
+    try:
+        chosen = credentials.chosen_subscription(stack, folder)
+    except EncryptedError as error:
+        return _untried(str(error))
+    if (principal := credentials.principal()) is not None:
+        client = principal[credentials.PRINCIPAL[0]]
+        login = ok(LOGIN, f"service principal {client}, of the environment")
         return _with_subscription("principal", login, chosen)
-    if others := [name for name in OTHERS if os.environ.get(name)]:
-        reason = f"{others[0]} is set, and this kind of login cannot be tried here"
-        return Login(findings=(not_checked(LOGIN, reason),))
-    return _of_cli(chosen)
+    if others := _set(OTHERS, os.environ):
+        return _untried(f"{others[0]} is set, which cannot be tried here")
+    found = _of_cli(chosen)
+    if found.kind is None and stack_file.top(file).get("environment"):
+        return _untried("the stack's environment (Pulumi ESC) may have one")
+    return found
 
 
-def _chosen(stack: str, folder: Path) -> str | None:
-    """The subscription that the stack file names, or else the environment."""
-    named = stack_file.config(folder / f"Pulumi.{stack}.yaml").get(SUBSCRIPTION_KEY)
-    return named or os.environ.get(SUBSCRIPTION_VARIABLE) or None
+def _set(names: Iterable[str], given: Mapping[str, object]) -> list[str]:
+    return [name for name in names if str(given.get(name) or False).lower() != "false"]
+
+
+def _untried(reason: str) -> Login:
+    """For a login that Pulumi may have although it cannot be tried here."""
+    return Login(findings=(not_checked(LOGIN, reason),))
 
 
 def _with_subscription(kind: Kind, login: Finding, chosen: str | None) -> Login:
@@ -76,6 +105,8 @@ def _with_subscription(kind: Kind, login: Finding, chosen: str | None) -> Login:
 
 def _of_cli(chosen: str | None) -> Login:
     """The login of the Azure CLI, by the token that it gives: an expired one gives none."""
+    if shutil.which("az") is None:
+        return Login(findings=(failure(LOGIN, credentials.NO_CLI, credentials.TO_GET_CLI),))
     where = ("--subscription", chosen) if chosen else ()
     try:
         asked = credentials.az("account", "get-access-token", *where, "--output", "json")
@@ -92,9 +123,12 @@ def _of_cli(chosen: str | None) -> Login:
     return _with_subscription("cli", login, chosen or found)
 
 
-_TO_LOG_IN = (
-    "az login, then az account set --subscription NAME; or export "
-    f"{', '.join((*credentials.PRINCIPAL, SUBSCRIPTION_VARIABLE))}"
+_TO_LOG_IN = "az login"
+
+
+_NONE = (
+    "there is none of the Azure CLI, nor a service principal in the environment "
+    f"({', '.join((*credentials.PRINCIPAL, SUBSCRIPTION_VARIABLE))})"
 )
 
 
@@ -102,7 +136,7 @@ def _refused(said: str) -> Login:
     if "AADSTS" in said:
         return Login(findings=(failure(LOGIN, f"has expired: {short(said)}", "az login"),))
     if _NO_LOGIN.search(said):
-        return Login(findings=(failure(LOGIN, "there is none", _TO_LOG_IN),))
+        return Login(findings=(failure(LOGIN, _NONE, _TO_LOG_IN),))
     if _NONE_CHOSEN.search(said):
         login = ok(LOGIN, "of the Azure CLI")
         return Login(findings=(login, _none_chosen()))

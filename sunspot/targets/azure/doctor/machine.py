@@ -16,9 +16,8 @@ import requests
 
 from sunspot.errors import SunspotError, UsageError
 from sunspot.stack import Stack
-from sunspot.targets.azure import ssh_key
+from sunspot.targets.azure import ssh_key, stack_file
 from sunspot.targets.azure.credentials import Endpoints
-from sunspot.targets.azure.doctor import stack_file
 from sunspot.targets.azure.doctor.findings import (
     failure,
     not_checked,
@@ -31,10 +30,15 @@ from sunspot.targets.protocol import Finding
 
 IMAGE_PYTHON = (3, 11)
 PASSPHRASES = ("PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE")
+PULUMI_LOGIN, SECRETS, CLOCK = "pulumi login", "secrets", "clock"
 TIMEOUT_S = 10.0
 
-# Microsoft's identity platform refuses what differs by more than five minutes (AADSTS700024).
-CLOCK_LIMIT_S, CLOCK_WARNING_S = 300.0, 60.0
+# Pulumi's own installer for Linux (its page "Download & install").
+TO_GET_PULUMI = 'curl -fsSL https://get.pulumi.com | sh; export PATH="$HOME/.pulumi/bin:$PATH"'
+
+# The Azure CLI renews a token five minutes before its end. A login by certificate, which is not
+# tried here, fails at once with a wrong clock (AADSTS700024).
+CLOCK_LIMIT_S = 300.0
 
 
 def python() -> Finding:
@@ -59,10 +63,12 @@ def pulumi(stack: str, folder: Path) -> Iterator[Finding]:
     try:
         command = engine.find_engine()
     except engine.EngineMissingError:
-        yield warning("pulumi", "there is none; `sunspot up` installs it", f"sunspot up {stack}")
+        yield warning("pulumi", "there is none; the first `sunspot up` installs one", TO_GET_PULUMI)
+        yield from _of_engine("there is no pulumi")
         return
     except SunspotError as error:
-        yield failure("pulumi", short(error), "install the newest: pulumi.com/docs/install")
+        yield failure("pulumi", short(error), TO_GET_PULUMI)
+        yield from _of_engine("this pulumi cannot be used")
         return
     yield ok("pulumi", f"{command.version}")
     try:
@@ -70,25 +76,32 @@ def pulumi(stack: str, folder: Path) -> Iterator[Finding]:
         backend = json.loads(asked.stdout)["url"]
     except auto.CommandError as error:
         said = errors.said(error)
-        yield failure("pulumi login", errors.explain(said) or short(said), "pulumi login --local")
+        yield failure(PULUMI_LOGIN, errors.explain(said) or short(said), "pulumi login --local")
+        yield not_checked(SECRETS, "what encrypts them depends on pulumi's login")
         return
     except (ValueError, KeyError, TypeError) as error:
-        yield not_checked("pulumi login", f"pulumi whoami did not answer as expected ({error!r})")
+        yield from _of_engine(f"pulumi whoami did not answer as expected ({error!r})")
         return
-    yield ok("pulumi login", backend)
+    yield ok(PULUMI_LOGIN, backend)
     yield _passphrase(stack, folder, backend)
 
 
+def _of_engine(reason: str) -> Iterator[Finding]:
+    """What could not be checked without a pulumi that answers."""
+    for name in (PULUMI_LOGIN, SECRETS):
+        yield not_checked(name, reason)
+
+
 def _passphrase(stack: str, folder: Path, backend: str) -> Finding:
-    provider = stack_file.top(folder / f"Pulumi.{stack}.yaml").get("secretsprovider")
+    provider = stack_file.top(stack_file.of(stack, folder)).get("secretsprovider")
     if provider:
-        return ok("secrets", f"encrypted by {provider}")
+        return ok(SECRETS, f"encrypted by {provider}")
     if backend.startswith("https:"):
-        return ok("secrets", "encrypted by Pulumi's service")
+        return ok(SECRETS, "encrypted by Pulumi's service")
     if given := [name for name in PASSPHRASES if name in os.environ]:
-        return ok("secrets", f"encrypted with {given[0]}")
+        return ok(SECRETS, f"encrypted with {given[0]}")
     return failure(
-        "secrets", "there is no passphrase to encrypt them with", f"export {PASSPHRASES[0]}=..."
+        SECRETS, "there is no passphrase to encrypt them with", f"export {PASSPHRASES[0]}=..."
     )
 
 
@@ -115,6 +128,7 @@ def way_out(endpoints: Endpoints) -> Iterator[Finding]:
                 f"{url} cannot be reached ({unreachable(error)})",
                 "open port 443 to it, or name your proxy: export HTTPS_PROXY=http://HOST:PORT",
             )
+            yield not_checked(CLOCK, "Azure cannot be reached")
             return
         dates.append(answer.headers.get("Date", ""))
     yield ok(name, "443 is open; 22, for SSH, can be tried only when there is a head")
@@ -125,11 +139,9 @@ def _clock(date: str) -> Finding:
     try:
         skew = time.time() - parsedate_to_datetime(date).timestamp()
     except ValueError:
-        return not_checked("clock", "Azure's answer has no time")
+        return not_checked(CLOCK, "Azure's answer has no time")
     detail = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} Azure's"
-    to_set = "sudo timedatectl set-ntp true"
     if abs(skew) > CLOCK_LIMIT_S:
-        return failure("clock", f"{detail}; logins fail beyond {CLOCK_LIMIT_S:g}", to_set)
-    if abs(skew) > CLOCK_WARNING_S:
-        return warning("clock", detail, to_set)
-    return ok("clock", detail)
+        consequence = f"beyond {CLOCK_LIMIT_S:g} a login may be used after it has expired"
+        return warning(CLOCK, f"{detail}; {consequence}", "sudo timedatectl set-ntp true")
+    return ok(CLOCK, detail)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sunspot.stack import PROJECT_FILE
-from sunspot.targets.azure.doctor import stack_file
+from sunspot.targets.azure import stack_file
 from sunspot.targets.azure.doctor.clients import Clients
 from sunspot.targets.azure.doctor.findings import failure, ok
 from sunspot.targets.azure.doctor.types import ARM_TYPES
@@ -70,9 +70,14 @@ def taken(asking: Asking, folder: Path) -> Iterator[Finding]:
     for resource in tree(asking.plan).walk():
         kind = resource.type.removeprefix(NATIVE)
         if kind in GLOBAL:
-            filled = pattern.replace("${name}", resource.name)
-            name = filled.replace("${stack}", asking.plan.stack)
-            yield _checked(asking, kind, name)
+            yield _checked(asking, kind, _filled(pattern, resource.name, asking.plan.stack, folder))
+
+
+def _filled(pattern: str, resource: str, stack: str, folder: Path) -> str:
+    project = str(stack_file.top(folder / PROJECT_FILE).get("name"))
+    for word, value in (("name", resource), ("stack", stack), ("project", project)):
+        pattern = pattern.replace(f"${{{word}}}", value)
+    return pattern
 
 
 def _checked(asking: Asking, kind: str, name: str) -> Finding:
@@ -118,10 +123,11 @@ def _pattern(stack: str, folder: Path) -> str | None:
     """The pattern of the stack's names; None if they contain random characters."""
     for file in (f"Pulumi.{stack}.yaml", PROJECT_FILE):
         given = stack_file.config(folder / file).get(AUTONAMING)
-        if isinstance(given, dict):
-            given = given.get("value", given)
-            if given.get("mode") == "verbatim":
-                return VERBATIM
-            pattern = given.get("pattern")
-            return None if pattern is None or _RANDOM.search(pattern) else str(pattern)
+        given = given.get("value", given) if isinstance(given, dict) else given
+        if not isinstance(given, dict):
+            continue  # Pulumi says what is wrong with it
+        if given.get("mode") == "verbatim":
+            return VERBATIM
+        pattern = given.get("pattern")
+        return None if pattern is None or _RANDOM.search(str(pattern)) else str(pattern)
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from sunspot.errors import SunspotError
 from sunspot.targets.azure.doctor.clients import Clients
 from sunspot.targets.azure.doctor.findings import failure, not_checked, ok, short
 from sunspot.targets.azure.doctor.types import ARM_TYPES
@@ -12,8 +13,12 @@ from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.protocol import Finding
 
 POLICY = "policy"
-# The error of "Resolve errors for request disallowed by policy".
-DENIED = "RequestDisallowedByPolicy"
+# The errors of "Resolve errors for request disallowed by policy", and of a region that Azure itself
+# closes to some subscriptions: to students', or to new customers.
+DENIED, REGION_DENIED = "RequestDisallowedByPolicy", "RequestDisallowedByAzure"
+
+# Of the whole validation, which usually takes seconds.
+PATIENCE_S = 60.0
 
 _SCHEMAS = "https://schema.management.azure.com/schemas"
 _DEPLOYMENT = "sunspot-doctor"
@@ -33,17 +38,21 @@ def check(azure: Clients, plan: AzurePlan) -> Iterator[Finding]:
         yield ok(POLICY, "none denies the stack's region, tags, sizes or addresses")
         return
     found = list(_errors(error))
-    denied = [one for one in found if one.code == DENIED]
+    denied = [one for one in found if one.code in (DENIED, REGION_DENIED)]
     for one in denied:
-        yield failure(
-            POLICY,
-            short(one.message),
-            "choose what the policy allows, or ask who set it for an exemption: "
-            f"az policy assignment list --scope {azure.scope} -o table",
-        )
+        yield failure(POLICY, short(one.message), _to_allow(azure, one.code))
     if not denied:
         inner = found[-1]
         yield not_checked(POLICY, f"Azure's validation ended with {inner.code}: {inner.message}")
+
+
+def _to_allow(azure: Clients, code: str) -> str:
+    if code == REGION_DENIED:
+        return "choose another region (azure-native:location), or ask Azure's support for this one"
+    return (
+        "choose what the policy allows, or ask who set it for an exemption: "
+        f"az policy assignment list --scope {azure.scope} -o table"
+    )
 
 
 def _problem(azure: Clients, body: Any) -> Any:
@@ -55,11 +64,16 @@ def _problem(azure: Clients, body: Any) -> Any:
         poller = deployments.begin_validate_at_subscription_scope(
             _DEPLOYMENT, body, polling_interval=1
         )
+        poller.wait(PATIENCE_S)
+        if not poller.done():
+            raise SunspotError(f"Azure's validation takes more than {PATIENCE_S:g} s")
         return poller.result().error
     except HttpResponseError as answer:
-        # A template that is refused: 400, with the same body.
-        if answer.status_code == 400 and answer.error is not None:
-            return answer.error
+        # A template that is refused: 400, or 403 for a policy, with the same body.
+        if answer.status_code in (400, 403) and answer.error is not None:
+            error = answer.error
+            if answer.status_code == 400 or any(one.code == DENIED for one in _errors(error)):
+                return error
         raise
 
 

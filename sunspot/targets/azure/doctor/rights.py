@@ -80,7 +80,7 @@ def _roles(azure: Clients, has: Rights, needed: list[str]) -> Finding:
             name,
             f"{' and '.join(held)} only under a condition, which may refuse the roles that the "
             "cluster's identities get",
-            f"az role assignment list --all --scope {azure.scope} -o json shows the condition",
+            f"az role assignment list --scope {azure.scope} --include-inherited -o json shows it",
         )
     return ok(name, "you may assign roles" + (" and define them" if DEFINE in needed else ""))
 

@@ -9,7 +9,8 @@ from sunspot.catalog import regions
 from sunspot.spec_values import HEAD
 from sunspot.targets.azure.doctor.clients import Clients
 from sunspot.targets.azure.doctor.findings import failure, not_checked, ok, warning
-from sunspot.targets.azure.plan import AzurePlan, Machine
+from sunspot.targets.azure.machine import Machine
+from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.protocol import Finding
 
 if TYPE_CHECKING:
@@ -50,8 +51,14 @@ def by_catalog(plan: AzurePlan) -> Iterator[Finding]:
                 "size",
             )
         else:
-            listed = f"{plan.location} had it on {regions.date()}" if sold else "not in our list"
+            listed = f"{plan.location} had it on {regions.date()}" if sold else _unlisted(plan)
             yield not_checked(check, f"whether this subscription may have it; {listed}")
+
+
+def _unlisted(plan: AzurePlan) -> str:
+    if (near := regions.near(plan.location)) is not None:
+        return f"{plan.location} is not in the list of {regions.date()}: did you mean {near}?"
+    return f"the list of {regions.date()} does not say whether {plan.location} has it"
 
 
 Use = tuple[str, Machine, bool]

@@ -28,6 +28,10 @@ TO_UPGRADE = (
 )
 
 
+# Still active, other than Warned and Disabled (Microsoft, "Azure subscription states").
+PAST_DUE = "PastDue"
+
+
 def state(azure: Clients, plan: AzurePlan) -> Iterator[Finding]:
     """Whether the subscription is enabled, and whether its offer has spot machines."""
     found = azure.subscriptions.subscriptions.get(azure.subscription)
@@ -35,6 +39,12 @@ def state(azure: Clients, plan: AzurePlan) -> Iterator[Finding]:
     state = getattr(found.state, "value", found.state)
     if state == "Enabled":
         yield ok(SUBSCRIPTION, name)
+    elif state == PAST_DUE:
+        yield warning(
+            SUBSCRIPTION,
+            f"{name} is {state}: Azure disables it if the bill stays unpaid",
+            "pay in the Azure portal (Cost Management + Billing)",
+        )
     else:
         yield failure(
             SUBSCRIPTION,

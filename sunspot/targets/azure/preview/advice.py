@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from ipaddress import ip_network
 
 from sunspot.catalog import regions as catalog_regions
 from sunspot.spec_values import HEAD
 from sunspot.targets.azure import images
 from sunspot.targets.azure.access import no_way_in
-from sunspot.targets.azure.plan import AzurePlan, Driver, Machine
+from sunspot.targets.azure.machine import Driver, Machine
+from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.settings import DEFAULT_KEY_FILE
 from sunspot.targets.azure.sizes import unlisted
 from sunspot.targets.azure.tree import short
@@ -67,6 +69,7 @@ def warnings(plan: AzurePlan, *, key_missing: bool) -> list[str]:
         )
     if (unreachable := no_way_in(plan.access, plan.subnet_ids)) is not None:
         found.append(unreachable)
+    found += _private_sources(plan)
     found += unlisted(plan.sizes, plan.location)
     found += _region_warnings(plan)
     found += _image_warnings(plan)
@@ -106,6 +109,17 @@ def notes(plan: AzurePlan) -> list[str]:
     return drivers
 
 
+def _private_sources(plan: AzurePlan) -> Iterator[str]:
+    """Of a public head whose only sources are private blocks, or those of documentation."""
+    blocks = plan.access.ssh_cidrs
+    if plan.access.public_ip and all(ip_network(block).is_private for block in blocks):
+        yield (
+            "The head has a public address, but sunspot:access > ssh_cidrs has only addresses that "
+            f"are not of the internet ({', '.join(blocks)}), so that no connection gets in: "
+            "`curl -4 https://ifconfig.me` shows yours."
+        )
+
+
 def _image_warnings(plan: AzurePlan) -> Iterator[str]:
     image = plan.head.vm_image
     if image is None or image.baked is None:
@@ -121,6 +135,11 @@ def _image_warnings(plan: AzurePlan) -> Iterator[str]:
 
 
 def _region_warnings(plan: AzurePlan) -> Iterator[str]:
+    if (near := catalog_regions.near(plan.location)) is not None:
+        yield (
+            f"{plan.location} is not in the list of regions of {catalog_regions.date()}: did you "
+            f"mean {near}? If it is a newer region, `az account list-locations -o table` has it."
+        )
     # Only a stack with check_region: false gets this far with such a size.
     for size in _sizes(plan, sold=False):
         yield (

@@ -1,4 +1,4 @@
-"""A preview as text for a user, to fit 80 columns; only a command in it may be longer."""
+"""A preview as text for a user, to fit 60 columns; only a command in it may be longer."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from sunspot.catalog import regions
 from sunspot.catalog.cost import Costs
 from sunspot.catalog.services import HOURS_A_MONTH
 from sunspot.console import filled
@@ -113,9 +114,9 @@ def _tree(resource: Resource, into: Tree | None = None) -> Tree:
 
 def _cost_table(costs: Costs) -> Table:
     table = Table(box=None, header_style="dim", pad_edge=False)
-    table.add_column("\ngroup", overflow="fold", max_width=14)
-    table.add_column("\nmachines")
-    for heading in ("at min\nspot", "at min\non demand", "at max\nspot", "at max\non demand"):
+    table.add_column("\n\ngroup", overflow="fold", max_width=14)
+    table.add_column("\n\nmachines", overflow="fold")
+    for heading in ("\nat min\nspot", "at min\non\ndemand", "\nat max\nspot", "at max\non\ndemand"):
         table.add_column(heading, justify="right", no_wrap=True)
     for group in costs.groups:
         market = MARKETS.get(group.market, group.market)
@@ -161,6 +162,11 @@ def _cost_lines(preview: Preview) -> Iterator[str]:
         f"Prices: {prices.source}, {prices.region}, {prices.date}."
         + (" For today's here: --refresh-prices." if elsewhere else "")
     )
+    if elsewhere and preview.plan.location in regions.known():
+        yield (
+            f"On-demand prices of {preview.plan.location} differ: `sunspot sizes --region "
+            f"{preview.plan.location}` lists them."
+        )
     if costs.assumed:
         yield (
             f"{UNKNOWN} No spot price known for {_sizes(costs.assumed)}; the sums take the "
@@ -180,7 +186,10 @@ def _sizes(names: Sequence[str]) -> str:
 
 
 def _port_table(preview: Preview) -> Table:
-    table = Table("port", "", "on", "from", box=None, header_style="dim", pad_edge=False)
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for heading in ("port", "", "on"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("from")
     for where, opening in _merged(preview.openings):
         table.add_row(opening.range, opening.port, where, _sources(opening, preview.plan))
     return table
@@ -204,7 +213,7 @@ def _merged(openings: Sequence[Opening]) -> Iterator[tuple[str, Opening]]:
 
 def _sources(opening: Opening, plan: AzurePlan) -> str:
     if opening.sources == access.nodes(plan):
-        return "the cluster's own nodes"
+        return "the nodes"
     head, _ = access.nodes(plan)
     bastion = None if plan.addresses is None else plan.addresses.bastion_subnet
     names = {head: "the head", bastion: "the Bastion"}

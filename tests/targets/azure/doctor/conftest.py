@@ -12,12 +12,12 @@ from doctor_runs import PULUMI, write_az, write_tool
 from ssh_server import make_key
 
 from sunspot.targets.azure import target as azure
-from sunspot.targets.azure.credentials import PRINCIPAL, Endpoints
+from sunspot.targets.azure.credentials import PRINCIPAL, SUBSCRIPTION_VARIABLE, Endpoints
 from sunspot.targets.azure.doctor import image, login, machine
 from sunspot.targets.azure.records import Records
 from sunspot.targets.azure.target import AzureTarget
 
-VARIABLES = (*PRINCIPAL, *login.OTHERS, login.SUBSCRIPTION_VARIABLE, *machine.PASSPHRASES)
+VARIABLES = (*PRINCIPAL, *login.OTHERS, SUBSCRIPTION_VARIABLE, *machine.PASSPHRASES)
 
 
 @pytest.fixture(scope="module")
@@ -65,5 +65,5 @@ def principal(subscription, monkeypatch):
     """A login by the environment, with a subscription."""
     for name, value in zip(PRINCIPAL, ("client", "right", TENANT), strict=True):
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv(login.SUBSCRIPTION_VARIABLE, SUBSCRIPTION)
+    monkeypatch.setenv(SUBSCRIPTION_VARIABLE, SUBSCRIPTION)
     return subscription

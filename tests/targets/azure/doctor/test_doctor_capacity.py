@@ -61,6 +61,12 @@ def test_a_region_that_is_known_not_to_have_the_size_is_a_failure_without_a_logi
     assert failures(found).keys() == {"login", "size Standard_NC4as_T4_v3"}
 
 
+def test_a_slip_in_the_regions_name_is_told_without_a_login(subscription, project, tools):
+    write_az(tools, says="Please run 'az login' to setup account.")
+    config(project, {"azure-native:location": "uksuth"})
+    assert "did you mean uksouth?" in diagnosed(1)["size Standard_NC4as_T4_v3"]["detail"]
+
+
 @pytest.mark.parametrize(
     ("change", "level", "part"),
     [
@@ -104,10 +110,14 @@ def test_a_name_that_is_taken_is_a_failure(subscription, project):
 
 @pytest.mark.parametrize(
     ("given", "checked"),
-    [({"pattern": "${name}${hex(8)}"}, "global names"), ({"mode": "verbatim"}, NAME)],
+    [
+        ({"pattern": "${name}${hex(8)}"}, "global names"),
+        ({"pattern": "${project}-${name}-${stack}"}, "name mine-sunspot-x (Vault)"),
+        ({"mode": "verbatim"}, NAME),
+    ],
 )
 def test_the_project_may_say_how_names_are_made(subscription, project, given, checked):
-    text = yaml.safe_dump({"name": "x", "config": {"pulumi:autonaming": {"value": given}}})
+    text = yaml.safe_dump({"name": "mine", "config": {"pulumi:autonaming": {"value": given}}})
     (project / "Pulumi.yaml").write_text(text)
     assert diagnosed()[checked]["level"] == "ok"
 

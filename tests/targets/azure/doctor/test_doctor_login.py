@@ -3,11 +3,13 @@
 import os
 import sys
 
+import pytest
 from azure_model.resource_ids import SUBSCRIPTION
 from azure_model.subscription import SCOPE
 from azure_stacks import run
 from doctor_runs import config, diagnosed, failures, only_failure, write_az
 
+from sunspot.targets.azure.credentials import SUBSCRIPTION_KEY, SUBSCRIPTION_VARIABLE
 from sunspot.targets.azure.doctor import login
 
 
@@ -29,7 +31,15 @@ def test_no_login_is_a_failure_and_says_what_was_not_checked(subscription, tools
     found = diagnosed(1)
     assert failures(found).keys() == {"login"}
     assert "az login" in found["login"]["remedy"]
-    for name in ("offer", "resource providers", "rights", "quota", "global names", "policy"):
+    for name in (
+        "subscription",
+        "offer",
+        "resource providers",
+        "rights",
+        "quota",
+        "global names",
+        "policy",
+    ):
         assert found[name]["level"] == "warning"
         assert "not checked" in found[name]["detail"]
 
@@ -37,7 +47,9 @@ def test_no_login_is_a_failure_and_says_what_was_not_checked(subscription, tools
 def test_no_cli_and_no_principal_is_no_login(subscription, tools, monkeypatch):
     (tools / "az").unlink()
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}/usr/bin{os.pathsep}/bin")
-    assert "ARM_CLIENT_ID" in only_failure("login")["remedy"]
+    finding = only_failure("login")
+    assert "ARM_CLIENT_ID" in finding["detail"]
+    assert "install" in finding["remedy"]
 
 
 def test_an_expired_login_is_a_failure(subscription, tools):
@@ -61,23 +73,25 @@ def test_a_service_principal_is_a_login(principal):
 
 
 def test_a_service_principal_without_a_subscription_is_a_failure(principal, monkeypatch):
-    monkeypatch.delenv(login.SUBSCRIPTION_VARIABLE)
-    assert login.SUBSCRIPTION_VARIABLE in only_failure("subscription")["remedy"]
+    monkeypatch.delenv(SUBSCRIPTION_VARIABLE)
+    assert SUBSCRIPTION_VARIABLE in only_failure("subscription")["remedy"]
 
 
 def test_an_expired_secret_of_a_principal_is_a_failure(principal):
     principal.secret = "another"
-    assert "AADSTS7000222" in only_failure("login")["detail"]
+    finding = only_failure("login")
+    assert "AADSTS7000222" in finding["detail"]
+    assert "credential reset" in finding["remedy"]
 
 
 def test_a_stack_file_may_name_the_subscription(principal, project, monkeypatch):
-    monkeypatch.delenv(login.SUBSCRIPTION_VARIABLE)
-    config(project, {login.SUBSCRIPTION_KEY: SUBSCRIPTION})
+    monkeypatch.delenv(SUBSCRIPTION_VARIABLE)
+    config(project, {SUBSCRIPTION_KEY: SUBSCRIPTION})
     assert diagnosed()["subscription"]["level"] == "ok"
 
 
 def test_a_subscription_that_is_not_there_is_a_failure(principal, monkeypatch):
-    monkeypatch.setenv(login.SUBSCRIPTION_VARIABLE, "22222222-2222-3333-4444-555555555555")
+    monkeypatch.setenv(SUBSCRIPTION_VARIABLE, "22222222-2222-3333-4444-555555555555")
     assert "SubscriptionNotFound" in only_failure("subscription")["detail"]
 
 
@@ -86,6 +100,31 @@ def test_a_login_that_cannot_be_tried_is_a_warning(subscription, monkeypatch):
     found = diagnosed()
     assert found["login"]["level"] == "warning"
     assert "ARM_USE_OIDC" in found["login"]["detail"]
+
+
+@pytest.mark.parametrize("name", login.OTHER_KEYS)
+def test_a_login_of_the_stack_file_cannot_be_tried_either(subscription, tools, project, name):
+    write_az(tools, says="Please run 'az login' to setup account.")
+    config(project, {name: {"secure": "v1:x"}})
+    found = diagnosed()
+    assert name in found["login"]["detail"]
+    config(project, {name: "false"})
+    assert only_failure("login")
+
+
+def test_an_environment_of_pulumi_may_bring_a_login(subscription, tools, project):
+    assert diagnosed()["login"]["level"] == "ok"
+    write_az(tools, says="Please run 'az login' to setup account.")
+    file = project / "Pulumi.x.yaml"
+    file.write_text(f"environment: [azure]\n{file.read_text()}")
+    assert "environment" in diagnosed()["login"]["detail"]
+
+
+def test_an_encrypted_subscription_is_not_read(subscription, project):
+    config(project, {SUBSCRIPTION_KEY: {"secure": "v1:x"}})
+    found = diagnosed()
+    assert found["login"]["level"] == "warning"
+    assert SUBSCRIPTION_KEY in found["login"]["detail"]
 
 
 def test_an_azure_that_does_not_answer_is_a_warning(subscription):

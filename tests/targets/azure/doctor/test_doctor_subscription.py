@@ -31,9 +31,15 @@ def test_only_some_offers_have_spot_machines(subscription, quota_id, level):
     assert quota_id in finding["detail"]
 
 
-def test_a_disabled_subscription_is_a_failure(subscription):
-    subscription.state = "Disabled"
-    assert "Disabled" in only_failure("subscription")["detail"]
+@pytest.mark.parametrize(
+    ("state", "level"),
+    [("PastDue", "warning"), ("Disabled", "failure"), ("Warned", "failure")],
+)
+def test_a_subscription_that_cannot_create_is_a_failure(subscription, state, level):
+    subscription.state = state
+    finding = diagnosed(1 if level == "failure" else 0)["subscription"]
+    assert finding["level"] == level
+    assert state in finding["detail"]
 
 
 def test_a_provider_that_is_not_registered_is_a_failure_with_its_command(subscription):
@@ -71,7 +77,10 @@ def test_rights_from_above_count(subscription, scope):
 
 def test_rights_under_a_condition_are_a_warning(subscription):
     subscription.assignments = [(CONTRIBUTOR, SCOPE, None), (OWNER, SCOPE, "only some roles")]
-    assert diagnosed()["rights to give rights"]["level"] == "warning"
+    finding = diagnosed()["rights to give rights"]
+    assert finding["level"] == "warning"
+    # The Azure CLI refuses --all together with --scope.
+    assert {"--scope", "--all"} & set(finding["remedy"].split()) == {"--scope"}
 
 
 def test_what_may_not_be_read_is_a_warning(subscription):
@@ -105,6 +114,14 @@ def test_every_type_of_resource_has_arms_name(project, key):
 def test_a_policy_that_would_deny_is_a_failure_with_its_message(subscription):
     subscription.denials.append("Resource 'sunspot-x' was disallowed by policy 'Only westeurope'")
     assert "Only westeurope" in only_failure("policy")["detail"]
+
+
+def test_a_region_that_azure_itself_denies_is_a_failure_with_another_region_as_remedy(subscription):
+    subscription.denied_by = "RequestDisallowedByAzure"
+    subscription.denials.append("Resource 'sunspot-x' was disallowed by Azure")
+    finding = only_failure("policy")
+    assert "disallowed by Azure" in finding["detail"]
+    assert "azure-native:location" in finding["remedy"]
 
 
 def test_policy_is_asked_of_the_stacks_region_tags_and_sizes(subscription):

@@ -9,6 +9,11 @@ from typing import Any
 from sunspot import yaml_files
 
 
+def of(stack: str, folder: Path) -> Path:
+    """The file of a stack of the project in `folder`."""
+    return folder / f"Pulumi.{stack}.yaml"
+
+
 def top(file: Path) -> Mapping[str, Any]:
     """The keys at the top of a stack file, or of the project's file."""
     document = yaml_files.load(file)
