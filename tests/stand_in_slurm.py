@@ -29,6 +29,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,11 +103,14 @@ def _changed(number: int) -> Iterator[Job]:
 
 
 def _new_id() -> int:
-    with (_folder() / "lock").open("a+") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        counter = _folder() / "last-id"
-        number = int(counter.read_text()) + 1 if counter.exists() else 17
-        counter.write_text(str(number))
+    """The next job's id: of all stand-ins on this machine, since ports come from it."""
+    counter = Path(tempfile.gettempdir()) / f"stand-in-slurm-{os.getuid()}"
+    with counter.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        number = int(file.read() or "16") + 1
+        file.truncate(0)
+        file.write(str(number))
     return number
 
 

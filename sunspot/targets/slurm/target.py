@@ -297,6 +297,8 @@ class SlurmTarget:
     def _remove(self, name: str, progress: Progress) -> list[str]:
         """Cancels the cluster's jobs and deletes its files; returns what is left, a line each."""
         folders = self.records.folders
+        if name not in folders.names():  # an `up` that was waited for has taken it back
+            return []
         Tunnel(folders.path(name)).close()
         try:
             life = self._life(name)

@@ -86,7 +86,7 @@ def slurm() -> Iterator[Slurm]:
     """A Slurm of three nodes while the block runs."""
     with tempfile.TemporaryDirectory(prefix="slurm-") as name, contextlib.ExitStack() as daemons:
         folder = Path(name)
-        _start_munge(daemons)
+        _start_munge(daemons, folder)
         ports = _ports(len(NODES) + 1)
         (folder / "slurm.conf").write_text(_config(folder, ports))
         (folder / "fake-gpu0").touch()
@@ -158,24 +158,29 @@ def _config(folder: Path, ports: list[int]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _start_munge(daemons: contextlib.ExitStack) -> None:
+def _start_munge(daemons: contextlib.ExitStack, folder: Path) -> None:
     if Path("/run/munge/munge.socket.2").exists():
         return
     for folder in MUNGE_FOLDERS:
         Path(folder).mkdir(parents=True, exist_ok=True)
         shutil.chown(folder, "munge", "munge")
-    munged = shutil.which("munged", path=SYSTEM_PATH)
-    assert munged
-    process = subprocess.Popen([munged, "--foreground"], user="munge", group="munge")
-    daemons.callback(_end, process)
+    _start(daemons, folder, "munged", "--foreground", user="munge")
     wait_for("munge", lambda: Path("/run/munge/munge.socket.2").exists())
 
 
-def _start(daemons: contextlib.ExitStack, folder: Path, program: str, *arguments: str) -> None:
+def _start(
+    daemons: contextlib.ExitStack,
+    folder: Path,
+    program: str,
+    *arguments: str,
+    user: str | None = None,
+) -> None:
     found = shutil.which(program, path=SYSTEM_PATH)
     assert found
     with (folder / "daemons.log").open("a") as log:
-        process = subprocess.Popen([found, *arguments], stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [found, *arguments], stdout=log, stderr=log, user=user, group=user
+        )
     daemons.callback(_end, process)
 
 

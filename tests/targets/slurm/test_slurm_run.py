@@ -112,7 +112,7 @@ def test_ctrl_c_cancels_the_job(site: SlurmSite):
 def test_a_detached_run_goes_on(site: SlurmSite):
     done = site("run", "dev", "--detach", "--", "true")
     assert done.returncode == 0
-    assert "submitted job 17" in done.stderr
+    assert f"submitted job {site.jobs()[0]['id']}" in done.stderr
     wait_for("the job to end", lambda: site.jobs()[0]["state"] == "COMPLETED")
 
 

@@ -44,11 +44,14 @@ def test_further_workers_are_a_job_array_that_joins_and_leaves_one_by_one(site: 
     site.write_stack(groups=[group(maximum=3)])
     site.ok("up", "dev")
     site.ok("scale", "workers=3")
-    assert names(site) == ["head", "workers-n1-18", "workers-n1-19", "workers-n2"]
-    assert site.jobs()[1]["array"] == "18_1"
+    _, first, second = (job["id"] for job in site.jobs())
+    assert set(names(site)) == {
+        *("head", "workers-n2", f"workers-n1-{first}", f"workers-n1-{second}")
+    }
+    assert site.jobs()[1]["array"] == f"{first}_1"
     site.ok("scale", "workers=2")
     # The newest left first, drained.
-    assert names(site) == ["head", "workers-n1-18", "workers-n2"]
+    assert names(site) == ["head", f"workers-n1-{first}", "workers-n2"]
     assert [job["state"] for job in site.jobs()] == ["RUNNING", "RUNNING", "COMPLETED"]
     refused = site("scale", "workers=0")
     assert (refused.returncode, "workers=0" in refused.stderr) == (2, True)
@@ -116,7 +119,7 @@ def test_a_cluster_whose_job_has_ended_is_told_as_lost(site: SlurmSite):
     wait_for("the job to end", lambda: site.jobs()[0]["state"] == "FAILED")
     done = site("status", "dev", "--json")
     assert done.returncode == 1
-    assert "job 17 is FAILED" in json.loads(done.stdout)["problem"]
+    assert f"job {job['id']} is FAILED" in json.loads(done.stdout)["problem"]
     assert "dev is down" in site.ok("down", "dev")
 
 
@@ -133,10 +136,9 @@ def test_the_printed_script_works_by_itself(site: SlurmSite, monkeypatch):
     text = site.ok("manifest", "dev")
     script = site.root / "job.sh"
     script.write_text(text)
-    done = site.slurm_command("sbatch", "--parsable", text=text)
-    assert done.strip() == "17"
-    wait_for("the cluster", lambda: list(site.shared.glob("sunspot-dev-17/cluster.json")))
+    job = site.slurm_command("sbatch", "--parsable", text=text).strip()
+    wait_for("the cluster", lambda: list(site.shared.glob(f"sunspot-dev-{job}/cluster.json")))
     wait_for("its members", lambda: len(list(site.shared.glob("*/gcs/*.json"))) == 2)
-    site.slurm_command("scancel", "17")
+    site.slurm_command("scancel", job)
     wait_for("its end", lambda: site.jobs()[0]["state"] == "CANCELLED")
-    assert (site.project / "sunspot-dev-17.out").exists()
+    assert (site.project / f"sunspot-dev-{job}.out").exists()
