@@ -161,9 +161,9 @@ def _config(folder: Path, ports: list[int]) -> str:
 def _start_munge(daemons: contextlib.ExitStack, folder: Path) -> None:
     if Path("/run/munge/munge.socket.2").exists():
         return
-    for folder in MUNGE_FOLDERS:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        shutil.chown(folder, "munge", "munge")
+    for own in MUNGE_FOLDERS:
+        Path(own).mkdir(parents=True, exist_ok=True)
+        shutil.chown(own, "munge", "munge")
     _start(daemons, folder, "munged", "--foreground", user="munge")
     wait_for("munge", lambda: Path("/run/munge/munge.socket.2").exists())
 

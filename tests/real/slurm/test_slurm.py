@@ -81,7 +81,7 @@ def test_the_exit_code_is_passed_on(project: Project):
 
 def test_a_heterogeneous_job(project: Project):
     large = {"name": "large", "min_workers": 1, "max_workers": 1}
-    project.write_stack(groups=[large | {"worker_nodes": {"cpu": 2, "memory_gb": 2}}])
+    project.write_stack(groups=[large | {"worker_nodes": {"cpu": 2, "memory_gb": 3}}])
     done = project("run", "dev", "--", *program(project, NODES_PROGRAM), timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "'CPU': 3.0" in done.stdout
