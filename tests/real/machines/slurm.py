@@ -131,6 +131,8 @@ def _config(folder: Path, ports: list[int]) -> str:
         "SlurmUser=root",
         "SlurmdUser=root",
         "AuthType=auth/munge",
+        # Also how long a job that is put back into the queue waits there, 120 s by default.
+        "AuthInfo=cred_expire=20",
         f"StateSaveLocation={folder}/state",
         f"SlurmdSpoolDir={folder}/spool-%n",
         f"SlurmdPidFile={folder}/%n.pid",
@@ -146,7 +148,7 @@ def _config(folder: Path, ports: list[int]) -> str:
         "MpiDefault=none",
         "SchedulerType=sched/backfill",
         # Heterogeneous jobs are started only by the backfill scheduler, every 30 s by default.
-        "SchedulerParameters=bf_interval=1,sched_interval=2,requeue_delay=1",
+        "SchedulerParameters=bf_interval=1,sched_interval=2",
         "PreemptType=preempt/partition_prio",
         "PreemptMode=REQUEUE",
         "KillWait=20",
