@@ -13,7 +13,14 @@ from typing import Any
 
 from sunspot.node import dashboard, gcs
 from sunspot.node.collector import GROUP_LABEL
-from sunspot.node.slurm.plan import FAILED, HEAD, KILL_MARGIN_S, TERM_MARGIN_S, Published
+from sunspot.node.slurm.plan import (
+    FAILED,
+    HEAD,
+    KILL_MARGIN_S,
+    TERM_MARGIN_S,
+    Published,
+    drain_message,
+)
 from sunspot.node.slurm.ray_node import accepts
 from sunspot.node.slurm.task import Node, Task, say
 
@@ -158,7 +165,7 @@ class Life:
         """
         until = time.time() + self._task.plan.notice_s - TERM_MARGIN_S
         say(f"the job {self._task.has.job} ends soon: draining the workers")
-        message = f"the Slurm job {self._task.has.job} ends"
+        message = drain_message(self._task.has.job)
         for name, node_id in gcs.alive_nodes(self._client).items():
             if name != HEAD:
                 gcs.drain_node(self._client, node_id, message, int(until * 1000))

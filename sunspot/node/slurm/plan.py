@@ -27,6 +27,11 @@ WRONG = 2
 FAILED = "failed-"
 
 
+def drain_message(job: int) -> str:
+    """Why a node is drained; by "drained" `sunspot status` knows that it was not lost."""
+    return f"drained: the Slurm job {job} ends"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Group:
     """The nodes of one group; "head" has one.

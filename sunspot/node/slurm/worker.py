@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from sunspot.node.leaving import Worker, attempt
-from sunspot.node.slurm.plan import TERM_MARGIN_S
+from sunspot.node.slurm.plan import TERM_MARGIN_S, drain_message
 from sunspot.node.slurm.ray_node import accepts, answer
 from sunspot.node.slurm.task import Node, say
 
@@ -52,7 +52,7 @@ def _leave(node: Node) -> int:
     until = time.time() + task.plan.notice_s - TERM_MARGIN_S
     say(f"node {task.name}: its job ends soon: draining")
     member = Worker(task.address, task.name)
-    attempt("drain", lambda: member.drain(until, f"the Slurm job {task.has.job} ends"))
+    attempt("drain", lambda: member.drain(until, drain_message(task.has.job)))
     while time.time() < until and not _has_left(member):
         node.check()
         time.sleep(POLL_S)
