@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +21,13 @@ def slurm() -> Iterator[Slurm]:
         yield made
 
 
+@pytest.fixture(autouse=True)
+def python_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command's `python3` is the one that has Ray."""
+    folder = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
 @pytest.fixture
 def project(slurm: Slurm, tmp_path: Path) -> Iterator[Project]:
     made = Project(project=tmp_path / "p", state=tmp_path / "s", home=tmp_path / "h", slurm=slurm)
@@ -29,7 +38,7 @@ def project(slurm: Slurm, tmp_path: Path) -> Iterator[Project]:
     yield made
     for name in machine.NODES:
         slurm("scontrol", "update", f"nodename={name}", "state=resume", check=False)
-    for name in ("dev", "other"):
+    for name in ("dev", "lesson"):
         made("down", name)
     slurm("scancel", "--user", "root", check=False)
     wait_for("every process to end", lambda: not made.processes(), 90)

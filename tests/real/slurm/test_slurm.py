@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from machines.slurm import GPU_NODE, Slurm
@@ -29,7 +26,6 @@ FOREVER = ("sh", "-c", "echo it began; exec sleep 600")
 # Counts up to 100 in a file, from where an earlier start left it.
 COUNTER = """
 import os, signal, sys, time
-from pathlib import Path
 file = Path(os.environ["SUNSPOT_STORAGE"]) / "count"
 count = int(file.read_text()) if file.exists() else 0
 print("begins at", count, flush=True)
@@ -58,13 +54,6 @@ def began(run: subprocess.Popen[str]) -> None:
 def nodes(project: Project, name: str = "dev") -> dict[str, str]:
     found = json.loads(project("status", name, "--json").stdout)["nodes"]
     return {node["name"]: node["state"] for node in found}
-
-
-@pytest.fixture(autouse=True)
-def python_on_the_path(monkeypatch):
-    """The command's `python3` is the one that has Ray."""
-    folder = Path(sys.executable).parent
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
 
 def test_a_job_of_two_nodes(project: Project):
