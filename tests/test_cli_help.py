@@ -18,6 +18,7 @@ COMMANDS = [
     "down",
     "status",
     "submit",
+    "run",
     "jobs",
     "logs",
     "stop",
@@ -31,6 +32,7 @@ COMMANDS = [
     "sizes",
     "schema",
     "doctor",
+    "manifest",
 ]
 
 
