@@ -37,6 +37,7 @@ NODE_CPUS, NODE_MEMORY_MB = 2, 4000
 # The last node has a GPU that is only a file.
 GPU_NODE = "n3"
 MUNGE_FOLDERS = ("/run/munge", "/var/log/munge", "/var/lib/munge")
+MUNGE_SOCKET = "/run/munge/munge.socket.2"
 CONFIG = "SLURM_CONF"
 
 
@@ -161,13 +162,21 @@ def _config(folder: Path, ports: list[int]) -> str:
 
 
 def _start_munge(daemons: contextlib.ExitStack, folder: Path) -> None:
-    if Path("/run/munge/munge.socket.2").exists():
+    if _munge_answers():
         return
     for own in MUNGE_FOLDERS:
         Path(own).mkdir(parents=True, exist_ok=True)
         shutil.chown(own, "munge", "munge")
     _start(daemons, folder, "munged", "--foreground", user="munge")
-    wait_for("munge", lambda: Path("/run/munge/munge.socket.2").exists())
+    wait_for("munge", _munge_answers)
+
+
+def _munge_answers() -> bool:
+    # The socket of one that was killed is still there.
+    with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
+        probe.connect(MUNGE_SOCKET)
+        return True
+    return False
 
 
 def _start(
