@@ -6,9 +6,12 @@ import json
 import os
 import signal
 
+import pytest
 from slurm_site import SlurmSite, group
 from waiting import wait_for
 
+from sunspot.node.slurm.plan import drain_message
+from sunspot.targets import members
 from sunspot.targets.slurm.records import CLUSTER_FILE
 
 
@@ -142,3 +145,13 @@ def test_the_printed_script_works_by_itself(site: SlurmSite, monkeypatch):
     site.slurm_command("scancel", job)
     wait_for("its end", lambda: site.jobs()[0]["state"] == "CANCELLED")
     assert (site.project / f"sunspot-dev-{job}.out").exists()
+
+
+@pytest.mark.parametrize(
+    ("why", "state"), [(drain_message(17), None), ("the raylet was killed", "lost")], ids=str
+)
+def test_a_worker_that_was_drained_is_not_lost(why: str, state: str | None):
+    message = f"Terminated due to preemption: {why}"
+    member = {"state": "DEAD", "node_name": "workers-n1-18", "state_message": message}
+    found = members.node(member)
+    assert (found.state if found else None) == state
