@@ -46,9 +46,11 @@ def program(project: Project, text: str) -> tuple[str, str]:
 
 
 def began(run: subprocess.Popen[str]) -> None:
-    assert run.stdout is not None
+    assert run.stdout is not None and run.stderr is not None
+    printed = ""
     while "it began" not in (line := run.stdout.readline()):
-        assert line, "it ended"
+        assert line, f"it ended\n{printed}{run.stderr.read()}"
+        printed += line
 
 
 def nodes(project: Project, name: str = "dev") -> dict[str, str]:
