@@ -46,7 +46,8 @@ def program(project: Project, text: str) -> tuple[str, str]:
 
 
 def began(run: subprocess.Popen[str]) -> None:
-    assert run.stdout is not None and run.stderr is not None
+    assert run.stdout is not None
+    assert run.stderr is not None
     printed = ""
     while "it began" not in (line := run.stdout.readline()):
         assert line, f"it ended\n{printed}{run.stderr.read()}"
