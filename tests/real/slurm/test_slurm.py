@@ -26,6 +26,7 @@ FOREVER = ("sh", "-c", "echo it began; exec sleep 600")
 # Counts up to 100 in a file, from where an earlier start left it.
 COUNTER = """
 import os, signal, sys, time
+from pathlib import Path
 file = Path(os.environ["SUNSPOT_STORAGE"]) / "count"
 count = int(file.read_text()) if file.exists() else 0
 print("begins at", count, flush=True)
