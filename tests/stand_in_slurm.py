@@ -368,7 +368,6 @@ def _run_once(number: int) -> int:
         "SLURM_JOB_NUM_NODES": str(len(job["nodes"][0])),
         "SLURM_SUBMIT_DIR": job["directory"],
         "SLURM_RESTART_COUNT": str(job["restarts"]),
-        "SLURM_MEM_PER_NODE": options.get("mem", "0").removesuffix("M"),
     }
     with output.open("ab") as printed:
         batch = subprocess.Popen(

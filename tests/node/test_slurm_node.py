@@ -24,7 +24,6 @@ GROUP = Group(
     nodes=2,
     cpus=4,
     gpus=2,
-    memory_mb=8000,
     flags=[],
     environment={},
     ports={"node-manager": "--node-manager-port"},
@@ -35,7 +34,6 @@ STEP = {
     "SLURM_PROCID": "1",
     "SLURM_CPUS_PER_TASK": "4",
     "SLURM_CPUS_ON_NODE": "64",
-    "SLURM_MEM_PER_NODE": "8000",
     "CUDA_VISIBLE_DEVICES": "2,3",
 }
 
@@ -43,7 +41,7 @@ STEP = {
 def test_the_allocation_is_read_from_slurms_variables():
     has = Allocation.of(STEP)
     assert (has.job, has.start, has.node, has.task) == (17, 0, "n2", 1)
-    assert (has.cpus, has.gpus, has.memory_mb) == (4, 2, 8000)
+    assert (has.cpus, has.gpus) == (4, 2)
     assert has.lacks(GROUP) == []
     assert has.flags(GROUP) == ["--num-cpus=4", "--num-gpus=2"]
 
@@ -69,7 +67,6 @@ def test_the_gpus_are_counted_by_the_first_list_that_has_some(variables, gpus):
     [
         ("SLURM_CPUS_PER_TASK", "2", "2 CPUs, gpu needs 4"),
         ("CUDA_VISIBLE_DEVICES", "0", "1 GPUs, gpu needs 2"),
-        ("SLURM_MEM_PER_NODE", "4000", "4000 MiB"),
     ],
 )
 def test_too_little_is_told(variable, value, said):

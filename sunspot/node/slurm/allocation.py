@@ -1,4 +1,4 @@
-"""What Slurm has given to this task: its node, CPUs, GPUs and memory. The machine is never asked.
+"""What Slurm has given to this task: its node, CPUs and GPUs. The machine is never asked.
 
 The variables: Slurm's man page srun(1), "OUTPUT ENVIRONMENT VARIABLES", and its page "Generic
 Resource (GRES) Scheduling", which says that CUDA_VISIBLE_DEVICES is set for each job step.
@@ -34,7 +34,6 @@ class Allocation:
         task: the task's number in its job step.
         cpus: its CPUs.
         gpus: its GPUs.
-        memory_mb: its memory in MiB; None where Slurm does not count memory.
     """
 
     job: int
@@ -43,12 +42,10 @@ class Allocation:
     task: int
     cpus: int
     gpus: int
-    memory_mb: int | None
 
     @classmethod
     def of(cls, env: Mapping[str, str] = os.environ) -> Allocation:
         """The allocation that the environment of a task describes."""
-        memory = env.get("SLURM_MEM_PER_NODE", "")
         return cls(
             job=int(env.get("SLURM_JOB_ID", "0")),
             start=int(env.get("SLURM_RESTART_COUNT", "0")),
@@ -56,7 +53,6 @@ class Allocation:
             task=int(env.get("SLURM_PROCID", "0")),
             cpus=int(env.get("SLURM_CPUS_PER_TASK") or env.get("SLURM_CPUS_ON_NODE") or "1"),
             gpus=_gpus(env),
-            memory_mb=int(memory) if memory.isdecimal() and int(memory) else None,
         )
 
     def name(self, group: Group, *, joined: bool) -> str:
@@ -74,10 +70,6 @@ class Allocation:
             short.append(
                 f"Slurm gives {self.gpus} GPUs, {group.name} needs {group.gpus}: see gres in "
                 "sunspot:slurm"
-            )
-        if self.memory_mb is not None and self.memory_mb < group.memory_mb:
-            short.append(
-                f"Slurm gives {self.memory_mb} MiB of memory, {group.name} needs {group.memory_mb}"
             )
         return short
 

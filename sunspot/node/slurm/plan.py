@@ -41,7 +41,6 @@ class Group:
         nodes: how many nodes of it the job starts with.
         cpus: the CPUs of each that Ray counts.
         gpus: the GPUs of each.
-        memory_mb: the memory of each in MiB, as Slurm counts it.
         flags: the flags of `ray start`, without those that only the node knows.
         environment: the variables that Ray reads.
         ports: the ports by name, each with the flag or the variable that sets it.
@@ -51,7 +50,6 @@ class Group:
     nodes: int
     cpus: int
     gpus: int
-    memory_mb: int
     flags: list[str]
     environment: dict[str, str]
     ports: dict[str, str]

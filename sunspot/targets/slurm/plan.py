@@ -115,9 +115,9 @@ def nodes_plan(stack: Stack) -> Plan:
         name=stack.name,
         ray_version=cluster.ray_version,
         groups=[
-            _group(stack, HEAD, cluster.head_node, 1, "on-demand"),
+            _group(HEAD, cluster.head_node, 1, "on-demand"),
             *(
-                _group(stack, one.name, one.worker_nodes, one.min_workers, _market(one))
+                _group(one.name, one.worker_nodes, one.min_workers, _market(one))
                 for one in cluster.scaling_groups
             ),
         ],
@@ -134,8 +134,8 @@ def _market(group: ScalingGroup) -> NodeMarket:
     return "on-demand" if group.market == "on-demand" else "spot"
 
 
-def _group(stack: Stack, name: str, node: RayNodeConfig, nodes: int, market: NodeMarket) -> Group:
-    has, asked = resources.of(node), request(stack, name, node, nodes)
+def _group(name: str, node: RayNodeConfig, nodes: int, market: NodeMarket) -> Group:
+    has = resources.of(node)
     ray_node = RayNode(
         group=name,
         market=market,
@@ -152,7 +152,6 @@ def _group(stack: Stack, name: str, node: RayNodeConfig, nodes: int, market: Nod
         nodes=nodes,
         cpus=has.cpus,
         gpus=has.gpus,
-        memory_mb=asked.memory_mb,
         flags=start.flags(ray_node),
         environment=start.environment(ray_node),
         ports=_port_settings(ray_node.role),

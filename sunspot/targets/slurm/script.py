@@ -201,7 +201,9 @@ def _task(job: Job, group: Request, where: str) -> str:
     """The command that runs "$@", an action of the node's code, on every node of a group."""
     # Since 22.05 srun does not take --cpus-per-task from the job.
     # exec: a signal to the job ends neither the step's tasks nor the wait for them too early.
-    step = f"exec srun {where} --cpus-per-task={group.cpus} --kill-on-bad-exit=0 --no-kill"
+    # It takes the memory of the job's first component for that of all (SLURM_MEM_PER_NODE).
+    size = f"--cpus-per-task={group.cpus} --mem={group.memory_mb}M"
+    step = f"exec srun {where} {size} --kill-on-bad-exit=0 --no-kill"
     flags, inner = _contained(job.container)
     node = f'{inner} {job.python} "$folder/node.zip" "$@"'
     return f'{step}{flags} bash -c "$on_node" sunspot "$folder"{node}'

@@ -34,7 +34,7 @@ PROGRAMS = {
 }
 NODES = ("n1", "n2", "n3")
 NODE_CPUS, NODE_MEMORY_MB = 2, 4000
-# The last node has a GPU that is only a file.
+# The last node has a GPU that is only a file. By its weight, others are taken before it.
 GPU_NODE = "n3"
 MUNGE_FOLDERS = ("/run/munge", "/var/log/munge", "/var/lib/munge")
 MUNGE_SOCKET = "/run/munge/munge.socket.2"
@@ -122,7 +122,7 @@ def _config(folder: Path, ports: list[int]) -> str:
     host = socket.gethostname()
     nodes = [
         f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={NODE_CPUS} "
-        f"RealMemory={NODE_MEMORY_MB}" + (" Gres=gpu:t4:1" if name == GPU_NODE else "")
+        f"RealMemory={NODE_MEMORY_MB}" + (" Gres=gpu:t4:1 Weight=2" if name == GPU_NODE else "")
         for name, port in zip(NODES, ports[1:], strict=True)
     ]
     lines = [
