@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,11 @@ def note(text: str) -> None:
 def fail(text: str) -> None:
     """Prints an error as one message on stderr."""
     err.print(f"[bold red]error:[/] {escape(text)}")
+
+
+def can_ask() -> bool:
+    """Whether a person can answer a question: it is read from a terminal."""
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def filled(text: str, width: int, *, first: str = "", rest: str = "") -> str:

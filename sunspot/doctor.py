@@ -57,25 +57,29 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
     On a terminal a long finding is several lines; what mends it is one, to be copied.
     """
     longest = max((len(finding.check) for finding in diagnosis.findings), default=0)
-    narrow = console.is_terminal and console.width < LEVEL_WIDTH + longest + 2 + LEAST_WIDTH
-    indent = LEVEL_WIDTH if narrow else LEVEL_WIDTH + longest + 2
-    rest = " " * indent
     for finding in diagnosis.findings:
-        check = f"{finding.check:<{longest}}  "
-        level = Text(f"{finding.level:<{LEVEL_WIDTH}}", style=STYLES[finding.level])
-        detail = f"{rest}{finding.detail}"
-        if console.is_terminal:
-            detail = filled(finding.detail, console.width, first=rest, rest=rest)
-        if narrow:
-            console.print(level + finding.check)
-            console.print(Text(detail))
-        else:
-            console.print(level + check + detail[indent:])
-        if finding.remedy:
-            console.print(Text(f"{rest}{finding.remedy}", style="dim"))
+        show_finding(finding, console, longest=longest)
     console.print(
         f"[bold]{escape(diagnosis.stack)}[/] on {diagnosis.target}: {_verdict(diagnosis)}"
     )
+
+
+def show_finding(finding: Finding, console: Console, *, longest: int) -> None:
+    """Prints one finding; `longest` is the length of the longest check beside it."""
+    narrow = console.is_terminal and console.width < LEVEL_WIDTH + longest + 2 + LEAST_WIDTH
+    indent = LEVEL_WIDTH if narrow else LEVEL_WIDTH + longest + 2
+    rest = " " * indent
+    level = Text(f"{finding.level:<{LEVEL_WIDTH}}", style=STYLES[finding.level])
+    detail = f"{rest}{finding.detail}"
+    if console.is_terminal:
+        detail = filled(finding.detail, console.width, first=rest, rest=rest)
+    if narrow:
+        console.print(level + finding.check)
+        console.print(Text(detail))
+    else:
+        console.print(level + f"{finding.check:<{longest}}  " + detail[indent:])
+    if finding.remedy:
+        console.print(Text(f"{rest}{finding.remedy}", style="dim"))
 
 
 def to_json(diagnosis: Diagnosis) -> dict[str, Any]:

@@ -5,16 +5,15 @@ import os
 
 import pytest
 
+# A console of rich keeps the COLUMNS that it finds when it is made, and looks at later ones only
+# if there was none then. So Sunspot's are made here, before a test sets the variable.
+os.environ.pop("COLUMNS", None)
+import sunspot.console  # noqa: F401
 from sunspot import catalog
 from sunspot.catalog import sizes
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A console of rich keeps the COLUMNS that it finds when it is made, and looks at later ones
-    # only if there was none then. So Sunspot's are made before a test sets the variable.
-    os.environ.pop("COLUMNS", None)
-    import sunspot.console  # noqa: F401
-
     config.addinivalue_line("markers", "integration: needs real Ray clusters on this machine")
 
 

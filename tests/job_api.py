@@ -11,6 +11,7 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -68,6 +69,11 @@ class Api:
 
     `states` holds, for each job, the states it goes through as it is asked for; the last one
     stays. `submitted` are those of jobs that are handed over, `logs` the bytes that jobs printed.
+    `program`, if given, runs each job that is handed over: it gets the entrypoint, and what prints
+    a line; a job whose program raises has failed.
+
+    `submit_error` is answered to a job that is handed over although it starts, as Ray does where
+    the head's disk is full (JobManager.submit_job, 2.60: it fails to close the job's log).
 
     `answers` overrides: (method, path) -> (HTTP status, text); `faults` does so for the next
     requests only, one entry for each, None for an answer as usual.
@@ -82,6 +88,8 @@ class Api:
         self.jobs: dict[str, dict[str, Any]] = {}
         self.states: dict[str, list[str]] = {}
         self.submitted = ["SUCCEEDED"]
+        self.program: Callable[[str, Callable[[str], None]], None] | None = None
+        self.submit_error: str | None = None
         self.logs: dict[str, bytes] = {}
         self.packages: dict[str, bytes] = {}
         self.nodes: list[dict[str, Any]] = []
@@ -228,8 +236,31 @@ class Handler(BaseHTTPRequestHandler):
         if job_id in self.api.jobs:
             self._text(500, f"Traceback (...)\nRuntimeError: Job {job_id} already exists.\n")
             return
-        self.api.add(job_id, *self.api.submitted, log="done\n", driver_exit_code=0)
-        self._json({"job_id": job_id, "submission_id": job_id})
+        if self.api.program is not None:
+            self._begin(job_id, body["entrypoint"], self.api.program)
+        else:
+            self.api.add(job_id, *self.api.submitted, log="done\n", driver_exit_code=0)
+        if self.api.submit_error:
+            self._text(500, f"Traceback (...)\n{self.api.submit_error}\n")
+        else:
+            self._json({"job_id": job_id, "submission_id": job_id})
+
+    def _begin(self, job_id: str, entrypoint: str, program: Callable[..., None]) -> None:
+        api = self.api
+        api.add(job_id, "RUNNING", entrypoint=entrypoint)
+
+        def say(line: str) -> None:
+            api.logs[job_id] += f"{line}\n".encode()
+
+        def run() -> None:
+            try:
+                program(entrypoint, say)
+                api.states[job_id] = ["SUCCEEDED"]
+            except Exception as error:  # a job's own failure
+                say(str(error))
+                api.states[job_id] = ["FAILED"]
+
+        threading.Thread(target=run, daemon=True).start()
 
     def _log(self, log: bytes) -> None:
         try:

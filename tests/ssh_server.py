@@ -29,7 +29,7 @@ class SshServer:
     """A server that takes `key`.
 
     It hands out `token` to `sudo -n cat /run/sunspot/token`, and lets `sudo -n` run the
-    `journalctl` that a test makes a stub for.
+    `journalctl` and `docker` that a test makes stubs for.
     """
 
     folder: Path
@@ -76,7 +76,7 @@ def prepared(folder: Path, *, takes: Path | None = None) -> SshServer:
         "sudo",
         'case "$*" in\n'
         f'"-n cat /run/sunspot/token") exec /bin/cat {shlex.quote(str(server.token))} ;;\n'
-        '"-n journalctl "*) shift; exec "$@" ;;\n'
+        '"-n journalctl "*|"-n docker "*) shift; exec "$@" ;;\n'
         "esac\nexit 9",
     )
     keys = [f"{key}.pub" for key in (server.key, takes) if key]

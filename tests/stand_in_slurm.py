@@ -73,19 +73,15 @@ def _folder() -> Path:
     return Path(os.environ[FOLDER])
 
 
-def _file(number: int) -> Path:
-    return _folder() / "jobs" / f"{number}.json"
-
-
 def _read(number: int) -> Job:
     try:
-        return json.loads(_file(number).read_text())
+        return json.loads((_folder() / "jobs" / f"{number}.json").read_text())
     except FileNotFoundError:
         _fail("Invalid job id specified")
 
 
 def _write(job: Job) -> None:
-    file = _file(job["id"])
+    file = _folder() / "jobs" / f"{job['id']}.json"
     file.parent.mkdir(exist_ok=True)
     new = file.with_suffix(f".{os.getpid()}")
     new.write_text(json.dumps(job))

@@ -36,6 +36,7 @@ def modules_after(code):
         "import sunspot.targets.azure.settings, sunspot.targets.azure.plan",
         "import sunspot.catalog.cost, infra",
         "import sunspot.targets.azure.target, sunspot.targets.azure.doctor.examine",
+        "import sunspot.targets.azure.first_contact",
         # Reading a whole stack and making a config ask for Ray's version, not for Ray.
         "import sunspot as s; s.Stack; s.SimpleRayCluster(1, s.RayNodeConfig(vm_size='D2s_v5'))",
     ],

@@ -128,3 +128,25 @@ def test_packages_go_along_and_a_missing_one_is_named(api, tmp_path):
     assert api.body("POST", "/api/jobs/")["runtime_env"]["pip"] == {"packages": ["tqdm"]}
     assert "'emoji'" in errors
     assert "--pip emoji" in " ".join(errors.split())
+
+
+@pytest.mark.usefixtures("head")
+def test_a_job_that_started_although_its_submission_failed_is_stopped(api, tmp_path):
+    api.submitted = ["RUNNING", "STOPPED"]
+    api.submit_error = "OSError: [Errno 28] No space left on device"
+    with started(tmp_path, "submit", "--name", "mine", "--", "true") as submit:
+        _, errors = submit.communicate(timeout=DEADLINE_S)
+    assert submit.returncode == 1
+    assert "No space left on device; job mine is stopped" in errors
+    assert "POST /api/jobs/mine/stop" in api.calls()
+
+
+@pytest.mark.usefixtures("head")
+def test_a_job_of_the_same_name_is_left_alone_where_the_submission_would_fail(api, tmp_path):
+    api.add("mine", "RUNNING")
+    api.answers["POST", "/api/jobs/"] = (500, "No available agent to submit job")
+    with started(tmp_path, "submit", "--name", "mine", "--", "true") as submit:
+        _, errors = submit.communicate(timeout=DEADLINE_S)
+    assert submit.returncode == 2
+    assert "there is a job 'mine' already" in errors
+    assert {call for call in api.calls() if not call.startswith("GET")} == set()

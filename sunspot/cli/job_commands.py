@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +21,7 @@ from sunspot.targets.protocol import NodeLogs, Target
 
 commands = Commands()
 
-# How long the cluster may take to know a job whose submission was interrupted, in seconds.
+# How long the cluster may take to know a job whose submission was cut off, in seconds.
 LATE_S = 5.0
 
 
@@ -98,11 +100,13 @@ def submit(
         feasibility.wait_for_node(request, types, client.live_nodes, console.note)
     else:
         feasibility.check_feasible(request, [*types, *client.live_nodes()])
+    if name is not None:
+        client.check_unused(name)
     client.send_working_dir(environment, console.note)
     job_id = name or jobs.new_id(entrypoint)
     # One block to the end of the job: an interrupt between two of its steps must not leave the job.
     try:
-        with console.progress("submitting the job"):
+        with console.progress("submitting the job"), _stopping_on_failure(client, job_id):
             client.submit(entrypoint, request=request, runtime_env=environment, job_id=job_id)
         if not detach:
             console.note(f"job {job_id}")
@@ -205,6 +209,23 @@ def _follow(client: Any, job_id: str) -> int:
         if hint := packages.missing_module(job.message):
             console.note(hint)
     return job_api.exit_code(job)
+
+
+@contextlib.contextmanager
+def _stopping_on_failure(client: Any, job_id: str) -> Iterator[None]:
+    """Stops a job whose submission failed after Ray may have taken it, and adds that to the error.
+
+    Where the head's disk is full, Ray (2.60) starts the job and answers with the error of closing
+    the job's log (JobManager.submit_job).
+    """
+    from sunspot.ray import api_errors
+
+    try:
+        yield
+    except SunspotError as error:
+        if api_errors.passing(error) is None:
+            raise
+        raise SunspotError(f"{error}; {_stopped(client, job_id)}") from error
 
 
 def _interrupted(client: Any, job_id: str) -> int:

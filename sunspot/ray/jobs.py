@@ -169,12 +169,18 @@ class JobClient:
             answer = self._call("POST", "/api/jobs/", timeout=SUBMIT_TIMEOUT_S, json=body)
         except RefusedError as error:
             if "already exists" in str(error):
-                raise UsageError(
-                    f"there is a job {job_id!r} already; give another --name, or see it with: "
-                    f"sunspot logs {job_id}"
-                ) from None
+                raise _taken(job_id) from None
             raise
         return answer["submission_id"]
+
+    def check_unused(self, job_id: str) -> None:
+        """Checks that no job has this id.
+
+        Raises:
+            UsageError: one has.
+        """
+        if any(job.id == job_id for job in self.list()):
+            raise _taken(job_id)
 
     def stop(self, job_id: str, *, late_s: float = 0.0) -> Job:
         """Stops a job and returns it as it ended; one that has ended already is left as it is.
@@ -309,6 +315,13 @@ def job_path(job_id: str) -> str:
         UsageError: the id is not a job id.
     """
     return f"/api/jobs/{check_id(job_id)}"
+
+
+def _taken(job_id: str | None) -> UsageError:
+    return UsageError(
+        f"there is a job {job_id!r} already; give another --name, or see it with: "
+        f"sunspot logs {job_id}"
+    )
 
 
 def check_id(job_id: str) -> str:

@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 from sunspot.errors import UsageError
 from sunspot.targets.protocol import (
     Batches,
+    Contacting,
     Manifests,
     NodeLogs,
     Outputs,
@@ -27,6 +28,7 @@ _WHAT: dict[type, str] = {
     Shells: "a shell on the head",
     Outputs: "the outputs of a program",
     Preconditions: "checking what a stack needs",
+    Contacting: "a first contact",
     Manifests: "printing what it is given",
     Batches: "a cluster for one command",
 }

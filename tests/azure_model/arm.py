@@ -12,6 +12,7 @@ OperationPreempted, and the set works on (kubernetes/autoscaler#3018, #9505); se
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import threading
@@ -89,7 +90,9 @@ class Arm:
     `on_delete` hear of VMs, `before_patch` of a change of capacity. `rights` are those of the head;
     None checks nothing. `uses` are the actions that a set's machines need on what they use, each
     with its resource. `lost_deletions` are VMs whose next deletion is accepted, and superseded.
-    `on_poll` hears of each question for an operation.
+    `on_poll` hears of each question for an operation, which `polls_denied` refuses (403).
+    `etags_ignored` takes any If-Match. `on_eviction` hears of a VM that is to be evicted, and does
+    it; `on_restart` of one that restarts.
     """
 
     url: str = ""
@@ -104,6 +107,10 @@ class Arm:
     on_boot: Callable[[Vm], None] = lambda _: None
     on_delete: Callable[[str], None] = lambda _: None
     on_poll: Callable[[], None] = lambda: None
+    on_eviction: Callable[[Vm], None] = lambda _: None
+    on_restart: Callable[[Vm], None] = lambda _: None
+    polls_denied: bool = False
+    etags_ignored: bool = False
     before_patch: Callable[[ScaleSet], None] = lambda _: None
     requests: list[tuple[str, str]] = field(default_factory=list)
     operations: dict[str, Operation] = field(default_factory=dict)
@@ -155,17 +162,52 @@ class Arm:
                 return _error(401, "AuthenticationFailed", "no token")
             if self.failures:
                 return self.failures.pop(0)
-            if request.path.startswith(OPERATIONS):
-                return self._operation(request.path)
-            if "api-version" not in request.query:
-                return _error(400, "MissingApiVersionParameter", "no api-version")
-            if request.path == VIRTUAL_MACHINES:
-                if lacks := self._lacks((f"{COMPUTE}/virtualMachines/read", VIRTUAL_MACHINES)):
-                    return lacks
-                return self._list(int(request.query.get("$skiptoken", 0)))
-            if request.path == f"{VIRTUAL_MACHINES}/{HEAD}/powerOff" and request.method == "POST":
-                return self._power_off(HEAD)
-            return self._of_scale_set(request)
+            return self._right(request)
+
+    def answer_user(self, request: Request) -> Reply:
+        """The answer to a user who may do everything, and whose token was checked elsewhere."""
+        with self.lock:
+            self.requests.append((request.method, request.path))
+            rights, self.rights = self.rights, None
+            polls, self.polls_denied = self.polls_denied, False
+            try:
+                return self._right(request)
+            finally:
+                self.rights, self.polls_denied = rights, polls
+
+    def _right(self, request: Request) -> Reply:
+        if request.path.startswith(OPERATIONS):
+            if self.polls_denied:
+                return denied(f"{COMPUTE}/locations/operations/read", request.path)
+            return self._operation(request.path)
+        if "api-version" not in request.query:
+            return _error(400, "MissingApiVersionParameter", "no api-version")
+        if request.path == VIRTUAL_MACHINES:
+            if lacks := self._lacks((f"{COMPUTE}/virtualMachines/read", VIRTUAL_MACHINES)):
+                return lacks
+            return self._list(int(request.query.get("$skiptoken", 0)))
+        if request.method == "POST" and request.path.startswith(f"{VIRTUAL_MACHINES}/"):
+            return self._action(*request.path.removeprefix(f"{VIRTUAL_MACHINES}/").split("/"))
+        return self._of_scale_set(request)
+
+    def _action(self, name: str, action: str) -> Reply:
+        """An action on one VM."""
+        vm = self.vms.get(name)
+        if vm is None:
+            return _error(404, "ResourceNotFound", f"no {name}")
+        match action:
+            case "powerOff":
+                vm.state = "Stopped"
+                return Reply(202, None, self._watched(Operation()))
+            case "restart":  # Virtual Machines - Restart: 202 with an operation
+                then = functools.partial(self.on_restart, vm)
+                return Reply(202, None, self._watched(Operation(then=then)))
+            case "simulateEviction":  # Virtual Machines - Simulate Eviction: 204
+                if vm.scale_set is None:
+                    return _error(409, "OperationNotAllowed", f"{name} is not a spot machine")
+                threading.Thread(target=self.on_eviction, args=[vm], daemon=True).start()
+                return Reply(204)
+        return _error(405, "MethodNotAllowed", action)
 
     def _of_scale_set(self, request: Request) -> Reply:
         _, _, rest = request.path.partition(f"{SCALE_SETS}/")
@@ -209,7 +251,8 @@ class Arm:
 
     def _resize(self, scale_set: ScaleSet, if_match: str | None, wanted: int) -> Reply:
         self.before_patch(scale_set)
-        if if_match is not None and if_match != f'"{scale_set.revision}"':
+        is_old = if_match is not None and if_match != f'"{scale_set.revision}"'
+        if is_old and not self.etags_ignored:
             return _error(412, "PreconditionFailed", "the etag is old")
         grown = wanted - scale_set.capacity
         here = [vm for vm in self.vms.values() if vm.scale_set == scale_set.name]
@@ -261,15 +304,12 @@ class Arm:
         for vm in vms:
             self.on_boot(vm)
 
-    def _power_off(self, name: str) -> Reply:
-        self.vms[name].state = "Stopped"
-        return Reply(202, None, self._watched(Operation()))
-
     def _watched(self, operation: Operation) -> dict[str, str]:
         """The headers of an answer whose operation goes on, with a status."""
         identifier = f"{OPERATIONS}/operations/{next(self.serial)}"
         self.operations[identifier] = operation
-        return {"Azure-AsyncOperation": f"{self.url}{identifier}"} | RETRY_AFTER
+        address = f"{self.url}{identifier}?api-version=2024-11-01"
+        return {"Azure-AsyncOperation": address} | RETRY_AFTER
 
     def _delete(self, scale_set: ScaleSet, names: list[str]) -> Reply:
         unknown = [name for name in names if name not in self.vms]
@@ -291,6 +331,11 @@ class Arm:
         if not lost:
             threading.Timer(DELETION_S, self._remove, [scale_set, names]).start()
         return Reply(202, None, {"Location": f"{self.url}{identifier}"} | RETRY_AFTER)
+
+    def evict(self, vm: Vm) -> None:
+        """Takes a machine away, as an eviction does whose policy is to delete."""
+        assert vm.scale_set is not None
+        self._remove(self.sets[vm.scale_set], [vm.name])
 
     def _remove(self, scale_set: ScaleSet, names: list[str]) -> None:
         for name in names:

@@ -42,3 +42,7 @@ class FakeStack:
         self.calls.append(f"destroy {delete_storage}")
         protected = [one for one in self.now or () if one["protect"]]
         self.now = () if delete_storage or not protected else (group(), *protected)
+
+    def remove(self) -> None:
+        self.calls.append("remove")
+        self.now = None

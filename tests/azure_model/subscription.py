@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from azure_model import http_service
+from azure_model.arm import Arm
 from azure_model.http_service import Reply, Request
 from azure_model.resource_ids import SUBSCRIPTION, TENANT
 
@@ -81,7 +82,7 @@ class Subscription:
     `usages`: quota -> (used, limit). `assignments`: role, scope, condition. `names`: those that are
     taken, each with why. `denials`: the messages of policies, with the code `denied_by`. `broken`:
     paths (their ends) that answer this status, or this. `asked`: "METHOD path" of every request to
-    Azure, in order.
+    Azure, in order. `machines_of`: what answers for the machines of a cluster.
     """
 
     url: str = ""
@@ -115,6 +116,7 @@ class Subscription:
     asked: list[str] = field(default_factory=list)
     clock_s: float = 0.0
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    machines_of: Arm | None = None
 
     def answer(self, request: Request) -> Reply:
         """The answer to one request."""
@@ -173,10 +175,21 @@ class Subscription:
         if not request.path.startswith(SCOPE):
             return _error(404, "SubscriptionNotFound", f"no {request.path}")
         inside = request.path.removeprefix(SCOPE)
+        if self.machines_of is not None and re.match(_OF_MACHINES, inside):
+            return self._of_machines(self.machines_of, request)
         for pattern, answer in _ROUTES:
             if found := re.fullmatch(pattern, inside, re.IGNORECASE):
                 return answer(self, request, *found.groups())
         return _missing(request)
+
+    def _of_machines(self, arm: Arm, request: Request) -> Reply:
+        """Its answer; further requests come here too."""
+        reply = arm.answer_user(request)
+        headers = {name: text.replace(arm.url, self.url) for name, text in reply.headers.items()}
+        if "Retry-After" in headers:
+            headers["Retry-After"] = "0"  # Azure's clients read whole seconds
+        body = json.loads(json.dumps(reply.body).replace(arm.url, self.url))
+        return Reply(reply.status, body, headers)
 
     def _subscription(self, _: Request) -> Reply:
         """Subscriptions - Get (GetSubscription.json)."""
@@ -306,6 +319,11 @@ class Subscription:
         error = {"code": "InvalidTemplateDeployment", "message": "See details.", "details": details}
         return Reply(400, {"error": error})
 
+
+_OF_MACHINES = (
+    "/resourceGroups/[^/]+/providers/Microsoft.Compute/|"
+    "/providers/Microsoft.Compute/locations/[^/]+/(operations|results)/"
+)
 
 # What follows the subscription's id in the path -> the answer.
 _ROUTES: tuple[tuple[str, Callable[..., Reply]], ...] = (

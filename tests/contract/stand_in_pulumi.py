@@ -173,6 +173,10 @@ def main(*arguments: str) -> None:
         case ["stack", "export", *_]:
             state = State(given["--stack"]).read()
             print(json.dumps(exported(*state["resources"], **state["outputs"])))
+        case ["stack", "rm", *_]:
+            State(given["--stack"]).read()
+            State(given["--stack"]).file.unlink()
+            Path(f"Pulumi.{given['--stack']}.yaml").unlink(missing_ok=True)
         case ["stack", "output", *_]:
             print(json.dumps(State(given["--stack"]).read()["outputs"]))
         case ["stack", "history", *_]:

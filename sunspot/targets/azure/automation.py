@@ -111,6 +111,18 @@ class AzureStack:
             )
             self.sleep(DESTROY_AGAIN_S)
 
+    def remove(self) -> None:
+        """Removes a stack without resources from Pulumi's backend, and its stack file.
+
+        A stack that is not there is not an error.
+        """
+        try:
+            self._run("stack", "rm", "--yes", "--stack", self.name)
+        except auto.StackNotFoundError:
+            return
+        except auto.CommandError as error:
+            raise problem(self.name, said(error)) from error
+
     def _unprotect(self) -> None:
         try:
             self._run("state", "unprotect", "--all", "--yes", "--stack", self.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
@@ -32,6 +33,7 @@ from sunspot.targets.azure.records import Record, Records
 from sunspot.targets.azure.settings import TARGET
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
+    Contact,
     Finding,
     HourlyCost,
     NodeStatus,
@@ -110,6 +112,11 @@ class AzureTarget:
             endpoints=self.endpoints,
         )
         return doctor.check(subject, progress)
+
+    def first_contact(self, stack: Stack) -> AbstractContextManager[Contact]:
+        from sunspot.targets.azure import first_contact
+
+        return first_contact.prepared(self, stack)
 
     def up(
         self,
@@ -237,8 +244,6 @@ class AzureTarget:
             addresses=functools.partial(self._addresses, name),
         )
         return node_log.show(machines, node, out, note, follow=follow)
-
-    # Nodes
 
     def _members(self, name: str) -> dict[str, str]:
         """The private addresses of Ray's nodes, by their names; none if Ray does not answer."""

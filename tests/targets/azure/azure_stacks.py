@@ -64,5 +64,5 @@ def up(place, **keywords):
     return handle, steps
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, list(arguments))
+def run(*arguments, **more):
+    return CliRunner().invoke(app, list(arguments), **more)

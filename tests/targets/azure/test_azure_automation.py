@@ -158,6 +158,21 @@ def test_pulumis_own_commands_are_asked(tmp_path):
     assert asked == [(["stack", "export", "--stack", "x"], str(tmp_path), "true")]
 
 
+@pytest.mark.parametrize("error", [None, "error: no stack named 'x' found"])
+def test_an_empty_stack_is_removed_also_one_that_is_not_there(tmp_path, error):
+    asked = []
+
+    class Command:
+        def run(self, arguments, *_):
+            asked.append(arguments)
+            if error:
+                raise auto.StackNotFoundError(CommandResult(stdout="", stderr=error, code=1))
+            return SimpleNamespace(stdout="")
+
+    AzureStack("x", tmp_path, Command()).remove()  # type: ignore[arg-type]
+    assert asked == [["stack", "rm", "--yes", "--stack", "x"]]
+
+
 class Destroying:
     """Pulumi's `destroy`, which fails with each of these errors in turn, and then does not."""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from sunspot.errors import SunspotError
@@ -144,6 +145,16 @@ class Clients:
 
 
 _SCOPE = f"{Endpoints().management}/.default"
+
+
+def are_installed() -> bool:
+    """Whether the extra `azure` is installed."""
+    try:
+        return (
+            find_spec("azure.identity") is not None and find_spec("azure.mgmt.compute") is not None
+        )
+    except ModuleNotFoundError:  # not even the package that holds them
+        return False
 
 
 def credential(kind: Kind, subscription: str, endpoints: Endpoints) -> TokenCredential:

@@ -1,0 +1,62 @@
+"""Takes out of a text what names a user, an account or a machine, so that it can be sent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_GUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
+_ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}(?:/\d{1,2})?\b")
+_ADDRESS_6 = re.compile(
+    r"(?<![\w:])(?=[0-9a-f:]*::|(?:[0-9a-f]{1,4}:){7})[0-9a-f:]{6,}(?![\w:])", re.IGNORECASE
+)
+_MAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_KEY = re.compile(r"\b(?:ssh-(?:ed25519|rsa) )?(?:AAAA|eyJ)[\w+/=.-]{20,}")
+# Names that Pulumi made unique, or that are unique in the world.
+_HOST = re.compile(
+    r"[a-z0-9-]+(\.(?:azurecr\.io|vault\.azure\.net|(?:blob|dfs)\.core\.windows\.net"
+    r"|[a-z0-9]+\.cloudapp\.azure\.com))",
+    re.IGNORECASE,
+)
+_RESOURCE = re.compile(
+    r"(/(?:resourceGroups|storageAccounts|vaults|registries|virtualNetworks|subnets|galleries)/)"
+    r"(?!sunspot-first-contact\b)[^/\s'\",)]+",
+    re.IGNORECASE,
+)
+
+_RULES = (
+    (_MAIL, "<person>"),
+    (_KEY, "<key>"),
+    (_GUID, "<id>"),
+    (_ADDRESS, "<address>"),
+    (_ADDRESS_6, "<address>"),
+    (_HOST, r"<name>\1"),
+    (_RESOURCE, r"\1<name>"),
+)
+
+
+def shortened(value: Any, names: Sequence[str] = ()) -> Any:
+    """The value with every text in it shortened.
+
+    Args:
+        value: plain data.
+        names: words that are left out too, such as the stack's owner.
+    """
+    if isinstance(value, str):
+        return _text(value, names)
+    if isinstance(value, Mapping):
+        return {key: shortened(one, names) for key, one in value.items()}
+    if isinstance(value, Sequence):
+        return [shortened(one, names) for one in value]
+    return value
+
+
+def _text(text: str, names: Sequence[str]) -> str:
+    text = text.replace(str(Path.home()), "~")
+    for rule, instead in _RULES:
+        text = rule.sub(instead, text)
+    for name in sorted(filter(None, names), key=len, reverse=True):
+        text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "<name>", text)
+    return text

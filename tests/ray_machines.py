@@ -1,0 +1,162 @@
+"""The machines of a stand-in for Azure as real Ray nodes on this machine.
+
+A VM "boots" by starting `ray start`, under the VM's name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from azure_model.arm import GROUP, Arm
+from azure_model.resource_ids import SUBSCRIPTION
+from sunspot_command import clean_environment
+
+from cloud_init import AzureFacts
+from cloud_init.nodes import node_values
+from sunspot.node.free_ports import free_port
+from sunspot.targets.azure.plan import AzurePlan
+
+FACTS = AzureFacts(
+    built_image=None,
+    registry="sunspot1.azurecr.io",
+    head_address="10.0.0.4",
+    vault_url="https://v.vault.azure.net/",
+    token_secret="ray-token",
+    storage_url="abfss://r@s.dfs.core.windows.net/",
+    subscription_id=SUBSCRIPTION,
+    resource_group=GROUP,
+    identity_client_id="client",
+)
+
+
+@dataclass
+class RayMachines:
+    """One cluster's processes, by the names of their machines.
+
+    Attributes:
+        arm: the stand-in whose machines they are.
+        folder: where their logs are; its path must be short.
+        address: HOST:PORT of the GCS.
+        token: the file of the cluster's token.
+        variables: what every node has in its environment besides.
+    """
+
+    arm: Arm
+    folder: Path
+    address: str
+    token: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+    machines: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def environment(self, name: str, node_type: str) -> dict[str, str]:
+        """The environment of a node, or of a driver."""
+        return clean_environment(self.folder, self.folder) | {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(self.token),
+            "RAY_ADDRESS": self.address,
+            "RAY_CLOUD_INSTANCE_ID": name,
+            "RAY_NODE_TYPE_NAME": node_type,
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+            "RAY_enable_autoscaler_v2": "1",
+            "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+            "AUTOSCALER_METRIC_PORT": "0",
+            "DASHBOARD_METRIC_PORT": "0",
+            **self.variables,
+        }
+
+    def start_head(self, name: str, config: Path, *flags: str) -> None:
+        """Starts the head, whose autoscaler reads `config`."""
+        host, _, port = self.address.partition(":")
+        self._start(
+            name,
+            "head",
+            "--head",
+            f"--node-ip-address={host}",
+            f"--port={port}",
+            f"--ray-client-server-port={free_port({int(port)})}",  # 10001 may be taken
+            f"--temp-dir={self.folder / 'r'}",
+            f"--autoscaling-config={config}",
+            *flags,
+        )
+
+    def start_worker(self, name: str, node_type: str) -> None:
+        """Starts a worker with two CPUs."""
+        self._start(name, node_type, f"--address={self.address}", "--num-cpus=2")
+
+    def delete(self, name: str) -> None:
+        """Ends a node, if there is one."""
+        with self.lock:
+            process = self.machines.pop(name, None)
+        if process is not None:
+            end(process)
+
+    def logs(self) -> str:
+        """The ends of all logs."""
+        logs = [*self.folder.glob("*.log"), *self.folder.glob("r/session_latest/logs/monitor.*")]
+        return "\n".join(f"== {log.name}\n{log.read_text()[-6000:]}" for log in logs)
+
+    def _start(self, name: str, node_type: str, *flags: str) -> None:
+        environment = self.environment(name, node_type)
+        if "--head" in flags:
+            del environment["RAY_ADDRESS"]
+        with (self.folder / f"{name}.log").open("ab") as log, self.lock:
+            self.machines[name] = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block"),
+                    f"--node-name={name}",
+                    f"--dashboard-agent-listen-port={free_port(set())}",
+                    "--min-worker-port=0",
+                    "--max-worker-port=0",
+                    "--object-store-memory=100000000",
+                    f"--labels=ray.io/node-group={node_type}",
+                    *flags,
+                ],
+                env=environment,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a node: `ray start --block` stops its own children; what is left is killed."""
+    tree = []
+    with contextlib.suppress(psutil.Error):
+        tree = psutil.Process(process.pid).children(recursive=True)
+    process.terminate()
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for child in tree:
+        with contextlib.suppress(psutil.Error):
+            child.kill()
+    psutil.wait_procs(tree, timeout=30)
+
+
+def autoscaler_file(plan: AzurePlan, arm: Arm, path: Path, **servers: str) -> None:
+    """The file that an Azure head gets, for a head on this machine; adds its sets to `arm`."""
+    text = node_values(plan, None, FACTS).autoscaler_config
+    assert text is not None
+    config = json.loads(text)
+    urls = {"arm_url": arm.url, "imds_url": arm.url, "config_file": str(path), **servers}
+    config["provider"] |= urls
+    config["idle_timeout_minutes"] = 0.1
+    for node_type in config["available_node_types"].values():
+        node_type["resources"] = {"CPU": 2}  # of this machine's memory nobody knows how much
+    config["available_node_types"]["head"]["resources"] = {}
+    path.write_text(json.dumps(config))
+    arm.add(*config["provider"]["scale_sets"].values())

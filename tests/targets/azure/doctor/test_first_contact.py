@@ -1,0 +1,390 @@
+"""`sunspot doctor --first-contact`, whole, against stand-ins for Azure, Pulumi, sshd and jobs.
+
+With a real Ray: test_first_contact_with_ray.py.
+"""
+
+import errno
+import json
+import stat
+
+import pytest
+from azure_model import http_service
+from azure_model.arm import Vm
+from azure_model.arm import serving as serving_arm
+from azure_model.http_service import Reply
+from azure_model.pulumi_stack import FakeStack
+from azure_model.resource_ids import SUBSCRIPTION, TENANT
+from azure_model.subscription import restriction, sku
+from azure_stacks import member, run, write
+from contact_runs import HEAD, OK, REGISTRY, SET, STORAGE_URL, Run, outputs, target_of
+from doctor_runs import config as change_config
+from job_api import TOKEN
+from ssh_server import needs_sshd
+
+from sunspot import console
+from sunspot.errors import SunspotError
+from sunspot.targets.azure import target as azure
+from sunspot.targets.azure.doctor import clients
+from sunspot.targets.azure.first_contact import head_jobs, on_site, report
+from sunspot.targets.azure.first_contact.contact import TO_REMOVE
+from sunspot.targets.azure.first_contact.on_site import (
+    DOWN,
+    ETAG,
+    EVICTION,
+    GROWTH,
+    IDLENESS,
+    POLL,
+    PULL,
+    RESTART,
+    RESULTS_HEAD,
+    RESULTS_WORKER,
+    UP,
+)
+
+pytestmark = needs_sshd
+
+ALL = [
+    UP, PULL, ETAG, POLL, RESULTS_HEAD, GROWTH, RESULTS_WORKER, IDLENESS, EVICTION, RESTART, DOWN,
+]  # fmt: skip
+FORBIDDEN = Reply(403, None, {"x-ms-error-code": "AuthorizationPermissionMismatch"})
+
+
+@pytest.fixture
+def contact(subscription, sshd, api, project, tmp_path, monkeypatch):
+    """Everything that a first contact of the stack "x" needs."""
+    for module in (head_jobs, on_site):
+        monkeypatch.setattr(module, "POLL_S", 0.02)
+    write(project, "x", key=f"{sshd.key}.pub")
+    sshd.stub("docker", f"echo {REGISTRY}/rayproject/ray:2.60.0-py311")
+    subscription.skus.append(sku("Standard_D2s_v5"))
+    labels = {"ray.io/node-group": "head"}
+    api.known.nodes = [member(HEAD, is_head_node=True, labels=labels, node_id="first")]
+    fake, left = FakeStack(outputs(api.port, sshd)), []
+    target = target_of(subscription, fake, left, tmp_path)
+    monkeypatch.setattr(azure, "create", lambda: target)
+    monkeypatch.setattr(head_jobs, "CONFIG", str(tmp_path / "autoscaler.json"))
+    with serving_arm() as arm:
+        arm.add(SET)
+        arm.vms[HEAD] = Vm(HEAD, None, "Succeeded")
+        subscription.machines_of = arm
+        made = Run(
+            arm=arm,
+            subscription=subscription,
+            fake=fake,
+            api=api.known,
+            target=target,
+            left=left,
+            project=project,
+            report=tmp_path / "report.json",
+            config=tmp_path / "autoscaler.json",
+        )
+        arm.on_eviction, arm.on_restart = made.evict, made.restart
+        api.known.program = made.job
+        with http_service.serving(made.answer_storage) as storage:
+            made.write_config(storage)
+            yield made
+    for name in target.names():
+        target.records.tunnel(name).close()
+
+
+def made_nothing(contact):
+    return contact.fake.calls == [] and not contact.stack_file.exists()
+
+
+def is_gone(contact):
+    """Whether all of it was taken away, and nothing is known of it any more."""
+    calls = contact.fake.calls
+    assert calls.index("destroy True") < calls.index("remove")
+    return not contact.stack_file.exists() and contact.target.names() == []
+
+
+# The whole run
+
+
+def test_each_step_is_tried_and_everything_is_taken_away(contact, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    result = contact("--yes")
+    assert contact.outcomes() == dict.fromkeys(ALL, "ok"), contact.details()
+    assert is_gone(contact)
+    assert contact.document()["ended"] == "whole"
+    assert stat.S_IMODE(contact.report.stat().st_mode) == 0o600
+    actions = {path.rpartition("/")[2] for method, path in contact.arm.requests if method == "POST"}
+    assert {"simulateEviction", "restart"} <= actions
+    assert all(step in result.stdout for step in ALL)
+    assert max(map(len, result.stdout.splitlines())) <= 60
+    check_names_nobody(contact)
+
+
+def check_names_nobody(contact):
+    text = contact.report.read_text()
+    account_name, registry = STORAGE_URL.partition("@")[2].partition(".")[0], REGISTRY[:16]
+    for secret in (SUBSCRIPTION, TENANT, "203.0.113", "10.60.0.4", account_name, registry, TOKEN):
+        assert secret not in text, secret
+    assert "azurecr.io" in text  # which kind of registry it was is worth knowing
+
+
+def test_without_a_registry_there_is_no_pull_to_try_and_json_is_the_report(contact):
+    change_config(contact.project, {"sunspot:image": {"mirror": False}})
+    result = contact("--yes", "--json")
+    assert contact.outcomes() == dict.fromkeys(ALL, "ok") | {PULL: "not tried"}
+    assert json.loads(result.stdout) == contact.document()
+
+
+# Before anything is made
+
+
+def test_the_price_is_asked_and_no_makes_nothing(contact, monkeypatch):
+    monkeypatch.setattr(console, "can_ask", lambda: True)
+    result = contact(code=1, input="n\n")
+    assert "USD an hour" in result.stderr
+    assert "at most about" in result.stderr
+    assert made_nothing(contact)
+    assert not contact.report.exists()
+
+
+def test_without_a_terminal_yes_must_be_said(contact):
+    assert "--yes" in contact(code=2).stderr
+    assert made_nothing(contact)
+
+
+def test_what_the_doctor_finds_is_refused(contact):
+    contact.subscription.usages["lowPriorityCores"] = (0, 1)
+    result = contact("--yes", code=1)
+    assert "lowPriorityCores" in result.stderr
+    assert made_nothing(contact)
+
+
+def test_where_the_cheapest_size_is_not_to_be_had_a_yes_is_for_the_next(contact, monkeypatch):
+    monkeypatch.setattr(console, "can_ask", lambda: True)
+    (cheapest,) = [one for one in contact.subscription.skus if one["name"] == "Standard_D2s_v5"]
+    cheapest["restrictions"] = [restriction("Location")]
+    for name in ("Standard_E2s_v5", "Standard_D2s_v6", "Standard_F2s_v2", "Standard_E2s_v6"):
+        contact.subscription.skus.append(sku(name))
+    result = contact(input="y\n")
+    assert contact.document()["size"] != "Standard_D2s_v5"
+    assert contact.document()["size"] in result.stderr
+
+
+def test_a_stack_file_of_the_users_is_left_alone(contact):
+    theirs = (contact.project / "Pulumi.x.yaml").read_text()
+    contact.stack_file.write_text(theirs)
+    assert "Pulumi.first-contact.yaml" in contact("--yes", code=2).stderr
+    assert contact.stack_file.read_text() == theirs
+    assert contact.fake.calls == []
+
+
+def test_a_head_that_nobody_can_reach_is_refused(contact):
+    change_config(contact.project, {"sunspot:access": {"public_ip": False}})
+    assert "sunspot:access" in contact("--yes", code=2).stderr
+    assert made_nothing(contact)
+
+
+def test_a_report_that_cannot_be_written_is_refused(contact, tmp_path):
+    contact.report = tmp_path / "missing" / "report.json"
+    assert "missing" in contact("--yes", code=2).stderr
+    contact.report = tmp_path
+    assert str(tmp_path) in contact("--yes", code=2).stderr
+    assert made_nothing(contact)
+
+
+@pytest.mark.parametrize("extra", [["--yes"], ["--report", "r.json"]])
+def test_its_options_are_only_for_it(contact, extra):
+    result = run("doctor", "x", *extra)
+    assert result.exit_code == 2
+    assert "--first-contact" in result.stderr
+
+
+def test_another_target_has_no_first_contact(project):
+    write(project, "y", target="local")
+    result = run("doctor", "--first-contact", "y", "--yes")
+    assert result.exit_code == 2
+    assert "local" in result.stderr
+
+
+def test_without_azures_clients_it_does_not_begin(contact, monkeypatch):
+    monkeypatch.setattr(clients, "are_installed", lambda: False)
+    assert "requirements-azure.txt" in contact("--yes", code=1).stderr
+    assert made_nothing(contact)
+
+
+# Failures
+
+
+def test_an_etag_that_is_refused_is_in_the_report(contact):
+    def another_change(scale_set):
+        scale_set.revision += 1
+
+    contact.arm.before_patch = another_change
+    contact("--yes", code=1)
+    failed = {ETAG: "failed", POLL: "not tried"}
+    assert contact.outcomes() == dict.fromkeys(ALL, "ok") | failed
+    assert "PreconditionFailed" in contact.details()[ETAG]
+    assert is_gone(contact)
+
+
+def test_failures_that_do_not_depend_on_each_other_are_all_in_the_report(contact, sshd):
+    contact.arm.etags_ignored = contact.arm.polls_denied = True
+    contact.storage.append(FORBIDDEN)
+    sshd.stub("docker", "echo rayproject/ray:2.60.0-py311")
+    contact("--yes", code=1)
+    failed = dict.fromkeys([PULL, ETAG, POLL, RESULTS_HEAD], "failed")
+    assert contact.outcomes() == dict.fromkeys(ALL, "ok") | failed
+    details = contact.details()
+    assert "rayproject/ray" in details[PULL]
+    assert "stale" in details[ETAG]
+    assert "locations/operations/read" in details[POLL]
+    assert "AuthorizationPermissionMismatch" in details[RESULTS_HEAD]
+    assert is_gone(contact)
+
+
+def test_a_worker_that_does_not_come_stops_what_needs_it(contact, monkeypatch):
+    never = {"outcome": "failed", "detail": "no worker ran a task"}
+    nothing = {"outcome": "not tried", "detail": "there is no worker"}
+    monkeypatch.setattr(Run, "growth", lambda _: iter([{"growth": never, "results": nothing}]))
+    contact("--yes", code=1)
+    of_workers = dict.fromkeys([RESULTS_WORKER, IDLENESS, EVICTION], "not tried")
+    assert contact.outcomes() == dict.fromkeys(ALL, "ok") | {GROWTH: "failed"} | of_workers
+    assert is_gone(contact)
+
+
+def test_a_worker_that_stays_and_an_eviction_that_azure_refuses(contact, monkeypatch):
+    monkeypatch.setattr(on_site, "IDLE_S", 0.1)
+    unknown = [{"worker": "unknown"}, {"eviction": OK}]
+    monkeypatch.setattr(contact.arm, "evict", lambda _: None)
+    monkeypatch.setattr(Run, "eviction", lambda _: iter(unknown))
+    contact("--yes", code=1)
+    failed = dict.fromkeys([IDLENESS, EVICTION], "failed")
+    assert contact.outcomes() == dict.fromkeys(ALL, "ok") | failed
+    assert "capacity 1" in contact.details()[IDLENESS]
+    assert "ResourceNotFound" in contact.details()[EVICTION]
+
+
+def test_a_head_that_comes_back_as_another_cluster_is_a_failure(contact, monkeypatch):
+    def restart(self, _):
+        self.api.nodes[0]["node_id"] = "second"
+        self.api.jobs.clear()
+
+    contact.arm.on_restart = lambda vm: restart(contact, vm)
+    contact("--yes", code=1)
+    assert contact.outcomes() == dict.fromkeys(ALL, "ok") | {RESTART: "failed"}
+    assert "another cluster" in contact.details()[RESTART]
+
+
+def test_a_probe_that_cannot_run_and_a_head_that_does_not_come_back(contact, monkeypatch):
+    monkeypatch.setattr(on_site, "RESTART_S", 0.1)
+    contact.arm.on_restart = lambda _: None
+    contact.config.write_text("{")
+    contact("--yes", code=1)
+    failed = dict.fromkeys([ETAG, POLL, RESULTS_HEAD, RESTART], "failed")
+    assert contact.outcomes() == dict.fromkeys(ALL, "ok") | failed
+    assert is_gone(contact)
+
+
+def test_an_up_that_fails_is_the_only_step_and_what_it_made_is_taken_away(contact, monkeypatch):
+    def up(_):
+        contact.fake.now = contact.fake.made
+        raise SunspotError(f"QuotaExceeded in {SUBSCRIPTION}")
+
+    monkeypatch.setattr(contact.fake, "up", up)
+    result = contact("--yes", code=1)
+    assert contact.outcomes() == dict.fromkeys(ALL, "not tried") | {UP: "failed", DOWN: "ok"}
+    assert "QuotaExceeded" in contact.details()[UP]
+    assert SUBSCRIPTION not in contact.report.read_text()
+    assert SUBSCRIPTION not in result.stdout
+    assert is_gone(contact)
+
+
+def test_an_empty_stack_that_pulumi_keeps_is_told(contact, monkeypatch):
+    def refuse():
+        raise SunspotError("the backend is gone")
+
+    monkeypatch.setattr(contact.fake, "remove", refuse)
+    monkeypatch.setattr(contact.fake, "up", lambda _: refuse())
+    contact("--yes", code=1)
+    assert contact.outcomes()[DOWN] == "ok"
+    assert "pulumi stack rm first-contact" in contact.details()[DOWN]
+    assert not contact.stack_file.exists()
+
+
+def test_a_full_disk_does_not_keep_the_cluster_up(contact, monkeypatch):
+    def full(path, text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(report, "write_private", full)
+    monkeypatch.setattr(contact.fake, "up", interrupt)
+    result = contact("--yes", code=130)
+    assert "No space left" in result.stderr
+    assert "The report is in" not in result.stderr
+    assert not contact.stack_file.exists()
+
+
+def test_what_is_left_is_told_with_the_command_that_removes_it(contact):
+    contact.left.append("/subscriptions/s/resourceGroups/g/providers/p/disks/forgotten")
+    result = contact("--yes", code=1)
+    assert contact.outcomes()[DOWN] == "failed"
+    assert "disks/forgotten" in result.stderr
+    assert TO_REMOVE in result.stderr
+    assert contact.stack_file.exists()  # `down` needs it
+
+
+# Ctrl-C
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_takes_everything_down_and_says_so(contact, monkeypatch):
+    monkeypatch.setattr(Run, "growth", lambda _: iter([]))
+    monkeypatch.setattr(head_jobs.HeadJobs, "part", interrupt)
+    result = contact("--yes", code=130)
+    assert TO_REMOVE in result.stderr
+    rest = dict.fromkeys(ALL[2:-1], "not tried")
+    assert contact.outcomes() == dict.fromkeys(ALL, "ok") | rest
+    assert contact.document()["ended"] == "interrupted"
+    assert is_gone(contact)
+
+
+def test_ctrl_c_while_it_comes_up_takes_down_what_there_is(contact, monkeypatch):
+    def up(_):
+        contact.fake.now = contact.fake.made
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(contact.fake, "up", up)
+    result = contact("--yes", code=130)
+    assert contact.outcomes()[DOWN] == "ok"
+    assert "sunspot up first-contact" not in result.stderr  # nothing is there to go on with
+    assert is_gone(contact)
+
+
+def test_a_second_ctrl_c_tells_what_remains_and_the_next_first_contact_removes_it(
+    contact, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(head_jobs.HeadJobs, "part", interrupt)
+        patch.setattr(contact.fake, "destroy", lambda *_, **__: interrupt())
+        result = contact("--yes", code=130)
+    assert TO_REMOVE in result.stderr.splitlines()[-1]
+    assert contact.document()["ended"] == "cut off"
+    assert contact.stack_file.exists()
+    assert contact.target.names() == ["first-contact"]
+    contact.fake.calls.clear()
+    contact("--yes")
+    assert contact.fake.calls.index("destroy True") < contact.fake.calls.index("up")
+    assert contact.outcomes() == dict.fromkeys(ALL, "ok")
+    assert is_gone(contact)
+
+
+def test_where_the_next_one_is_refused_the_rest_of_the_first_can_still_be_removed(
+    contact, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(head_jobs.HeadJobs, "part", interrupt)
+        patch.setattr(contact.fake, "destroy", lambda *_, **__: interrupt())
+        contact("--yes", code=130)
+    contact(code=2)
+    assert contact.stack_file.exists()
+    words = TO_REMOVE.split()[1:]
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    assert contact.target.names() == []
