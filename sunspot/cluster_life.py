@@ -92,11 +92,12 @@ class ClusterLife:
             raise self._is_up_already()
         self._move(ResourceState.ACTIVATING, f"Starting Ray cluster {self.name}.")
         try:
-            self._handle, was_up = self._activate()
+            started = self._activate()
         except BaseException as error:
             self.end(error)
             raise
-        if was_up:  # another process brought it up meanwhile, and still uses it
+        self._handle = started.handle
+        if started.was_up:  # another process brought it up meanwhile, and still uses it
             self._handle = None
             self._move(ResourceState.DEACTIVATING, f"Leaving {self.name} to its owner.")
             self._move(ResourceState.DEACTIVATED, f"{self.name} was up already.")

@@ -25,6 +25,11 @@ def note(text: str) -> None:
     err.print(escape(text), style="dim")
 
 
+def warn(text: str) -> None:
+    """Prints on stderr what a person must not miss, though nothing failed."""
+    err.print(f"[bold yellow]note:[/] {escape(text)}")
+
+
 def fail(text: str) -> None:
     """Prints an error as one message on stderr."""
     err.print(f"[bold red]error:[/] {escape(text)}")

@@ -97,7 +97,7 @@ def _with_all_workers(stack: Stack) -> Stack:
 def _cluster(target: Target, stack: Stack, keep: bool) -> Iterator[tuple[ClusterHandle, float]]:
     started = time.monotonic()
     with console.progress("starting a local cluster") as progress:
-        handle, _ = target.up(stack, progress)
+        handle = target.up(stack, progress).handle
     try:
         yield handle, time.monotonic() - started
     finally:

@@ -27,6 +27,23 @@ def uninterrupted() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def without_hangups() -> Iterator[None]:
+    """Ignores that the terminal is closed.
+
+    Python handles signals in the main thread; in any other this does nothing.
+    """
+    try:
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    except ValueError:  # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@contextlib.contextmanager
 def deferred() -> Iterator[None]:
     """Raises KeyboardInterrupt after the block, not in it, if Ctrl-C or SIGTERM came meanwhile."""
     received: list[None] = []

@@ -247,18 +247,38 @@ def load(name: str, directory: Path | None = None) -> Stack:
 
     Args:
         name: the stack's name.
-        directory: the project's folder; by default that of the working directory.
+        directory: the folder of the file; by default the working directory or the nearest folder
+            above it that has the file, or else is a project's.
 
     Raises:
         UsageError: the file is wrong, and the message names it, each key and the fix; or there is
             no such stack, and the message lists the stacks.
     """
     check_name(name)
-    folder = project_directory() if directory is None else directory
+    folder = _directory_of(name) if directory is None else directory
     path = folder / f"Pulumi.{name}.yaml"
     if not path.is_file():
         raise UsageError(_no_such_stack(name, folder))
-    return Stack.parse(_config_block(path), name=name, source=str(path))
+    return Stack.parse(_config_block(path, _read_yaml(path)), name=name, source=str(path))
+
+
+def load_file(path: Path, name: str | None = None) -> Stack:
+    """The stack of any file: a stack file, or only the content of its `sunspot:cluster` block.
+
+    Args:
+        path: the file.
+        name: the stack's name; by default the file's, without `Pulumi.` and the ending.
+
+    Raises:
+        UsageError: the file is missing or wrong, or its name is not a stack name.
+    """
+    chosen = check_name(name or path.stem.removeprefix("Pulumi."))
+    document = _read_yaml(path)
+    if isinstance(document, dict) and "head_node" in document and "config" not in document:
+        block = {"sunspot:target": registry.THIS_MACHINE, "sunspot:cluster": document}
+    else:
+        block = _config_block(path, document)
+    return Stack.parse(block, name=chosen, source=str(path))
 
 
 def find(name: str) -> Stack | None:
@@ -285,10 +305,27 @@ def project_directory() -> Path:
         UsageError: neither it nor any folder above it has a Pulumi.yaml.
     """
     here = Path.cwd().resolve()
-    for folder in (here, *here.parents):
-        if (folder / PROJECT_FILE).is_file():
-            return folder
-    raise UsageError(f"No {PROJECT_FILE} in {here} or above it: change to the project's folder")
+    if (folder := _nearest(here, PROJECT_FILE)) is None:
+        raise UsageError(f"No {PROJECT_FILE} in {here} or above it: change to the project's folder")
+    return folder
+
+
+def _directory_of(name: str) -> Path:
+    """Where a stack's file is, or should be: a cluster of this machine needs no project."""
+    here = Path.cwd().resolve()
+    found = _nearest(here, PROJECT_FILE, f"Pulumi.{name}.yaml")
+    if found is None:
+        raise UsageError(
+            f"No {PROJECT_FILE} and no Pulumi.{name}.yaml in {here} or above it: change to the "
+            f"project's folder, or give a file: sunspot up --file FILE"
+        )
+    return found
+
+
+def _nearest(here: Path, *files: str) -> Path | None:
+    """The nearest folder, upwards, that has one of these files."""
+    folders = (here, *here.parents)
+    return next((f for f in folders if any((f / file).is_file() for file in files)), None)
 
 
 def schema() -> dict[str, Any]:
@@ -303,9 +340,8 @@ def schema() -> dict[str, Any]:
 # Reading the file
 
 
-def _config_block(path: Path) -> Mapping[str, Any]:
-    """The `config:` mapping of a stack file. Its other keys are Pulumi's own."""
-    document = _read_yaml(path)
+def _config_block(path: Path, document: Any) -> Mapping[str, Any]:
+    """The `config:` mapping of a stack file's content. Its other keys are Pulumi's own."""
     if document is None:
         document = {}
     if not isinstance(document, dict):

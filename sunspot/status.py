@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -13,6 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from sunspot.errors import SunspotError, UsageError
+from sunspot.ray import demand, feasibility
+from sunspot.ray.demand import Waiting
 from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.jobs import Job, JobClient
 from sunspot.targets import abilities
@@ -33,6 +36,8 @@ class Status:
         nodes: the nodes, as the target knows them.
         jobs: the jobs, the newest first.
         used: the resources in use on each node, by the node's name.
+        waiting: what the jobs wait for, each with why the cluster can never give it, or None if it
+            may.
         cost: what the nodes cost; None if that is not known, or they cost nothing.
         problem: why the target or Ray could not be asked; None if both answered.
     """
@@ -42,6 +47,7 @@ class Status:
     nodes: list[NodeStatus]
     jobs: list[Job] = field(default_factory=list)
     used: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    waiting: list[tuple[Waiting, str | None]] = field(default_factory=list)
     cost: HourlyCost | None = None
     problem: str | None = None
 
@@ -70,6 +76,7 @@ def collect(target: Target, name: str, progress: Progress = silent) -> Status:
             nodes=nodes,
             jobs=client.list(),
             used=_used(client),
+            waiting=_waiting(client, target, name),
             cost=costing.hourly_cost(name, nodes) if costing else None,
         )
     except UsageError:
@@ -91,6 +98,8 @@ def show(status: Status, console: Console) -> None:
             console.print(escape(node.log or "(empty)"), style="dim")
     if status.cost:
         console.print(_cost_line(status.cost), soft_wrap=True)
+    for asked, never in status.waiting:
+        console.print(_waiting_line(asked, never, status.jobs), soft_wrap=True)
     if status.jobs:
         console.print(job_table(status.jobs[:SHOWN_JOBS]))
     elif not status.problem:
@@ -129,6 +138,10 @@ def to_json(status: Status) -> dict[str, Any]:
             for node in status.nodes
         ],
         "jobs": [job_to_json(job) for job in status.jobs],
+        "waiting": [
+            asdict(asked) | {"bundles": [*map(dict, asked.bundles)], "never": never}
+            for asked, never in status.waiting
+        ],
         "cost": asdict(status.cost) if status.cost else None,
         "problem": status.problem,
     }
@@ -171,6 +184,24 @@ def _cost_line(cost: HourlyCost) -> str:
 def _add_whole(table: Table, heading: str, values: list[str]) -> None:
     """Adds a column whose values are never cut or wrapped, because commands take them."""
     table.add_column(heading, no_wrap=True, min_width=max(map(len, values), default=0))
+
+
+def _waiting(client: JobClient, target: Target, name: str) -> list[tuple[Waiting, str | None]]:
+    """What the jobs wait for; nothing where Ray cannot say it, which keeps back nothing else."""
+    with contextlib.suppress(SunspotError):
+        asked = demand.waiting(client)
+        nodes = client.state("nodes") if asked else []
+        types = demand.cluster_types(feasibility.node_types(target.stack(name)), nodes)
+        return [(one, demand.never(one, types)) for one in asked]
+    return []
+
+
+def _waiting_line(asked: Waiting, never: str | None, jobs: Sequence[Job]) -> str:
+    job = next((job.id for job in jobs if job.ray_id == asked.job), asked.job)
+    if never is None:
+        free = demand.scarce(asked.bundles[0])
+        return f"[yellow]waiting for free {free}:[/] {escape(f'{asked} of job {job}')}"
+    return f"[red]can never run:[/] {escape(f'{asked} of job {job}. {never}. {demand.REMEDY}')}"
 
 
 def _used(client: JobClient) -> dict[str, dict[str, float]]:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
 
@@ -93,6 +93,8 @@ class Api:
         self.logs: dict[str, bytes] = {}
         self.packages: dict[str, bytes] = {}
         self.nodes: list[dict[str, Any]] = []
+        self.timeline: list[dict[str, Any]] = []
+        self.state: dict[str, list[dict[str, Any]]] = {}
         self.summary: dict[str, Any] = {"summary": [], "nodeLogicalResources": {}}
         self.answers: dict[tuple[str, str], tuple[int, str]] = {}
         self.faults: dict[tuple[str, str], list[tuple[int, str] | Fault | None]] = {}
@@ -105,7 +107,14 @@ class Api:
         self.connections: set[socket.socket] = set()
 
     def add(self, job_id: str, /, *states: str, log: str | bytes = "", **fields: Any) -> None:
-        self.jobs[job_id] = {
+        self.jobs[job_id] = self.fields(job_id, **fields)
+        self.states[job_id] = list(states)
+        self.logs[job_id] = log.encode() if isinstance(log, str) else log
+
+    @staticmethod
+    def fields(job_id: str, /, **fields: Any) -> dict[str, Any]:
+        """What the API says of a job."""
+        return {
             "type": "SUBMISSION",
             "job_id": None,
             "submission_id": job_id,
@@ -121,8 +130,6 @@ class Api:
             "driver_node_id": "ab",
             **fields,
         }
-        self.states[job_id] = list(states)
-        self.logs[job_id] = log.encode() if isinstance(log, str) else log
 
     def job(self, job_id: str) -> dict[str, Any]:
         states = self.states[job_id]
@@ -222,14 +229,25 @@ class Handler(BaseHTTPRequestHandler):
             case "PUT", ["api", "packages", _, name]:
                 api.packages[name] = body
                 self._text(200, "")
-            case "GET", ["api", "v0", "nodes"]:
-                self._json({"result": True, "data": {"result": {"result": api.nodes}}})
+            case "GET", ["api", "v0", "nodes" | "tasks" | "actors" | "placement_groups" as kind]:
+                entries = api.nodes if kind == "nodes" else api.state.get(kind, [])
+                self._state(entries, dict(parse_qs(urlsplit(self.path).query)))
             case "GET", ["api", "v0", "logs", "file"]:
                 self._log_file(dict(parse_qsl(urlsplit(self.path).query)))
+            case "GET", ["api", "v0", "tasks", "timeline"]:
+                wanted = dict(parse_qsl(urlsplit(self.path).query)).get("job_id")
+                self._json([e for e in api.timeline if wanted in (None, e["args"]["job_id"])])
             case "GET", ["nodes"]:
                 self._json({"result": True, "data": api.summary})
             case _:
                 self._text(404, "404: Not Found")
+
+    def _state(self, entries: list[dict[str, Any]], query: dict[str, list[str]]) -> None:
+        wanted = zip(query.get("filter_keys", ()), query.get("filter_values", ()), strict=True)
+        filters = list(wanted)
+        found = [one for one in entries if all(one[key] == value for key, value in filters)]
+        limit = int(query["limit"][0])
+        self._json({"result": True, "data": {"result": {"result": found[:limit]}}})
 
     def _submit(self, body: dict[str, Any]) -> None:
         job_id = body["submission_id"]

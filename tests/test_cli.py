@@ -397,3 +397,67 @@ def test_usage_errors_are_2_and_others_1(monkeypatch):
 
     monkeypatch.setattr(stacks, "load", refused)
     assert failed(2, "up") == "error: wrong [key]"
+
+
+# The timeline
+
+
+def event(job, name="f"):
+    return {"name": name, "ph": "X", "args": {"job_id": job}}
+
+
+@pytest.fixture
+def events(cluster):
+    api, _ = cluster
+    api.add("mine", "SUCCEEDED", job_id="02000000")
+    api.add("early", "PENDING")
+    api.timeline = [event("02000000"), event("03000000")]
+    return api.timeline
+
+
+def test_the_timeline_is_written_where_the_user_is(events, place):
+    result = run("timeline")
+    assert result.exit_code == 0, result.output
+    (written,) = place.glob("timeline-dev-*.json")
+    assert result.stdout.strip() == str(written.resolve())
+    assert json.loads(written.read_text()) == events
+
+
+def test_the_timeline_of_one_job_goes_into_the_file_that_is_named(events, place):
+    result = run("timeline", "dev", "--job", "mine", "--out", "mine.json")
+    assert result.exit_code == 0, result.output
+    assert json.loads((place / "mine.json").read_text()) == events[:1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "part"),
+    [
+        (["--out", "gone/x.json"], 2, "gone/x.json"),
+        (["--out", "."], 2, "--out ."),
+        (["--job", "nope"], 2, "'nope'"),
+        (["--job", "early"], 1, "no task of job 'early'"),
+    ],
+)
+@pytest.mark.usefixtures("events")
+def test_a_timeline_that_cannot_be_written_leaves_no_file(place, arguments, code, part):
+    before = set(place.iterdir())
+    assert part in failed(code, "timeline", *arguments)
+    assert set(place.iterdir()) == before
+
+
+# A cluster from a file
+
+
+def test_up_reads_the_file_that_is_named_and_says_what_is_wrong_with_it(place):
+    (place / "cluster.yaml").write_text("head_node: {cpus: 2}\n")
+    message = failed(2, "up", "--file", "cluster.yaml")
+    assert "cluster.yaml" in message
+    assert "cpus" in message
+
+
+def test_up_of_a_file_that_has_changed_since_says_how_to_start_again(cluster, place):
+    (place / "dev.yaml").write_text("head_node: {cpu: 3, memory_gb: 4}\n")
+    result = run("up", "--file", "dev.yaml")
+    assert result.exit_code == 0, result.output
+    assert "dev is up already" in result.stdout
+    assert "sunspot up dev --file dev.yaml" in " ".join(result.stderr.split())

@@ -150,3 +150,27 @@ def test_a_job_of_the_same_name_is_left_alone_where_the_submission_would_fail(ap
     assert submit.returncode == 2
     assert "there is a job 'mine' already" in errors
     assert {call for call in api.calls() if not call.startswith("GET")} == set()
+
+
+@pytest.mark.usefixtures("head")
+def test_what_the_job_waits_for_in_vain_is_told_while_it_runs(api, tmp_path):
+    program = tmp_path / "code" / "primes.py"
+    program.parent.mkdir()
+    program.write_text("import ray\nray.init('localhost:6379')\n")
+    api.state["placement_groups"] = [
+        {
+            "name": "train",
+            "creator_job_id": "02000000",
+            "state": "PENDING",
+            "bundles": [{"unit_resources": {"GPU": 1.0}}],
+        }
+    ]
+    api.answers["GET", "/api/jobs/mine"] = (
+        200,
+        json.dumps(api.fields("mine", status="RUNNING", job_id="02000000")),
+    )
+    command = ("--working-dir", str(program.parent), "--name", "mine", "--", "python", "primes.py")
+    with started(tmp_path, "submit", *command) as submit:
+        read_until(submit.stderr, "connects to localhost:6379")
+        read_until(submit.stderr, "job mine")
+        read_until(submit.stderr, "placement group 'train' of {GPU: 1}")

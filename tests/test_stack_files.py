@@ -44,6 +44,61 @@ def test_no_project_is_said_so(tmp_path, monkeypatch):
     assert "No Pulumi.yaml" in message
 
 
+def test_a_stack_file_needs_no_project_around_it(tmp_path, monkeypatch):
+    (tmp_path / "Pulumi.mine.yaml").write_text(GOOD)
+    deep = tmp_path / "a"
+    deep.mkdir()
+    monkeypatch.chdir(deep)
+    assert stack.load("mine").cluster.head_node.cpu == 2
+    message = refusal(stack.load, "other")
+    assert "Pulumi.other.yaml" in message
+    assert "--file" in message
+
+
+def test_the_nearest_folder_that_has_the_file_or_is_a_project_counts(project, monkeypatch):
+    inner = project(GOOD) / "inner"
+    inner.mkdir()
+    (inner / "Pulumi.mine.yaml").write_text(GOOD)
+    monkeypatch.chdir(inner)
+    assert stack.load("mine").name == "mine"
+    assert stack.load("dev").name == "dev"
+
+
+CLUSTER = "head_node: {cpu: 3, memory_gb: 4}\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "given", "name", "target"),
+    [
+        ("cluster.yaml", CLUSTER, None, "cluster", "local"),
+        ("cluster.yaml", CLUSTER, "mine", "mine", "local"),
+        ("Pulumi.x.yaml", f"config:\n  sunspot:cluster:\n    {CLUSTER}", None, "x", "azure"),
+        ("a.yml", f"config:\n  sunspot:cluster:\n    {CLUSTER}", None, "a", "azure"),
+    ],
+)
+def test_any_file_can_describe_a_cluster(tmp_path, file, text, given, name, target):
+    (tmp_path / file).write_text(text)
+    found = stack.load_file(tmp_path / file, given)
+    assert (found.name, found.target, found.cluster.head_node.cpu) == (name, target, 3)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "parts"),
+    [
+        ("gone.yaml", None, ["gone.yaml"]),
+        ("a.yaml", "head_node: {cpus: 2}\n", ["a.yaml", "cpus", "cpu"]),
+        ("a.yaml", CLUSTER + "scaling_group: []\n", ["scaling_group", "scaling_groups"]),
+        ("a.yaml", "- 1\n", ["a.yaml"]),
+        ("my cluster.yaml", CLUSTER, ["'my cluster'", "not a stack name"]),
+    ],
+)
+def test_a_file_that_describes_no_cluster_is_refused(tmp_path, file, text, parts):
+    if text is not None:
+        (tmp_path / file).write_text(text)
+    message = refusal(stack.load_file, tmp_path / file)
+    assert all(part in message for part in parts), message
+
+
 def test_pulumis_own_keys_are_ignored(project):
     text = "encryptionsalt: v1:abc\nsecretsprovider: passphrase\nbackend: {x: 1}\n" + GOOD
     assert stack.load("dev", project(text)).cluster.head_node.cpu == 2

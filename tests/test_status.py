@@ -14,6 +14,7 @@ from rich.console import Console
 from sunspot import status
 from sunspot.errors import SunspotError
 from sunspot.node.processes import Process
+from sunspot.ray.demand import Waiting
 from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.jobs import Job
 from sunspot.status import Status
@@ -179,6 +180,27 @@ def test_json_has_everything_and_is_json(handle):
     assert data["problem"] is None
 
 
+def test_what_jobs_wait_for_is_shown_and_what_can_never_come(handle):
+    tasks = Waiting(kind="task", name="f", job="02", bundles=({"CPU": 1.0},), count=3)
+    train = Waiting(kind="placement group", name="[x]", job="03", bundles=({"GPU": 2.0},) * 2)
+    found = Status(
+        name="dev",
+        handle=handle,
+        nodes=[node("head")],
+        jobs=[job("mine-1", "RUNNING", ray_id="02")],
+        waiting=[(tasks, None), (train, "GPU: asked 2, ...")],
+    )
+    text = printed(found)
+    assert "waiting for free CPUs: 3 tasks 'f' of {CPU: 1} of job mine-1" in text
+    assert "can never run: a placement group '[x]' of 2 x {GPU: 2} of job 03. GPU: asked 2" in text
+    data = status.to_json(found)
+    assert json.loads(json.dumps(data)) == data
+    assert [(one["name"], one["count"], one["never"]) for one in data["waiting"]] == [
+        ("f", 3, None),
+        ("[x]", 1, "GPU: asked 2, ..."),
+    ]
+
+
 def test_json_of_a_dead_cluster_has_the_problem_and_no_addresses():
     data = status.to_json(Status(name="dev", handle=None, nodes=[], problem="the head is dead"))
     assert (data["target"], data["head_address"], data["job_address"]) == (None, None, None)
@@ -251,6 +273,29 @@ def test_collect_of_a_silent_job_api_has_the_handle_and_the_problem(target, clus
     assert found.handle == target.handle("dev")
     assert found.problem == "RuntimeError: the GCS is gone"
     assert [one.name for one in found.nodes] == ["head"]
+
+
+def test_collect_says_what_jobs_wait_for_by_the_clusters_stack(target, cluster):
+    api, _ = cluster
+    waits = {"name": "", "creator_job_id": "02", "state": "PENDING"}
+    bundles = ({"GPU": 1.0}, {"CPU": 1.0})
+    api.state["placement_groups"] = [
+        waits | {"bundles": [{"unit_resources": bundle}]} for bundle in bundles
+    ]
+    found = status.collect(target, "dev").waiting
+    assert [(asked.bundles, never is None) for asked, never in found] == [
+        (({"GPU": 1.0},), False),
+        (({"CPU": 1.0},), True),
+    ]
+
+
+def test_a_state_api_that_is_away_keeps_back_nothing_else(target, cluster):
+    api, _ = cluster
+    api.add("mine", "RUNNING", start_time=1_000)
+    api.answers["GET", "/api/v0/tasks"] = (500, "no data source")
+    found = status.collect(target, "dev")
+    assert (found.problem, found.waiting) == (None, [])
+    assert [job.id for job in found.jobs] == ["mine"]
 
 
 def test_what_cannot_be_asked_is_a_problem_in_the_answer(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +15,6 @@ from sunspot.cli.base import (
     DEFAULT_STACK,
     AsJson,
     Commands,
-    NewStack,
     StackOption,
     UpStack,
     UpTarget,
@@ -27,43 +27,62 @@ from sunspot.targets.protocol import Outputs, Removal, Scaling, Target
 commands = Commands()
 
 
-@commands.command(epilog="Example: sunspot up hybrid --target local")
+@commands.command(
+    epilog="Example: sunspot up hybrid --target local\nExample: sunspot up --file cluster.yaml"
+)
 def up(
-    stack: NewStack = DEFAULT_STACK,
+    stack: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="STACK", help="Reads Pulumi.STACK.yaml.", show_default=DEFAULT_STACK
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Read this file instead: a stack file, or only the content of its "
+            "sunspot:cluster block. STACK is then the cluster's name, by default the file's."
+        ),
+    ] = None,
     target_name: Annotated[
         str | None,
         typer.Option("--target", help="Target to use instead of the stack's own, such as local."),
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(help="Port of the GCS, for clusters on this machine; a free one by default."),
+        typer.Option(
+            help="Port of the GCS, for clusters on this machine; by default 6379 if it is free."
+        ),
     ] = None,
     dashboard_port: Annotated[
         int | None,
         typer.Option(
-            help="Port of the dashboard and the job API on this machine; a free one by default."
+            help="Port of the dashboard and the job API on this machine; by default 8265 if it is "
+            "free."
         ),
     ] = None,
 ) -> None:
     """Bring a cluster up and print how to reach it."""
-    loaded = stacks.load(stack)
-    target = clusters.get(target_name or loaded.target)
+    loaded = stacks.load_file(file, stack) if file else stacks.load(stack or DEFAULT_STACK)
+    name, target = loaded.name, clusters.get(target_name or loaded.target)
     fitted = loaded.for_target(target.name)
-    with console.progress(f"bringing up {stack}") as progress:
-        handle, was_up = target.up(fitted, progress, port=port, dashboard_port=dashboard_port)
-    console.out.print(
-        f"[bold]{stack}[/] {'is up already' if was_up else 'is up'} ({handle.target})"
-    )
-    if was_up and target.stack(stack) != fitted:
+    with console.progress(f"bringing up {name}") as progress:
+        started = target.up(fitted, progress, port=port, dashboard_port=dashboard_port)
+    handle, was_up = started.handle, started.was_up
+    console.out.print(f"[bold]{name}[/] {'is up already' if was_up else 'is up'} ({handle.target})")
+    for text in started.notes:
+        console.warn(text)
+    if was_up and target.stack(name) != fitted:
+        again = f"{name} --file {shlex.quote(str(file))}" if file else name
         console.note(
-            f"Pulumi.{stack}.yaml has changed since this cluster was brought up. To recreate it: "
-            f"sunspot down {stack} && sunspot up {stack}"
+            f"{file or f'Pulumi.{name}.yaml'} has changed since this cluster was brought up. To "
+            f"recreate it: sunspot down {name} && sunspot up {again}"
         )
     _print_handle(handle)
     if program := abilities.find(target, Outputs):
         console.out.print("  the stack's outputs:")
-        for name, value in program.outputs(stack).items():
-            console.out.print(f"    {name:<24} {value}", markup=False)
+        for key, value in program.outputs(name).items():
+            console.out.print(f"    {key:<24} {value}", markup=False)
 
 
 @commands.command(epilog="Example: sunspot down dev")

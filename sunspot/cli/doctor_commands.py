@@ -125,4 +125,7 @@ def _agreed(cost: str, yes: bool) -> bool:
         raise UsageError(
             "there is no terminal to ask at, so nothing was created: add --yes to agree to this"
         )
-    return typer.confirm("Go on?", err=True)
+    try:
+        return typer.confirm("Go on?", err=True)
+    except typer.Abort:  # Ctrl-C, or the end of the input
+        return False

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from sunspot import console
 from sunspot.cli.base import AfterDashes, Commands, StackOption, UpStack, UpTarget
+from sunspot.errors import SunspotError
 from sunspot.targets import abilities, clusters
 from sunspot.targets.protocol import Shell, Shells
 
@@ -34,6 +35,34 @@ def dashboard(
         console.note(f"{name}: {url}")
     if open_browser:
         typer.launch(handle.job_address)
+
+
+@commands.command(cls=AfterDashes, epilog="Example: sunspot notebook dev -- --no-browser")
+def notebook(
+    context: typer.Context, stack: UpStack = None, target_name: UpTarget = None
+) -> NoReturn:
+    """Start JupyterLab on this machine; `ray.init()` in its notebooks finds the cluster.
+
+    What stands after -- goes to JupyterLab. Ctrl-C ends JupyterLab, and leaves the cluster up.
+    """
+    from sunspot import notebooks
+
+    notebooks.check_installed()
+    target, name = clusters.find(stack, target_name)
+    handle = target.handle(name, console.note)
+    if handle.driver_address is None:
+        raise SunspotError(
+            f"no driver on this machine reaches {name!r}, so a notebook here cannot use it. Run "
+            f"programs as jobs: sunspot submit --stack {name} -- python PROGRAM.py"
+        )
+    for kernel in notebooks.kernels_without_ray():
+        console.warn(
+            f"the kernel {kernel!r} has no Ray, so a notebook with it cannot use the cluster: "
+            "choose another in JupyterLab"
+        )
+    console.note(f"in a notebook: import ray; ray.init()    # {name}, {handle.head_address}")
+    sys.stderr.flush()
+    notebooks.become_jupyter(context.meta.get(AfterDashes.KEY, []), handle.environment())
 
 
 @commands.command(cls=AfterDashes, epilog="Example: sunspot ssh hybrid -- docker ps")

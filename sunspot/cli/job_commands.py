@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ import typer
 
 from sunspot import console
 from sunspot.cli import interrupts
-from sunspot.cli.base import AsJson, Commands, JobId, StackOption, UpTarget
+from sunspot.cli.base import AsJson, Commands, JobId, StackOption, UpStack, UpTarget
 from sunspot.errors import SunspotError, UsageError
 from sunspot.targets import abilities, clusters
 from sunspot.targets.protocol import NodeLogs, Target
@@ -81,6 +82,7 @@ def submit(
     from sunspot.ray import feasibility, jobs
     from sunspot.ray import runtime_env as environments
     from sunspot.ray.packages import Packages
+    from sunspot.ray.watching import JobWatch
 
     request = feasibility.Request(
         num_cpus=num_cpus, num_gpus=num_gpus, memory_gb=memory, resources=_resources(resources)
@@ -94,7 +96,7 @@ def submit(
     target, cluster = clusters.find(stack, target_name)
     client = _connect(target, cluster)
     types = feasibility.node_types(target.stack(cluster))
-    if feasibility.can_hold(request, types):
+    if feasibility.can_hold(request.amounts(), types):
         pass  # the usual case: the live nodes need not be read
     elif wait:
         feasibility.wait_for_node(request, types, client.live_nodes, console.note)
@@ -102,6 +104,8 @@ def submit(
         feasibility.check_feasible(request, [*types, *client.live_nodes()])
     if name is not None:
         client.check_unused(name)
+    watch = JobWatch(client, types, console.note, console.warn)
+    watch.program(entrypoint, Path(str(environment["working_dir"])))
     client.send_working_dir(environment, console.note)
     job_id = name or jobs.new_id(entrypoint)
     # One block to the end of the job: an interrupt between two of its steps must not leave the job.
@@ -110,7 +114,7 @@ def submit(
             client.submit(entrypoint, request=request, runtime_env=environment, job_id=job_id)
         if not detach:
             console.note(f"job {job_id}")
-            sys.exit(_follow(client, job_id))
+            sys.exit(_follow(client, job_id, watch))
     except KeyboardInterrupt:
         sys.exit(_interrupted(client, job_id))
     console.out.print(job_id)
@@ -154,24 +158,28 @@ def logs(
 
     With -f, Ctrl-C stops the printing, but neither the job nor the node.
     """
-    from sunspot.ray import following
+    from sunspot.ray import feasibility, following
     from sunspot.ray import jobs as job_api
+    from sunspot.ray.watching import JobWatch
 
     if (job_id is None) == (node is None):
         raise UsageError(
             "give either a job's id or a node's name, for instance: "
             "sunspot logs primes-3f9a1c, or: sunspot logs --node head"
         )
+    target, name = clusters.find(stack, target_name)
     if node is not None:
-        target, name = clusters.find(stack, target_name)
         node_logs = abilities.need(target, NodeLogs)
         sys.exit(node_logs.node_log(name, node, sys.stdout, console.note, follow=follow))
-    client = _job_client(stack, target_name)
+    client = _connect(target, name)
     if not follow:
         sys.stdout.write(client.logs(job_id))
         return
     found = client.get(job_id)
-    sys.exit(job_api.exit_code(following.follow(client, found.id, sys.stdout, console.note)))
+    types = feasibility.node_types(target.stack(name))
+    watch = JobWatch(client, types, console.note, console.warn)
+    job = following.follow(client, found.id, sys.stdout, console.note, watch)
+    sys.exit(job_api.exit_code(job))
 
 
 @commands.command(epilog="Example: sunspot stop primes-3f9a1c")
@@ -188,6 +196,35 @@ def stop(job_id: JobId, stack: StackOption = None, target_name: UpTarget = None)
     )
 
 
+@commands.command(epilog="Example: sunspot timeline --job primes-3f9a1c")
+def timeline(
+    stack: UpStack = None,
+    target_name: UpTarget = None,
+    job_id: Annotated[
+        str | None, typer.Option("--job", metavar="ID", help="Only the tasks of this job.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The file; by default a new one in this folder.")
+    ] = None,
+) -> None:
+    """Write when which task ran where, for https://ui.perfetto.dev or chrome://tracing."""
+    client = _job_client(stack, target_name)
+    if out is None:
+        out = Path(f"timeline-{client.handle.name}-{time.strftime('%Y%m%d-%H%M%S')}.json")
+    if out.is_dir() or not out.parent.is_dir():
+        raise UsageError(f"--out {out} cannot be a file: give one in a folder that exists")
+    events = client.timeline(job_id)
+    if not events:
+        of = f"of job {job_id!r} " if job_id else ""
+        raise SunspotError(f"Ray has no task {of}yet: run one with ray.remote, and try again")
+    try:
+        out.write_text(json.dumps(events))
+    except OSError as error:
+        raise UsageError(f"cannot write {out}: {error.strerror}") from error
+    console.out.print(str(out.resolve()), markup=False)
+    console.note("open it on https://ui.perfetto.dev, which keeps it in your browser")
+
+
 def _job_client(stack: str | None, target_name: str | None) -> Any:
     return _connect(*clusters.find(stack, target_name))
 
@@ -199,14 +236,14 @@ def _connect(target: Target, name: str) -> Any:
     return job_api.JobClient(find(), reconnect=find)
 
 
-def _follow(client: Any, job_id: str) -> int:
-    from sunspot.ray import following, packages
+def _follow(client: Any, job_id: str, watch: Any) -> int:
+    from sunspot.ray import following, hints
     from sunspot.ray import jobs as job_api
 
-    job = following.follow(client, job_id, sys.stdout, console.note)
+    job = following.follow(client, job_id, sys.stdout, console.note, watch)
     if job.status != "SUCCEEDED":
         console.fail(f"job {job_id} {job.status}: {job.reason}")
-        if hint := packages.missing_module(job.message):
+        for hint in hints.of_failure(job.message):
             console.note(hint)
     return job_api.exit_code(job)
 

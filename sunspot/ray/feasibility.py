@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from sunspot.errors import UsageError
 from sunspot.ray import resources as node_resources
 from sunspot.ray.resources import GIB
+from sunspot.spec_values import HEAD
 from sunspot.stack import Stack
 
 NODE_POLL_S = 1.0
@@ -44,19 +45,33 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeType:
-    """A kind of node that a cluster has or may add; `resources` as Ray counts them."""
+    """A kind of node that a cluster has or may add.
+
+    Attributes:
+        name: what messages call it.
+        resources: what Ray counts on one.
+        most: how many of them the cluster may have.
+        groups: the labels that Ray's nodes of it have as their group.
+    """
 
     name: str
     resources: Mapping[str, float]
+    most: int = 1
+    groups: tuple[str, ...] = ()
 
 
 def node_types(stack: Stack) -> list[NodeType]:
     """The node types that the stack's cluster may have."""
     cluster = stack.cluster
-    head = NodeType(name="head", resources=node_resources.of(cluster.head_node).amounts())
+    head = NodeType(
+        name="head", resources=node_resources.of(cluster.head_node).amounts(), groups=(HEAD,)
+    )
     groups = [
         NodeType(
-            name=f"group {group.name!r}", resources=node_resources.of(group.worker_nodes).amounts()
+            name=f"group {group.name!r}",
+            resources=node_resources.of(group.worker_nodes).amounts(),
+            most=group.max_workers,
+            groups=tuple(group.node_types()),
         )
         for group in cluster.scaling_groups
     ]
@@ -70,19 +85,23 @@ def check_feasible(request: Request, types: Iterable[NodeType]) -> None:
         UsageError: the message names the resource, the amount and the nearest node type.
     """
     amounts, types = request.amounts(), list(types)
-    if can_hold(request, types):
+    if can_hold(amounts, types):
         return
+    raise UsageError(
+        f"no node of this cluster can ever hold this job. {missing(amounts, types)}. Ask for less, "
+        f"give a group larger nodes, or wait for a larger node to join with --wait"
+    )
+
+
+def missing(amounts: Mapping[str, float], types: Sequence[NodeType]) -> str:
+    """What the nearest of these node types lacks of the amounts, which none of them holds."""
     short = {t.name: _shortage(amounts, t.resources) for t in types}
     nearest = min(types, key=lambda t: _distance(amounts, t, short[t.name]))
-    missing = "; ".join(
-        f"{name}: asked {_amount(name, amounts[name])}, the nearest node type ({nearest.name}) has "
-        f"{_amount(name, nearest.resources.get(name, 0))}, the largest any has is "
-        f"{_amount(name, max(t.resources.get(name, 0) for t in types))}"
+    return "; ".join(
+        f"{name}: asked {amount(name, amounts[name])}, the nearest node type ({nearest.name}) has "
+        f"{amount(name, nearest.resources.get(name, 0))}, the largest any has is "
+        f"{amount(name, max(t.resources.get(name, 0) for t in types))}"
         for name in short[nearest.name]
-    )
-    raise UsageError(
-        f"no node of this cluster can ever hold this job. {missing}. Ask for less, give a group "
-        f"larger nodes, or wait for a larger node to join with --wait"
     )
 
 
@@ -97,7 +116,7 @@ def wait_for_node(
     If it were submitted earlier, Ray would fail the job at once (ray/start.py, early exit).
     """
     types = list(types)
-    while not can_hold(request, [*types, *live_nodes()]):
+    while not can_hold(request.amounts(), [*types, *live_nodes()]):
         note("waiting for a node that can hold the job (Ctrl-C stops the wait)")
         note = _silent
         time.sleep(NODE_POLL_S)
@@ -107,9 +126,8 @@ def _silent(_text: str) -> None:
     """Prints nothing: the note has been printed once."""
 
 
-def can_hold(request: Request, types: Iterable[NodeType]) -> bool:
-    """True if one of the types has all that is requested."""
-    amounts = request.amounts()
+def can_hold(amounts: Mapping[str, float], types: Iterable[NodeType]) -> bool:
+    """True if a node of one of the types has these amounts."""
     return any(not _shortage(amounts, node_type.resources) for node_type in types)
 
 
@@ -126,5 +144,6 @@ def _distance(
     return (len(short), missing, -has.get("CPU", 0))
 
 
-def _amount(name: str, amount: float) -> str:
-    return f"{amount / GIB:g} GiB" if name == "memory" else f"{amount:g}"
+def amount(name: str, number: float) -> str:
+    """An amount of a resource as people write it: memory in GiB."""
+    return f"{number / GIB:g} GiB" if name == "memory" else f"{number:g}"

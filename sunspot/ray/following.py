@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from sunspot.errors import HeadLostError, NotUpError, SunspotError
 from sunspot.ray import api_errors, job_log
@@ -41,14 +41,35 @@ LOG_TIMEOUT_S = 60.0
 # A whole log is read at each of those times: at most this share of the time goes to reading.
 READING_SHARE = 0.1
 
+# How long after a job has begun what it waits for is looked at, and how much later each next time.
+LOOK_S, LOOK_FACTOR, LAST_LOOK_S = 2.0, 1.3, 15.0
+
 REASON_WIDTH = 120
 
 
-def follow(client: JobClient, job_id: str, out: TextIO, note: Callable[[str], None]) -> Job:
+class Watch(Protocol):
+    """What looks on while a job is followed, to tell the user what it waits for in vain."""
+
+    def printed(self, text: str) -> None:
+        """Gets each piece of what the job prints."""
+        ...
+
+    def running(self, job: Job) -> None:
+        """Gets the running job from time to time, in a thread; it may ask the cluster."""
+        ...
+
+
+def follow(
+    client: JobClient,
+    job_id: str,
+    out: TextIO,
+    note: Callable[[str], None],
+    watch: Watch | None = None,
+) -> Job:
     """Prints a job's log to `out` as it grows and returns the job when it has ended.
 
     While the job API does not answer, it retries, and continues the log where it stopped. `note`
-    gets messages for the user.
+    gets messages for the user, `watch` looks on.
 
     Raises:
         SunspotError: the API was away for longer than RECONNECT_TIMEOUT_S, refused the token, or
@@ -56,18 +77,23 @@ def follow(client: JobClient, job_id: str, out: TextIO, note: Callable[[str], No
         HeadLostError: the head is dead and will not come back.
         NotUpError: the cluster was taken down.
     """
-    return _Follower(client, job_id, out, note).run()
+    return _Follower(client, job_id, out, note, watch).run()
 
 
 class _Follower:
     """Follows one job, over one connection after the other."""
 
     def __init__(
-        self, client: JobClient, job_id: str, out: TextIO, note: Callable[[str], None]
+        self,
+        client: JobClient,
+        job_id: str,
+        out: TextIO,
+        note: Callable[[str], None],
+        watch: Watch | None,
     ) -> None:
-        self._client, self._job_id, self._note = client, job_id, note
+        self._client, self._job_id, self._note, self._watch = client, job_id, note, watch
         self._path = job_path(job_id)
-        self._printer = job_log.Printer(out)
+        self._printer = job_log.Printer(out, watch.printed if watch else None)
         self._known = False  # whether the API has known the job
         self._undecodable = False
         self._noted_pending = False
@@ -129,12 +155,13 @@ class _Follower:
 
     async def _to_the_end(self, api: _Api) -> Job:
         tail: asyncio.Task[bool] | None = None
-        ended = asyncio.Event()
+        ended, looking = asyncio.Event(), _Looking(self._watch)
         delay, started = FIRST_POLL_S, time.monotonic()
         try:
             while not (job := await self._state(api)).has_ended:
                 if job.status == "RUNNING" and tail is None:
                     tail = asyncio.create_task(self._tail(api, ended))
+                looking.at(job)
                 if job.status == "PENDING" and time.monotonic() - started > 5:
                     self._say_pending(job)
                 await asyncio.sleep(delay)
@@ -144,6 +171,7 @@ class _Follower:
             if not (tail and is_long and await _prints_all(tail)):
                 await self._print_rest(api)
         finally:
+            await looking.end()
             if tail:
                 tail.cancel()
                 with suppress(asyncio.CancelledError, Exception):
@@ -236,6 +264,36 @@ class _Follower:
             self._noted_pending = True
             message = " ".join(job.message.split())
             self._note(f"waiting for a node that can hold the job ({message})")
+
+
+class _Looking:
+    """Shows a running job to what watches it, at first often, and never for long in all."""
+
+    def __init__(self, watch: Watch | None) -> None:
+        self._watch = watch
+        self._look: asyncio.Task[None] | None = None
+        self._wait_s = LOOK_S
+        self._next = time.monotonic() + self._wait_s
+
+    def at(self, job: Job) -> None:
+        """Shows the job, unless it is too early, or the last look has not ended."""
+        is_due = time.monotonic() >= self._next and (self._look is None or self._look.done())
+        if self._watch is not None and job.status == "RUNNING" and is_due:
+            self._look = asyncio.create_task(self._show(self._watch, job))
+
+    async def _show(self, watch: Watch, job: Job) -> None:
+        started = time.monotonic()
+        with suppress(SunspotError):  # the following itself tells what is wrong
+            await asyncio.to_thread(watch.running, job)
+        now = time.monotonic()
+        self._wait_s = min(self._wait_s * LOOK_FACTOR, LAST_LOOK_S)
+        self._next = now + max(self._wait_s, (now - started) / READING_SHARE)
+
+    async def end(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await self._look
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,8 @@ class ClusterHandle:
         job_address: the URL of Ray's job API and dashboard.
         token_path: file (mode 0600) that holds the authentication token.
         monitoring: URLs by name, "Grafana" and "Prometheus", where the target runs them.
+        driver_variables: what Ray needs in a driver's environment to reach the cluster from here,
+            besides its address and token.
     """
 
     name: str
@@ -31,6 +33,7 @@ class ClusterHandle:
     job_address: str
     token_path: Path
     monitoring: Mapping[str, str] = field(default_factory=dict)
+    driver_variables: Mapping[str, str] = field(default_factory=dict)
 
     def token(self) -> str:
         """The token itself.
@@ -53,4 +56,6 @@ class ClusterHandle:
             "RAY_API_SERVER_ADDRESS": self.job_address,
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self.token_path),
+            "RAY_SCHEDULER_EVENTS": "0",  # as on the nodes (start.py)
+            **self.driver_variables,
         }

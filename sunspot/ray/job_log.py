@@ -13,11 +13,12 @@ from sunspot.ray.api_errors import RefusedError
 class Printer:
     """Prints each character of a log once, though the log is read from its beginning repeatedly.
 
-    `printed` counts characters, as Ray's answers do, not the bytes of the file.
+    `printed` counts characters, as Ray's answers do, not the bytes of the file. `seen` gets what is
+    printed too.
     """
 
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
+    def __init__(self, out: TextIO, seen: Callable[[str], None] | None = None) -> None:
+        self._out, self._seen = out, seen
         self.printed = 0
 
     def reading(self) -> Callable[[str], None]:
@@ -32,6 +33,8 @@ class Printer:
                 self.printed = read
                 self._out.write(fresh)
                 self._out.flush()
+                if self._seen is not None:
+                    self._seen(fresh)
 
         return take
 

@@ -232,10 +232,39 @@ class JobClient:
                 self._call("PUT", path, data=package.file, timeout=UPLOAD_TIMEOUT_S)
         return package.uri
 
-    def state(self, kind: str) -> list[dict[str, Any]]:
-        """All "nodes" or "tasks" (at most 10,000) as Ray's state API has them, in full."""
-        answer = self._call("GET", f"/api/v0/{kind}?detail=True&limit={STATE_LIMIT}")
+    def state(
+        self,
+        kind: str,
+        *,
+        limit: int = STATE_LIMIT,
+        timeout: float = REQUEST_TIMEOUT_S,
+        **filters: str,
+    ) -> list[dict[str, Any]]:
+        """The "nodes", "tasks" and so on as Ray's state API has them, in full.
+
+        Args:
+            kind: Ray's word for what is listed.
+            limit: the most entries; Ray allows 10,000.
+            timeout: how long the answer may take, in seconds.
+            filters: the values that an entry's fields must have.
+        """
+        query: dict[str, Any] = {"detail": "True", "limit": limit}
+        if filters:
+            query |= {"filter_keys": list(filters), "filter_values": list(filters.values())}
+            query["filter_predicates"] = ["="] * len(filters)
+        answer = self._call("GET", f"/api/v0/{kind}", params=query, timeout=timeout)
         return answer["data"]["result"]["result"]
+
+    def timeline(self, job_id: str | None = None) -> list[dict[str, Any]]:
+        """The tasks that have run, of one job or of all, as Chrome's tracing shows them.
+
+        Raises:
+            UsageError: there is no job of that id.
+        """
+        job = {} if job_id is None else {"job_id": self.get(job_id).ray_id}
+        if "" in job.values():
+            return []  # its driver has not connected, so it has no task
+        return self._call("GET", "/api/v0/tasks/timeline", params=job)
 
     def live_nodes(self) -> list[NodeType]:
         """The nodes that are in the cluster now, also nodes that the stack does not declare."""

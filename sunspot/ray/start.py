@@ -96,8 +96,8 @@ class RayNode:
             (ray_config_def.h, gcs_rpc_server_reconnect_timeout_s, 2.60).
         sigterm_drain_s: How long `ray start` drains the node after a SIGTERM; Ray's own is 30.
         task_events_interval_ms: How often workers report their tasks; Ray's own is 1000.
-        scheduler_events: False keeps drivers from printing what the autoscaler does.
         start_hook: The function that `ray start` calls first, as "package.module.function".
+        preload: A module that the node's Python workers import first.
     """
 
     group: str
@@ -117,8 +117,8 @@ class RayNode:
     head_away_s: int | None = None
     sigterm_drain_s: int | None = None
     task_events_interval_ms: int | None = None
-    scheduler_events: bool = True
     start_hook: str | None = None
+    preload: str | None = None
 
     @property
     def role(self) -> ports.Role:
@@ -177,8 +177,12 @@ def environment(node: RayNode) -> dict[str, str]:
         "RAY_gcs_rpc_server_reconnect_timeout_s": node.head_away_s,
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": node.sigterm_drain_s,
         "RAY_task_events_report_interval_ms": node.task_events_interval_ms,
-        "RAY_SCHEDULER_EVENTS": None if node.scheduler_events else 0,
+        # Otherwise every job's driver prints each second that "no available node types can
+        # fulfill" tasks that merely wait on a full cluster (2.60). What a job waits for is told by
+        # `submit` and `status`.
+        "RAY_SCHEDULER_EVENTS": 0,
         "RAY_START_HOOK": node.start_hook,
+        "RAY_preload_python_modules": node.preload,
         "LOG_NAME_UPDATE_INTERVAL_S": node.log_scan_s,
         # From how many files on it keeps to that interval.
         "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": None if node.log_scan_s is None else 0,

@@ -56,10 +56,17 @@ class NodeStatus:
 
 
 class Up(NamedTuple):
-    """The result of `up`. `was_up` is whether the cluster was up already and nothing changed."""
+    """The result of `up`.
+
+    Attributes:
+        handle: how to reach the cluster.
+        was_up: whether it was up already and nothing changed.
+        notes: what is not as one would expect it, a sentence or two each.
+    """
 
     handle: ClusterHandle
     was_up: bool
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,9 +206,9 @@ class Target(Protocol):
             stack: the stack, fitted to this target.
             progress: called with each step.
             timeout_s: seconds that it may take.
-            port: the GCS's port on this machine; by default a free one. A target whose GCS is
-                elsewhere refuses it.
-            dashboard_port: the job API's port on this machine; by default a free one.
+            port: the GCS's port on this machine; by default Ray's usual one, or if it is taken, a
+                free one. A target whose GCS is elsewhere refuses it.
+            dashboard_port: the job API's port on this machine; by default as for `port`.
         """
         ...
 

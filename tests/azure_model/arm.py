@@ -253,6 +253,7 @@ class Arm:
         self.before_patch(scale_set)
         is_old = if_match is not None and if_match != f'"{scale_set.revision}"'
         if is_old and not self.etags_ignored:
+            # As kubernetes-sigs/cloud-provider-azure#9728 has it: 412, and an etag is a number.
             return _error(412, "PreconditionFailed", "the etag is old")
         grown = wanted - scale_set.capacity
         here = [vm for vm in self.vms.values() if vm.scale_set == scale_set.name]

@@ -18,6 +18,7 @@ from harness import FOREVER, Sunspot
 from waiting import wait_for
 
 from sunspot.node.free_ports import free_port
+from sunspot.node.local import ray_start
 from sunspot.node.local.folder import CLUSTER_VARIABLE
 from sunspot.ray import packaging
 from sunspot.ray.handle import ClusterHandle
@@ -215,6 +216,7 @@ def larger_node(
         CLUSTER_VARIABLE: str(sunspot.folder("main").path),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_START_HOOK": plan.START_HOOK,  # on the loopback address, where the cluster is
+        ray_start.LOOPBACK_STAYS: "1",  # with a driver's 0, `ray start` refuses to join
     }
     with contextlib.ExitStack() as stack:
 

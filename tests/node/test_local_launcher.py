@@ -106,3 +106,27 @@ def test_nothing_happens_while_all_run(folder, forks):
     wait_for("the processes", lambda: len(forks.processes) == launcher.AT_ONCE)
     starts.check()
     assert len(forks.started) == launcher.AT_ONCE
+
+
+IMPORTS = """
+import sys
+
+class Seen(list):
+    def find_spec(self, name, path=None, target=None):
+        self.append(name)
+
+seen = Seen()
+sys.meta_path.insert(0, seen)
+from sunspot.node.local import launcher
+launcher.import_ray()
+from ray.scripts.scripts import cli
+print("start" in cli.commands, any(name.split(".")[:2] == ["ray", "serve"] for name in seen))
+print("ray.serve" in sys.modules)
+"""
+
+
+def test_rays_command_line_is_imported_without_serve():
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["True", "False", "False"]

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import ray._private.node
+import ray._private.services
 
 from sunspot.node.local import ray_node
 from sunspot.node.local.folder import ClusterFolder
@@ -42,6 +43,9 @@ class Node:
         assert raise_on_failure
         self._start("dashboard")
 
+    def start_ray_processes(self):
+        self.started.append("raylet")
+
     def _start(self, kind):
         if self.fails:
             raise RuntimeError("the port is taken")
@@ -78,6 +82,51 @@ def test_one_that_ended_by_itself_too(folder, make):
     node.die("monitor", code=0)
     assert node.dead_processes() == []
     assert "the autoscaler exited with code 0" in folder.notes("head")[0]
+
+
+@pytest.fixture
+def joins(monkeypatch):
+    """Lets the node be a member of the cluster after so many questions; None is never."""
+
+    def joins(after, asked=None):
+        asked = [] if asked is None else asked
+
+        def get_node(_gcs_address, _node_id):
+            asked.append(1)
+            if after is None or len(asked) <= after:
+                raise RuntimeError("not yet")
+            return {}
+
+        monkeypatch.setattr(ray._private.services, "get_node", get_node)
+
+    return joins
+
+
+def test_a_raylet_that_joins_late_is_waited_for(make, joins):
+    asked = []
+    joins(3, asked)
+    node = make()
+    node.gcs_address, node._node_id = "a", "n"
+    node.start_ray_processes()
+    assert (node.started, len(asked)) == (["raylet"], 4)
+
+
+def test_a_raylet_that_died_is_not_waited_for(make, joins):
+    joins(None)
+    node = make()
+    node.gcs_address, node._node_id = "a", "n"
+    node.die("raylet")
+    node.start_ray_processes()  # returns: Ray itself says that the node is dead
+
+
+def test_a_raylet_is_not_waited_for_without_end(make, joins, monkeypatch):
+    monkeypatch.setattr(ray_node, "RAYLET_TIMEOUT_S", 0.2)
+    asked = []
+    joins(None, asked)
+    node = make()
+    node.gcs_address, node._node_id = "a", "n"
+    node.start_ray_processes()
+    assert asked
 
 
 @pytest.mark.parametrize("kind", ["raylet", "gcs_server"])

@@ -196,15 +196,15 @@ def test_the_temporary_folder_leaves_room_for_rays_sockets(folder, tmp_path):
 
 def test_ports_of_all_clusters_are_reserved_used_or_not(tmp_path):
     clusters = tmp_path / "clusters"
-    assert local.reserved_ports(clusters) == set()
+    assert local.reserved_ports(clusters) == {}
     one, two = ClusterFolder(clusters / "one"), ClusterFolder(clusters / "two")
     one.write_cluster(record("one", 1001, 1002))
     two.write_cluster(record("two", 2001, 2002))
     nodes = [one.add_node(HEAD), two.add_node(HEAD), two.add_node(SHAPE)]
     two.write_node(replace(nodes[-1], goal="down"))
-    assert local.reserved_ports(clusters) == {1001, 1002, 2001, 2002} | {
-        node.agent_port for node in nodes
-    }
+    found = local.reserved_ports(clusters)
+    assert found.keys() == {1001, 1002, 2001, 2002} | {node.agent_port for node in nodes}
+    assert [found[port] for port in (1001, 2002, nodes[-1].agent_port)] == ["one", "two", "two"]
 
 
 @pytest.mark.parametrize("text", ["", '{"name": "x"', "[]", '{"shapes": {}}', "{}", "null"])
@@ -217,7 +217,8 @@ def test_a_corrupt_record_does_not_hide_the_ports_of_other_clusters(tmp_path, te
         folder.add_node(HEAD)
     (broken.path / file).write_text(text)
     whole.write_cluster(record("b", 2001, 2002))
-    assert {2001, 2002, *(n.agent_port for n in whole.nodes())} <= local.reserved_ports(clusters)
+    expected = {2001, 2002, *(n.agent_port for n in whole.nodes())}
+    assert expected <= local.reserved_ports(clusters).keys()
 
 
 def test_a_free_port_is_of_the_range_and_not_among_the_taken():

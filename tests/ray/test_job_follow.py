@@ -59,6 +59,51 @@ def test_follow_prints_a_short_jobs_log_once(api, client, tell, tail, status):
     assert not tell
 
 
+class Looks:
+    """What watches a job: what was printed, and the jobs that it was shown."""
+
+    def __init__(self, error=None):
+        self.text, self.jobs, self.error = "", [], error
+
+    def printed(self, text):
+        self.text += text
+
+    def running(self, job):
+        self.jobs.append(job)
+        if self.error:
+            raise self.error
+
+
+@pytest.mark.usefixtures("give_up")
+@pytest.mark.parametrize("error", [None, SunspotError("the state API is away")])
+def test_what_watches_a_job_gets_its_output_and_the_job_while_it_runs(
+    api, client, tell, monkeypatch, error
+):
+    monkeypatch.setattr(following, "LOOK_S", 0.0)
+    api.tail = ["one\n"]
+    api.add("j", "RUNNING", log="one\ntwo\n")
+    looks = Looks(error)
+    done = threading.Thread(
+        target=lambda: (
+            wait_for("a look at the job", lambda: looks.jobs),
+            api.states.update(j=["SUCCEEDED"]),
+        )
+    )
+    done.start()
+    assert follow(client, "j", io.StringIO(), tell, looks).status == "SUCCEEDED"
+    done.join()
+    assert looks.text == "one\ntwo\n"
+    assert {job.status for job in looks.jobs} == {"RUNNING"}
+    assert not tell
+
+
+def test_a_short_job_is_not_looked_at(api, client, tell):
+    api.add("j", "RUNNING", "RUNNING", "SUCCEEDED", log="one\n")
+    looks = Looks()
+    follow(client, "j", io.StringIO(), tell, looks)
+    assert (looks.text, looks.jobs) == ("one\n", [])
+
+
 def test_follow_of_a_job_that_has_ended_asks_for_no_tail(api, client, tell):
     api.tail = ["never\n"]
     api.add("j", "FAILED", log="it broke\n", driver_exit_code=7)

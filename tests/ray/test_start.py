@@ -46,8 +46,8 @@ EVERYTHING = replace(
     head_away_s=600,
     sigterm_drain_s=0,
     task_events_interval_ms=200,
-    scheduler_events=False,
     start_hook="package.module.function",
+    preload="package.module",
 )
 NODES = {
     "head": HEAD,
@@ -183,8 +183,8 @@ OF_THE_PLACE = {
         "LOG_NAME_UPDATE_INTERVAL_S",
         "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD",
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S",
-        "RAY_SCHEDULER_EVENTS",
         "RAY_START_HOOK",
+        "RAY_preload_python_modules",
         "RAY_task_events_report_interval_ms",
         # only on Azure
         "AUTOSCALER_MAX_CONCURRENT_LAUNCHES",
@@ -201,9 +201,9 @@ OF_THE_PLACE = {
         "RAY_AUTH_TOKEN_PATH",
         # only on this machine
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S",
-        "RAY_SCHEDULER_EVENTS",
         "RAY_START_HOOK",
         "RAY_task_events_report_interval_ms",
+        "RAY_preload_python_modules",
         "include-log-monitor",
         "resources",
         # only on Azure: here it is known once the head is there

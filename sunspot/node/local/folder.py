@@ -257,13 +257,15 @@ class ClusterFolder:
             stop(processes, grace_s)
 
 
-def reserved_ports(clusters: Path) -> set[int]:
-    """The ports that the records of all local clusters claim, used or not."""
-    ports: set[int] = set()
+def reserved_ports(clusters: Path) -> dict[int, str]:
+    """The ports that the records of all local clusters claim, used or not: port -> cluster."""
+    ports: dict[int, str] = {}
     for folder in map(ClusterFolder, clusters.glob("*/")):
         with contextlib.suppress(OSError, BrokenRecordError):
-            ports |= {node.agent_port for node in folder.nodes()}
-            ports |= {folder.cluster().gcs_port, folder.cluster().dashboard_port}
+            cluster = folder.cluster()
+            agents = [node.agent_port for node in folder.nodes()]
+            numbers = (cluster.gcs_port, cluster.dashboard_port, *agents)
+            ports |= dict.fromkeys(numbers, cluster.name)
     return ports
 
 

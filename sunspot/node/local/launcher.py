@@ -45,12 +45,25 @@ def main(arguments: list[str]) -> int:
 
 
 def _launch(folder: ClusterFolder, nodes: list[NodeRecord]) -> int:
-    import ray.scripts.scripts  # noqa: F401 - loaded here so that every fork has it
-
+    import_ray()  # here, so that every fork has it
     starts = Starts(folder, nodes)
     if HEAD in (node.name for node in nodes):
         _wait_for_gcs(folder, starts)
     return _wait_until_up(folder, starts)
+
+
+def import_ray() -> None:
+    """Imports Ray's command line, without that of Serve.
+
+    Where Serve is installed, Ray's command line imports all of it to add `ray serve`
+    (ray/scripts/scripts.py, 2.60), which takes seconds before the first node can start.
+    """
+    kept_out = "ray.serve"
+    sys.modules[kept_out] = None  # type: ignore[assignment] - Python's way to make an import fail
+    try:
+        import ray.scripts.scripts  # noqa: F401
+    finally:
+        del sys.modules[kept_out]
 
 
 class Starts:

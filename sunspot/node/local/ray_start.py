@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,10 @@ GCS_HOST = "[::ffff:127.0.0.1]"
 # 0 lets Ray take "127.0.0.1" as it is, in the processes that the node starts: the dashboard and the
 # drivers of jobs. Its name is of the systems where that is the default (ray_constants.py, 2.60).
 LOOPBACK_STAYS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+# Where tasks and actors find the state API, as Ray Train's own do. Without it they look for the GCS
+# in the command lines of this machine's processes, find both forms of its address, and take them
+# for two clusters (ray/_private/services.py, canonicalize_bootstrap_address_or_die, 2.60).
+STATE_API_VARIABLE = "RAY_API_SERVER_ADDRESS"
 
 
 def run(folder: ClusterFolder, node: NodeRecord) -> None:
@@ -77,13 +82,16 @@ def arguments(cluster: ClusterRecord, node: NodeRecord) -> list[str]:
 TEMP_FILES = "tmp"
 """The folder for temporary files of the cluster's processes, within its own, which goes with it."""
 
+DEFERRED = Path(__file__).with_name("deferred")
+"""The folder of modules that import the package of their name only when it is used."""
+
 # The caller's settings that would make these nodes belong to another node, cluster or token. With
 # LOOPBACK_STAYS, which an autoscaler has from its own node, `ray start` would refuse to join.
 FOREIGN_VARIABLES = {
     NODE_VARIABLE,
     LOOPBACK_STAYS,
     "RAY_ADDRESS",
-    "RAY_API_SERVER_ADDRESS",
+    STATE_API_VARIABLE,
     "RAY_AUTH_TOKEN",
     "RAY_JOB_ID",
 }
@@ -100,12 +108,26 @@ def launcher_environment(folder: ClusterFolder, nodes: Iterable[NodeRecord]) -> 
     own |= {
         # So that a job's `python` is the one with Ray in it, whether its venv is active or not.
         "PATH": os.pathsep.join([bin_directory, own.get("PATH", os.defpath)]),
+        **_deferring(own),
         CLUSTER_VARIABLE: str(folder.path),
         "TMPDIR": str(folder.temp_dir / TEMP_FILES),
     }
     for node in nodes:
         own |= node.shape.environment
     return own
+
+
+def _deferring(environment: Mapping[str, str]) -> dict[str, str]:
+    """What keeps slow packages that Ray does not use out of its processes, if there are some.
+
+    Only packages that this environment has: otherwise Ray's processes get nothing of it.
+    """
+    folders = environment.get("PYTHONPATH", "").split(os.pathsep)
+    if str(DEFERRED) in folders:  # an autoscaler starts nodes with the environment of its own
+        return {}
+    if not any(find_spec(file.stem) for file in DEFERRED.glob("*.py")):
+        return {}
+    return {"PYTHONPATH": os.pathsep.join([str(DEFERRED), *filter(None, folders)])}
 
 
 def node_environment(node: NodeRecord) -> dict[str, str]:
@@ -123,6 +145,7 @@ def take_environment(cluster: ClusterRecord, node: NodeRecord) -> None:
         for name in shape.environment:
             os.environ.pop(name, None)
     os.environ.update(node_environment(node))
+    os.environ[STATE_API_VARIABLE] = f"http://{LOOPBACK}:{cluster.dashboard_port}"
 
 
 def stay_on_this_host(params: Any, head: bool) -> None:  # noqa: ARG001 - Ray passes it

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 
 import psutil
 import yaml
 
-from sunspot.errors import UsageError
 from sunspot.node import autoscaler_config
 from sunspot.node.files import write_private
-from sunspot.node.free_ports import free_port, port_is_free
 from sunspot.node.local.folder import HEAD, ClusterFolder, NodeShape
 from sunspot.ray import resources, start
 from sunspot.ray.resources import OBJECT_STORE_SHARE, NodeResources
@@ -21,6 +18,7 @@ from sunspot.stack import Stack
 
 MACHINES = "sunspot.node.local.machines.create"
 START_HOOK = "sunspot.node.local.ray_start.stay_on_this_host"
+PRELOAD = "sunspot.node.local.preload"  # for GPUs that are only numbers
 
 # Ray refuses less (ray_constants.OBJECT_STORE_MINIMUM_MEMORY_BYTES, 2.60).
 OBJECT_STORE_MINIMUM = 75 * 2**20
@@ -36,9 +34,6 @@ AUTOSCALER_INTERVAL_S = 2
 LOG_SCAN_S = 0.25
 # Ray's 1000 loses the last tasks of a short job, whose workers end with it.
 TASK_EVENTS_INTERVAL_MS = 200
-
-# Ray refuses lower ports, which need privileges (ray/_private/parameter.py, 2.60).
-USER_PORTS = range(1024, 65_536)
 
 
 def shapes(
@@ -86,12 +81,16 @@ def _ray_node(
         # Sunspot drains a node before it stops it; a second drain would only wait.
         sigterm_drain_s=0,
         task_events_interval_ms=TASK_EVENTS_INTERVAL_MS,
-        # Otherwise every job's driver prints each second that "no available node types can
-        # fulfill" tasks that merely wait on a full cluster (2.60). Where machines take minutes to
-        # start, the same messages say that they are on their way.
-        scheduler_events=False,
         start_hook=START_HOOK,
+        preload=PRELOAD if has_gpus(stack) else None,
     )
+
+
+def has_gpus(stack: Stack) -> bool:
+    """Whether some node of the stack has GPUs, which are only numbers here."""
+    cluster = stack.cluster
+    groups = (group.worker_nodes for group in cluster.scaling_groups)
+    return any(node.gpu_count for node in (cluster.head_node, *groups))
 
 
 def object_stores(stack: Stack) -> int:
@@ -156,25 +155,3 @@ def set_minimum(folder: ClusterFolder, group: str, count: int) -> None:
     config = yaml.safe_load(folder.autoscaler_config.read_text())
     config["available_node_types"][group]["min_workers"] = count
     write_private(folder.autoscaler_config, yaml.safe_dump(config, sort_keys=False))
-
-
-def choose_port(flag: str, wanted: int | None, taken: set[int]) -> int:
-    if wanted is None:
-        return free_port(taken)
-    if wanted not in USER_PORTS:
-        raise UsageError(f"{flag} {wanted} is not a port from {USER_PORTS[0]} to {USER_PORTS[-1]}")
-    if wanted in taken or not port_is_free(wanted):
-        raise UsageError(
-            f"port {wanted} is taken{_owner(wanted)}; give {flag} another, or leave it out to have "
-            "a free one chosen"
-        )
-    return wanted
-
-
-def _owner(port: int) -> str:
-    """The process on a port, as far as this user may see it: " (by nginx, pid 12)" or ""."""
-    with contextlib.suppress(psutil.Error):
-        for connection in psutil.net_connections("tcp"):
-            if connection.laddr and connection.laddr.port == port and connection.pid:
-                return f" (by {psutil.Process(connection.pid).name()}, pid {connection.pid})"
-    return ""

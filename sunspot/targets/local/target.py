@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+import psutil
 from pydantic import ValidationError
 
 from sunspot.errors import HeadLostError, SunspotError
 from sunspot.node.files import write_private
-from sunspot.node.free_ports import port_is_free
+from sunspot.node.free_ports import PortClaims, port_is_free
 from sunspot.node.local import ray_start
 from sunspot.node.local.folder import (
     HEAD,
@@ -35,6 +36,7 @@ from sunspot.ray.resources import GIB
 from sunspot.signals import uninterrupted
 from sunspot.stack import Stack
 from sunspot.targets.local import capacity, node_log, plan, preconditions, scaling, starting
+from sunspot.targets.local.host_ports import Chooser, HostPorts, taken_by_others
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
     Finding,
@@ -51,6 +53,11 @@ STOP_GRACE_S, INTERRUPTED_GRACE_S = 5.0, 0.5
 
 # A process with threads counts as ended before the last of them has closed its sockets.
 LEFT_GRACE_S, POLL_INTERVAL_S = 3.0, 0.05
+
+_GPUS = (
+    "the GPUs of this cluster are numbers: what asks for one is placed as on real GPUs, but finds "
+    "no device. Ray Train then trains on the CPU, with gloo"
+)
 
 
 def create() -> LocalTarget:
@@ -79,17 +86,23 @@ class LocalTarget:
     ) -> Up:
         self.check(stack)
         folder = self._folder(stack.name)
-        with self._folders.locked(stack.name, progress):
+        with self._folders.locked(stack.name, progress), PortClaims() as claims:
             if folder.exists() and (handle := self._running(folder, progress)):
                 return Up(handle, was_up=True)
             capacity.check_space(folder)
             try:
-                nodes = self._write_plan(folder, stack, port, dashboard_port)
+                _make_temp_dir(folder)
+                with ports_locked(self.clusters):
+                    recorded = reserved_ports(self.clusters)
+                    chooser = Chooser(cluster=stack.name, recorded=recorded, claims=claims)
+                    ports = chooser.choose(port, dashboard_port)
+                    nodes = _write_plan(folder, stack, ports)
                 starting.start(folder, nodes, progress, timeout_s)
             except BaseException:
                 _remove(folder)
                 raise
-        return Up(self.handle(stack.name), was_up=False)
+        notes = (*ports.notes, *([_GPUS] if plan.has_gpus(stack) else []))
+        return Up(self.handle(stack.name), was_up=False, notes=notes)
 
     def down(
         self,
@@ -146,6 +159,8 @@ class LocalTarget:
             driver_address=cluster.address,
             job_address=f"http://127.0.0.1:{cluster.dashboard_port}",
             token_path=folder.token,
+            # So that a driver that says localhost:6379 stays on the loopback address.
+            driver_variables={ray_start.LOOPBACK_STAYS: "0"},
         )
 
     def nodes(
@@ -198,34 +213,26 @@ class LocalTarget:
         _remove(folder)
         return None
 
-    def _write_plan(
-        self, folder: ClusterFolder, stack: Stack, port: int | None, dashboard_port: int | None
-    ) -> list[NodeRecord]:
-        """Writes the records of the cluster and its nodes, before any of them exists."""
-        _make_temp_dir(folder)
-        write_private(folder.token, secrets.token_hex(32))
-        with ports_locked(self.clusters):
-            taken = reserved_ports(self.clusters)
-            gcs_port = plan.choose_port("--port", port, taken)
-            dashboard_port = plan.choose_port(
-                "--dashboard-port", dashboard_port, taken | {gcs_port}
-            )
-            shapes = plan.shapes(stack, folder, gcs_port=gcs_port, dashboard_port=dashboard_port)
-            folder.write_cluster(
-                ClusterRecord(
-                    name=stack.name,
-                    gcs_port=gcs_port,
-                    dashboard_port=dashboard_port,
-                    shapes=shapes,
-                    stack=stack.model_dump(mode="json"),
-                )
-            )
-            folder.add_node(shapes[HEAD])
-            for group in stack.cluster.scaling_groups:
-                for _ in range(group.min_workers):
-                    folder.add_node(shapes[group.name])
-        plan.write_autoscaler_config(folder, stack)
-        return folder.nodes()
+
+def _write_plan(folder: ClusterFolder, stack: Stack, ports: HostPorts) -> list[NodeRecord]:
+    """Writes the records of the cluster and its nodes, before any of them exists."""
+    write_private(folder.token, secrets.token_hex(32))
+    shapes = plan.shapes(stack, folder, gcs_port=ports.gcs, dashboard_port=ports.dashboard)
+    folder.write_cluster(
+        ClusterRecord(
+            name=stack.name,
+            gcs_port=ports.gcs,
+            dashboard_port=ports.dashboard,
+            shapes=shapes,
+            stack=stack.model_dump(mode="json"),
+        )
+    )
+    folder.add_node(shapes[HEAD])
+    for group in stack.cluster.scaling_groups:
+        for _ in range(group.min_workers):
+            folder.add_node(shapes[group.name])
+    plan.write_autoscaler_config(folder, stack)
+    return folder.nodes()
 
 
 @contextlib.contextmanager
@@ -251,11 +258,16 @@ def _remove(folder: ClusterFolder) -> None:
 
 
 def _ports(folder: ClusterFolder) -> list[int]:
-    """The ports that the cluster's servers listen on; none if its record cannot be read."""
-    with contextlib.suppress(OSError, BrokenRecordError):
+    """The ports of the cluster's servers; none if its record cannot be read.
+
+    Without those that others have: a cluster that died has left its ports to whatever came then.
+    """
+    with contextlib.suppress(OSError, BrokenRecordError, psutil.Error):
         cluster = folder.cluster()
         agents = [node.agent_port for node in folder.nodes()]
-        return [cluster.gcs_port, cluster.dashboard_port, *agents]
+        recorded = [cluster.gcs_port, cluster.dashboard_port, *agents]
+        others = taken_by_others(folder.processes())
+        return [port for port in recorded if port not in others]
     return []
 
 

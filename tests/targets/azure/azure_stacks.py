@@ -60,7 +60,7 @@ def declared(name="x"):
 
 def up(place, **keywords):
     steps = []
-    handle, _ = place.target.up(declared(), steps.append, **keywords)
+    handle = place.target.up(declared(), steps.append, **keywords).handle
     return handle, steps
 
 

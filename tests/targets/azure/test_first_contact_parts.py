@@ -3,6 +3,7 @@
 import json
 import re
 import stat
+from pathlib import Path
 
 import pytest
 import yaml
@@ -92,6 +93,20 @@ def test_a_stack_of_the_users_is_not_overwritten(file):
         file.check()
     file.path.write_text("config: {sunspot:cluster: 1}")
     with pytest.raises(UsageError, match=r"Pulumi\.first-contact\.yaml"):
+        file.check()
+
+
+@pytest.mark.parametrize("key", ["encryptionsalt", "encryptedkey", None])
+def test_secrets_that_only_the_users_stack_can_read_are_refused(file, key):
+    theirs = file.folder / "Pulumi.x.yaml"
+    document = yaml.safe_load(theirs.read_text())
+    del document["encryptionsalt"]
+    document["config"]["azure-native:clientSecret"] = {"secure": "v1:abc"}
+    theirs.write_text(yaml.safe_dump(document | ({key: "v1:x"} if key else {})))
+    if key:
+        file.check()
+        return
+    with pytest.raises(UsageError, match="azure-native:clientSecret"):
         file.check()
 
 
@@ -214,6 +229,10 @@ SECRETS = {
     "mail": "jane.doe@example.com lacks it",
     "group": f"/subscriptions/{SUBSCRIPTION}/resourceGroups/janes-network/providers/x",
     "owner": "tag owner=jane-doe",
+    "tenant's domain": "client live.com#jdoe of janes.onmicrosoft.com",
+    "home": f"{Path.home()}/.ssh/id and /home/jane/x and /Users/jane/y",
+    "project": "no such file: '/srv/jane/lab/Pulumi.x.yaml'",
+    "cut id": f"in /subscriptions/{SUBSCRIPTION[:20]}...",
 }
 GONE = (
     SUBSCRIPTION,
@@ -228,12 +247,23 @@ GONE = (
     "AAAAC3",
     "eyJ",
     "jane",
+    "jdoe",
+    str(Path.home()),
+    SUBSCRIPTION[:13],
 )
 
 
 def test_what_names_the_user_or_the_account_is_left_out():
-    text = json.dumps(shortened(SECRETS, ["jane-doe"]))
+    text = "\n".join(
+        shortened(one, ["jane-doe", "jdoe"], [Path("/srv/jane/lab")]) for one in SECRETS.values()
+    )
     assert [one for one in GONE if one in text] == []
+
+
+def test_a_user_whose_home_is_the_root_loses_no_slashes(monkeypatch):
+    monkeypatch.setenv("HOME", "/")
+    text = shortened("/subscriptions/s/resourceGroups/janes/providers/x")
+    assert text == "/subscriptions/s/resourceGroups/<name>/providers/x"
 
 
 @pytest.mark.parametrize(
@@ -253,14 +283,47 @@ def test_what_the_project_needs_stays(text):
 def test_the_report_is_the_owners_file_and_has_neither_tags_nor_owner(file, tmp_path):
     plan = azure_plan.plan(file.write(SIZE), file.folder)
     target = tmp_path / "report.json"
-    trial = Trial(step="etag", outcome="ok", seconds=1.5, detail="for jane of vision")
-    Report(file=target, plan=plan).write([trial], ended="whole", note=pytest.fail)
+    trial = Trial(
+        step="etag", outcome="ok", seconds=1.5, detail=f"for jane of vision in {tmp_path}"
+    )
+    report = Report(file=target, plan=plan, folder=tmp_path)
+    report.write([trial], ended="whole", note=pytest.fail)
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     text = target.read_text()
     assert "jane" not in text
     assert "vision" not in text
+    assert str(tmp_path) not in text
     assert "10.99" not in text
     document = json.loads(text)
     assert document["region"] == "uksouth"
     assert document["registry"] is False
     assert document["steps"][0]["outcome"] == "ok"
+
+
+@pytest.mark.parametrize("word", ["failed", "tried", "etag"])
+def test_a_tag_that_is_a_word_of_the_report_changes_only_what_was_seen(file, tmp_path, word):
+    document = yaml.safe_load((file.folder / "Pulumi.x.yaml").read_text())
+    document["config"]["sunspot:tags"] = {"state": word}
+    (file.folder / "Pulumi.x.yaml").write_text(yaml.safe_dump(document))
+    changed = StackFile(folder=file.folder, user=stacks.load("x"))
+    plan = azure_plan.plan(changed.write(SIZE), file.folder)
+    report = Report(file=tmp_path / "report.json", plan=plan, folder=tmp_path)
+    trials = [
+        Trial(step="etag", outcome="failed", seconds=1.5, detail=f"the tag {word}"),
+        Trial(step="poll", outcome="not tried", seconds=0.0, detail=""),
+    ]
+    shown = report.shown(trials)
+    assert [(one.step, one.outcome) for one in shown] == [("etag", "failed"), ("poll", "not tried")]
+    assert shown[0].detail == "the tag <name>"
+
+
+def test_the_users_own_image_is_not_named(file, tmp_path):
+    document = yaml.safe_load((file.folder / "Pulumi.x.yaml").read_text())
+    document["config"]["sunspot:image"] = {"reference": "ghcr.io/acme/secret-ray:1"}
+    (file.folder / "Pulumi.x.yaml").write_text(yaml.safe_dump(document))
+    changed = StackFile(folder=file.folder, user=stacks.load("x"))
+    plan = azure_plan.plan(changed.write(SIZE), file.folder)
+    report = Report(file=tmp_path / "report.json", plan=plan, folder=tmp_path)
+    said = "cannot pull ghcr.io/acme/secret-ray:1"
+    (shown,) = report.shown([Trial(step="up", outcome="failed", seconds=1.0, detail=said)])
+    assert "acme" not in shown.detail

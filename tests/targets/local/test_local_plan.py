@@ -134,6 +134,20 @@ def test_the_nodes_environment_points_at_no_other_cluster(two, monkeypatch):
     assert environment["PATH"].split(os.pathsep)[0] == os.path.dirname(sys.executable)  # noqa: PTH120
 
 
+def test_slow_packages_are_deferred_only_where_they_are_installed(two, monkeypatch, tmp_path):
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    monkeypatch.setattr(ray_start, "find_spec", lambda _: None)
+    assert ray_start.launcher_environment(two, two.nodes())["PYTHONPATH"] == "/mine"
+    monkeypatch.setattr(ray_start, "find_spec", lambda name: name)
+    first = ray_start.launcher_environment(two, two.nodes())["PYTHONPATH"]
+    assert first == f"{ray_start.DEFERRED}{os.pathsep}/mine"
+    monkeypatch.setenv("PYTHONPATH", first)  # as the autoscaler has it
+    assert ray_start.launcher_environment(two, two.nodes())["PYTHONPATH"] == first
+    monkeypatch.delenv("PYTHONPATH")
+    alone = ray_start.launcher_environment(two, two.nodes())["PYTHONPATH"]
+    assert alone == str(ray_start.DEFERRED)
+
+
 def test_a_node_forked_beside_the_head_gets_nothing_of_the_heads(two, monkeypatch):
     """The launcher's environment is that of all the nodes that it starts."""
     head, worker = two.nodes()
@@ -145,6 +159,8 @@ def test_a_node_forked_beside_the_head_gets_nothing_of_the_heads(two, monkeypatc
     assert found == worker.shape.environment
     assert "RAY_enable_autoscaler_v2" not in environment
     assert (environment["SUNSPOT_NODE"], environment["RAY_CLOUD_INSTANCE_ID"]) == ("workers-0",) * 2
+    port = two.cluster().dashboard_port
+    assert environment["RAY_API_SERVER_ADDRESS"] == f"http://127.0.0.1:{port}"
 
 
 def test_ray_takes_the_address_of_the_gcs_as_it_is():

@@ -147,8 +147,9 @@ def test_down_removes_every_file_and_a_second_one_finds_nothing(clusters):
 def test_down_tells_of_a_port_that_stays_and_waits_for_one_that_closes(
     clusters, held_s, left, monkeypatch
 ):
-    # As by a process whose last thread has not ended yet.
+    # As by a process whose last thread has not ended yet: it is no process of the cluster any more.
     monkeypatch.setattr(local_target, "LEFT_GRACE_S", 5.0 if not left else 0.2)
+    monkeypatch.setattr(local_target, "taken_by_others", lambda _: set())
     folder = write(clusters, stack(WORKERS))
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -159,6 +160,15 @@ def test_down_tells_of_a_port_that_stays_and_waits_for_one_that_closes(
         closing.cancel()
     assert removal is not None
     assert removal.left == [f"port {port}"] * left
+
+
+def test_down_of_a_dead_cluster_says_nothing_of_a_port_that_another_program_has(clusters):
+    folder = write(clusters, stack(WORKERS))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        folder.update_cluster(gcs_port=server.getsockname()[1])
+        removal = LocalTarget(clusters).down("dev", silent)
+    assert removal is not None
+    assert removal.left == []
 
 
 @pytest.mark.parametrize("file", ["cluster.json", "nodes/head.json", "nodes/head.pid"])

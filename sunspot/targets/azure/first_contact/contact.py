@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sunspot.errors import SunspotError, UsageError
+from sunspot.node.files import locked
+from sunspot.signals import without_hangups
 from sunspot.stack import Stack
 from sunspot.targets.azure import plan as azure_plan
 from sunspot.targets.azure import project
@@ -24,6 +26,7 @@ from sunspot.targets.azure.first_contact.steps import Step, Trials
 from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.settings import AzureSettings
 from sunspot.targets.protocol import ContactReport, Finding, Progress
+from sunspot.targets.records import readable_disk_errors
 
 if TYPE_CHECKING:
     from sunspot.targets.azure.target import AzureTarget
@@ -45,9 +48,37 @@ def prepared(place: AzureTarget, stack: Stack) -> Iterator[FirstContact]:
     The file stays only if something may be left of the cluster, since `down` needs it.
 
     Raises:
-        UsageError: the stack has no stack file, its head could not be reached from here, or there
-            is a stack of the small one's name.
+        UsageError: the stack has no stack file, its head could not be reached from here, there is
+            a stack of the small one's name, or another first contact is under way.
     """
+    with _the_only_one(place.records.root):
+        contact = _begun(place, stack)
+        try:
+            yield contact
+        finally:
+            if not contact.may_exist:
+                contact.file.remove()
+
+
+@contextlib.contextmanager
+def _the_only_one(root: Path) -> Iterator[None]:
+    """Locks out a second one, which would take down the first's cluster as a rest of an earlier."""
+    file = root / f".{NAME}.running"
+    with contextlib.ExitStack() as held:
+        with readable_disk_errors(root):
+            try:
+                held.enter_context(locked(file, wait=False))
+            except BlockingIOError:
+                raise UsageError(
+                    "another first contact is under way on this machine: wait for its end"
+                ) from None
+        try:
+            yield
+        finally:
+            file.unlink(missing_ok=True)
+
+
+def _begun(place: AzureTarget, stack: Stack) -> FirstContact:
     folder = project.declared_in(stack)
     azure = AzureSettings.of(stack)
     if (closed := no_way_in(azure.access, azure.network.subnet_ids)) is not None:
@@ -60,12 +91,7 @@ def prepared(place: AzureTarget, stack: Stack) -> Iterator[FirstContact]:
             f"there is a cluster {NAME!r}, and a first contact makes one of that name: take it "
             f"down first: sunspot down {NAME}"
         )
-    contact = FirstContact(place=place, file=file, may_exist=earlier)
-    try:
-        yield contact
-    finally:
-        if not contact.may_exist:
-            file.remove()
+    return FirstContact(place=place, file=file, may_exist=earlier)
 
 
 @dataclass
@@ -88,6 +114,12 @@ class FirstContact:
         """The preconditions of the small cluster, of the cheapest size that may be had."""
         if not clients.are_installed():
             return [failure("Azure's clients", clients.MISSING, clients.TO_INSTALL)]
+        try:
+            self._check_pulumi(progress)
+        except UsageError:
+            raise
+        except SunspotError:
+            pass  # what Pulumi lacks is among the findings; make() looks again
         choices = small_stack.sizes(AzureSettings.of(self.file.user).location)
         if not choices:
             raise UsageError("the catalogue has no size for the region: name another one")
@@ -107,8 +139,17 @@ class FirstContact:
 
     def make(self, report: Path, progress: Progress, note: Progress) -> ContactReport:
         """Makes the cluster, tries each step, takes everything away."""
+        try:
+            return self._made(report, _heedless(progress), _heedless(note))
+        except BaseException as error:
+            if self.may_exist:
+                error.add_note(REMAINS)
+            raise
+
+    def _made(self, report: Path, progress: Progress, note: Progress) -> ContactReport:
+        self._check_pulumi(progress, install=True)
         plan = self._plan()
-        written = Report(file=report, plan=plan)
+        written = Report(file=report, plan=plan, folder=self.file.folder)
 
         def save(ended: str = "no") -> dict[str, Any]:
             return written.write(trials.done, ended=ended, note=note)
@@ -116,7 +157,7 @@ class FirstContact:
         trials = Trials(tell=progress, changed=save)
         if self.may_exist:
             note("Taking down what an earlier first contact left.")
-            self._take_down_earlier(progress)
+            self._take_down(progress)
         site = Site(
             place=self.place,
             stack=self._known(),
@@ -146,7 +187,7 @@ class FirstContact:
         """Takes everything away; what remains, in words.
 
         Raises:
-            KeyboardInterrupt: that was interrupted; a note says what remains.
+            KeyboardInterrupt: that was interrupted.
         """
         problems: list[str] = []
 
@@ -158,21 +199,33 @@ class FirstContact:
                 raise
 
         try:
-            trials.run([Step(name=DOWN, run=down)])
-        except KeyboardInterrupt as interrupt:
+            # Where a terminal is closed, the kernel and the shell may each send one.
+            with without_hangups():
+                trials.run([Step(name=DOWN, run=down)])
+        except KeyboardInterrupt:
             save("cut off")
-            interrupt.add_note(REMAINS)
             raise
         if trials.done[-1].outcome == "ok":
             return ""
         return "\n  ".join([*problems, REMAINS])
 
-    def _take_down_earlier(self, progress: Progress) -> None:
-        try:
-            self._take_down(progress)
-        except KeyboardInterrupt as interrupt:
-            interrupt.add_note(REMAINS)
-            raise
+    def _check_pulumi(self, progress: Progress, *, install: bool = False) -> None:
+        """Checks that Pulumi knows no resources of the small stack's name.
+
+        A backend may be shared with other machines and folders, whose stack it would be.
+
+        Raises:
+            UsageError: it knows some, and no earlier first contact in this folder made them.
+        """
+        if self.may_exist:
+            return
+        state = self.place.engine(NAME, self.file.folder, progress, install=install).state()
+        if state is not None and state.resources:
+            raise UsageError(
+                f"Pulumi's backend has a stack {NAME!r} with {len(state.resources)} resources, "
+                "made on another machine or in another folder, and a first contact makes one of "
+                "that name: wait until it is gone"
+            )
 
     def _take_down(self, progress: Progress) -> str:
         """Takes the cluster down with its storage.
@@ -203,6 +256,17 @@ class FirstContact:
 
     def _plan(self) -> AzurePlan:
         return azure_plan.plan(self._known(), self.file.folder)
+
+
+def _heedless(tell: Progress) -> Progress:
+    """The same, but a terminal that was closed keeps nothing from being taken away."""
+
+    def say(text: str) -> None:
+        # rich raises SystemExit for a broken pipe.
+        with contextlib.suppress(OSError, ValueError, SystemExit):
+            tell(text)
+
+    return say
 
 
 def _is_of_a_size(finding: Finding) -> bool:

@@ -63,12 +63,14 @@ def pulled(site: Site) -> str:
     """
     wanted, copies = site.plan.head.image, site.plan.copies
     if wanted is not None and images.pulled(wanted, copies, REGISTRIES) == wanted:
-        raise NotTriedError(f"the stack pulls {wanted} where it is, without an identity")
+        raise NotTriedError("the stack pulls its image where it is, without an identity")
     command = ("docker", "inspect", "--format", "{{.Config.Image}}", CONTAINER)
     image = site.place.shell(site.name).read("sudo", "-n", *command).strip()
-    if not image.partition("/")[0].endswith(REGISTRIES):
-        raise SunspotError(f"Ray's container is from {image}, not from the stack's registry")
-    return f"Ray's container is from {image}"
+    host, _ = images.host_and_rest(image)
+    if not host.endswith(REGISTRIES):
+        known = host if host == images.HUB else "another registry"  # which may be a company's
+        raise SunspotError(f"Ray's container is from {known}, not from the stack's registry")
+    return f"Ray's container is from {host}"
 
 
 def emptied(site: Site) -> str:

@@ -37,7 +37,7 @@ POLL_S = 2.0
 OPERATION_S = 300.0
 # Some five minutes of boot, and Azure's own.
 GROWTH_S = 1500.0
-# Microsoft gives no time for a simulated eviction; reports have minutes.
+# An eviction follows within 30 minutes (Microsoft's page on Set-AzVM, -SimulateEviction).
 NOTICE_S = 2400.0
 LEAVING_S = 300.0
 GONE_S = 600.0

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import sunspot
 from sunspot.node.files import write_private
+from sunspot.targets.azure import images
 from sunspot.targets.azure.first_contact.shortening import shortened
 from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.settings import UNASSIGNED
 from sunspot.targets.protocol import Progress, Trial
+from sunspot.targets.records import state_directory
 
-# Shorter ones are words that also mean something else.
-MIN_NAME = 4
+# Shorter ones are words, or numbers, that also mean something else.
+MIN_NAME = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A report's file, and the plan of the small stack that it is about."""
+    """A report's file, the plan of the small stack that it is about, and the project's folder."""
 
     file: Path
     plan: AzurePlan
+    folder: Path
 
     def write(self, trials: Sequence[Trial], *, ended: str, note: Progress) -> dict[str, Any]:
         """Writes the report, readable only by its owner, and returns it.
@@ -37,8 +41,8 @@ class Report:
             ended: how it ended: "no" while it goes on, "whole", "interrupted", "cut off".
             note: called with what keeps the report from being written.
         """
-        found = {**_place(self.plan), "ended": ended, "steps": [asdict(one) for one in trials]}
-        document = shortened(found, _names(self.plan))
+        steps = [asdict(one) for one in self.shown(trials)]
+        document = {**_place(self.plan), "ended": ended, "steps": steps}
         try:
             write_private(self.file, json.dumps(document, indent=2) + "\n")
         except OSError as error:
@@ -47,7 +51,8 @@ class Report:
 
     def shown(self, trials: Sequence[Trial]) -> list[Trial]:
         """The steps as the report has them."""
-        return [Trial(**shortened(asdict(one), _names(self.plan))) for one in trials]
+        names, folders = _names(self.plan), (self.folder, state_directory())
+        return [replace(one, detail=shortened(one.detail, names, folders)) for one in trials]
 
 
 def _place(plan: AzurePlan) -> dict[str, Any]:
@@ -72,7 +77,15 @@ def _place(plan: AzurePlan) -> dict[str, Any]:
 
 
 def _names(plan: AzurePlan) -> list[str]:
-    """The values of the user's own tags, with the owner."""
+    """The values of the user's own tags, with the owner, the user's name and that of an image."""
     ours = {"project", "stack", "made-by"}
     values = [value for tag, value in plan.tags.items() if tag not in ours]
+    values += [Path.home().name, *_own_image(plan)]
     return [one for one in values if len(one) >= MIN_NAME and one != UNASSIGNED]
+
+
+def _own_image(plan: AzurePlan) -> list[str]:
+    """The repository of the user's own image; none if it is Ray's."""
+    _, rest = images.host_and_rest(plan.head.image or "")
+    repository = re.split("[:@]", rest)[0]
+    return [] if repository.startswith("rayproject/") else [repository]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 _GUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
 _ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}(?:/\d{1,2})?\b")
@@ -21,40 +20,42 @@ _HOST = re.compile(
     re.IGNORECASE,
 )
 _RESOURCE = re.compile(
-    r"(/(?:resourceGroups|storageAccounts|vaults|registries|virtualNetworks|subnets|galleries)/)"
+    r"(/(?:resourceGroups|storageAccounts|vaults|registries|virtualNetworks|subnets|galleries"
+    r"|images)/)"
     r"(?!sunspot-first-contact\b)[^/\s'\",)]+",
     re.IGNORECASE,
 )
 
+_TENANT = re.compile(r"[\w-]+(\.onmicrosoft\.com)", re.IGNORECASE)
+_HOME = re.compile(r"(?<![\w/.])/(?:home|Users)/[^/\s'\":;,)]+")
+# A text is cut where it is too long: what is left of an id is not known for one.
+_CUT = re.compile(r"\S+\.\.\.(?=\s|$)")
+
 _RULES = (
+    (_CUT, "..."),
+    (_HOME, "~"),
     (_MAIL, "<person>"),
     (_KEY, "<key>"),
     (_GUID, "<id>"),
     (_ADDRESS, "<address>"),
     (_ADDRESS_6, "<address>"),
     (_HOST, r"<name>\1"),
+    (_TENANT, r"<name>\1"),
     (_RESOURCE, r"\1<name>"),
 )
 
 
-def shortened(value: Any, names: Sequence[str] = ()) -> Any:
-    """The value with every text in it shortened.
+def shortened(text: str, names: Sequence[str] = (), folders: Sequence[Path] = ()) -> str:
+    """The text without them.
 
     Args:
-        value: plain data.
+        text: one line.
         names: words that are left out too, such as the stack's owner.
+        folders: folders that are left out, besides the user's own.
     """
-    if isinstance(value, str):
-        return _text(value, names)
-    if isinstance(value, Mapping):
-        return {key: shortened(one, names) for key, one in value.items()}
-    if isinstance(value, Sequence):
-        return [shortened(one, names) for one in value]
-    return value
-
-
-def _text(text: str, names: Sequence[str]) -> str:
-    text = text.replace(str(Path.home()), "~")
+    for folder, instead in (*((one, "<folder>") for one in folders), (Path.home(), "~")):
+        if folder != Path(folder.anchor):  # of a user without a home it is "/"
+            text = re.sub(rf"{re.escape(str(folder))}(?![\w.-])", instead, text)
     for rule, instead in _RULES:
         text = rule.sub(instead, text)
     for name in sorted(filter(None, names), key=len, reverse=True):

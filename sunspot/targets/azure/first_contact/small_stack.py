@@ -54,18 +54,34 @@ class StackFile:
     @property
     def path(self) -> Path:
         """Where the file is."""
-        return self.folder / f"Pulumi.{NAME}.yaml"
+        return stack_file.of(NAME, self.folder)
 
     def check(self) -> None:
         """Checks that the file's place is free, or has what an earlier first contact left.
 
         Raises:
-            UsageError: it has a stack of the user's.
+            UsageError: it has a stack of the user's, or the user's has secrets that only the user's
+                stack can read.
         """
+        self._check_secrets()
         if self.path.exists() and not self._is_ours():
             raise UsageError(
                 f"there is a stack file {self.path} that no first contact made, and a first "
                 "contact makes a stack of that name: rename yours"
+            )
+
+    def _check_secrets(self) -> None:
+        # Pulumi Cloud has a key for each stack, and the file then names none (its page "Secrets").
+        before = stack_file.top(stack_file.of(self.user.name, self.folder))
+        if before.get("encryptionsalt") or before.get("encryptedkey"):
+            return
+        given = before.get("config") or {}
+        secrets = [key for key in given if key not in _OWN_KEYS and _is_secret(given[key])]
+        if secrets:
+            raise UsageError(
+                f"stack {self.user.name!r}: {', '.join(secrets)} can be read only by that stack, "
+                "whose key Pulumi Cloud has, and a first contact makes another one: choose a stack "
+                "without secrets, and give a login by the environment or `az login`"
             )
 
     def write(self, size: VmSize) -> Stack:
@@ -74,7 +90,7 @@ class StackFile:
         Raises:
             UsageError: the user's settings do not allow such a stack; the message has each problem.
         """
-        before = stack_file.top(self.folder / f"Pulumi.{self.user.name}.yaml")
+        before = stack_file.top(stack_file.of(self.user.name, self.folder))
         # What Pulumi keeps beside the settings, such as the salt of the secrets.
         kept = stack_file.top(self.path) if self.path.exists() else {}
         settings = _config(self.user, before.get("config") or {}, size)
@@ -110,6 +126,12 @@ def sizes(region: str | None) -> list[VmSize]:
         and (region is None or regions.is_sold(size.name, region) is not False)
     ]
     return sorted(fitting, key=lambda size: _usd(size, region))[:CHOICES]
+
+
+def _is_secret(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return "secure" in value or any(map(_is_secret, value.values()))
+    return isinstance(value, list) and any(map(_is_secret, value))
 
 
 def _usd(size: VmSize, region: str | None) -> tuple[float, int]:

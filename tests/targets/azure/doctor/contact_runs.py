@@ -28,6 +28,19 @@ from waiting import wait_for
 
 from sunspot.ray.entrypoint import shown
 from sunspot.targets.azure.credentials import Endpoints
+from sunspot.targets.azure.first_contact.on_site import (
+    DOWN,
+    ETAG,
+    EVICTION,
+    GROWTH,
+    IDLENESS,
+    POLL,
+    PULL,
+    RESTART,
+    RESULTS_HEAD,
+    RESULTS_WORKER,
+    UP,
+)
 from sunspot.targets.azure.first_contact.probe import MARK
 from sunspot.targets.azure.records import Records
 from sunspot.targets.azure.target import AzureTarget
@@ -37,6 +50,10 @@ CLUSTER = "sunspot-first-contact"
 SET, HEAD = f"{CLUSTER}-spot", f"{CLUSTER}-head"
 STORAGE_URL = "abfss://results@sunspot12ab34cd.dfs.core.windows.net/"
 REGISTRY = "sunspot98fe76dc.azurecr.io"
+
+ALL = [
+    UP, PULL, ETAG, POLL, RESULTS_HEAD, GROWTH, RESULTS_WORKER, IDLENESS, EVICTION, RESTART, DOWN,
+]  # fmt: skip
 
 Said = dict[str, Any]
 
@@ -183,3 +200,15 @@ class Run:
     def restart(self, _: Vm) -> None:
         """Ray on the head is another process then, and the same cluster."""
         self.api.nodes[0]["node_id"] = "second"
+
+
+def is_gone(contact: Run) -> bool:
+    """Whether all of it was taken away, and nothing is known of it any more."""
+    calls = contact.fake.calls
+    assert calls.index("destroy True") < calls.index("remove")
+    return not contact.stack_file.exists() and contact.target.names() == []
+
+
+def interrupt(*_: Any) -> None:
+    """As a person does."""
+    raise KeyboardInterrupt

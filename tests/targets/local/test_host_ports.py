@@ -1,0 +1,132 @@
+"""Which ports a cluster of this machine gets, and what is said where they are not Ray's usual."""
+
+import os
+import socket
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from sunspot.errors import UsageError
+from sunspot.node.free_ports import PORT_RANGE, PortClaims, free_port
+from sunspot.node.local.folder import CLUSTER_VARIABLE
+from sunspot.ray import ports
+from sunspot.targets.local import host_ports
+from sunspot.targets.local.host_ports import Chooser
+
+LISTEN = """
+import socket, sys
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))):
+    print(flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def usual(monkeypatch):
+    """The usual ports, by name: free ones of this machine instead of Ray's."""
+    found = {"gcs": free_port(set())}
+    found["dashboard"] = free_port(set(found.values()))
+    known = SimpleNamespace(get=lambda name: SimpleNamespace(number=found[name]))
+    monkeypatch.setattr(host_ports, "ports", known)
+    return found
+
+
+@pytest.fixture
+def chooser():
+    with PortClaims() as claims:
+        yield Chooser(cluster="dev", recorded={}, claims=claims)
+
+
+def on_ports(port, **environment):
+    """A process that listens on a port."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", LISTEN, str(port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | environment,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def test_rays_usual_ports_are_taken_when_they_are_free(usual, chooser):
+    found = chooser.choose(None, None)
+    assert {"gcs": found.gcs, "dashboard": found.dashboard} == usual
+    assert found.notes == ()
+
+
+def test_the_usual_ports_are_those_that_ray_has():
+    assert (ports.get("gcs").number, ports.get("dashboard").number) == (6379, 8265)
+
+
+def test_two_commands_at_once_do_not_get_the_same_port(usual, chooser):
+    chooser.choose(None, None)
+    with PortClaims() as claims:
+        other = Chooser(cluster="test", recorded={}, claims=claims).choose(None, None)
+    assert not {other.gcs, other.dashboard} & set(usual.values())
+    assert "a cluster that is starting" in other.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "flag", "parts"),
+    [("gcs", "--port", ["localhost:", "ray.init()"]), ("dashboard", "--dashboard-port", [])],
+)
+def test_a_port_of_another_cluster_is_said_with_the_flag_that_frees_it(
+    usual, chooser, name, flag, parts
+):
+    port = usual[name]
+    with on_ports(port, **{CLUSTER_VARIABLE: "/state/clusters/alpha"}) as process:
+        found = chooser.choose(None, None)
+        process.kill()
+    assert getattr(found, name) in PORT_RANGE
+    (note,) = found.notes
+    assert f"port {port} is taken by the cluster 'alpha'" in note
+    assert f"sunspot down alpha && sunspot up alpha {flag} " in note
+    assert "sunspot down dev && sunspot up dev" in note
+    assert all(part in note for part in parts)
+
+
+def test_a_port_of_another_program_is_said_with_its_process(usual, chooser):
+    with socket.create_server(("127.0.0.1", usual["gcs"])):
+        (note,) = chooser.choose(None, None).notes
+    assert f"pid {os.getpid()}" in note
+    assert "sunspot up dev" in note
+
+
+def test_a_port_in_another_clusters_records_is_left_to_it(usual):
+    with PortClaims() as claims:
+        chooser = Chooser(cluster="dev", recorded={usual["gcs"]: "alpha"}, claims=claims)
+        found = chooser.choose(None, None)
+    assert found.gcs != usual["gcs"]
+    assert "'alpha'" in found.notes[0]
+
+
+def test_a_wished_port_is_taken_and_nothing_said(usual, chooser):
+    wish = free_port(set(usual.values()))
+    found = chooser.choose(wish, None)
+    assert (found.gcs, found.dashboard) == (wish, usual["dashboard"])
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize("port", [-1, 0, 80, 65_536])
+def test_a_number_that_is_no_port_is_refused_with_the_flag(chooser, port):
+    with pytest.raises(UsageError, match=f"--port {port}"):
+        chooser.choose(port, None)
+
+
+def test_one_port_cannot_be_both(usual, chooser):
+    wish = free_port(set(usual.values()))
+    with pytest.raises(UsageError, match=f"port {wish} is taken.*--dashboard-port"):
+        chooser.choose(wish, wish)
+
+
+def test_ports_of_others_are_told_from_those_of_members():
+    port = free_port(set())
+    with on_ports(port) as process:
+        assert port in host_ports.taken_by_others([])
+        assert port not in host_ports.taken_by_others([psutil.Process(process.pid)])
+        process.kill()
