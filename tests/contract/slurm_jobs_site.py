@@ -25,7 +25,7 @@ SMALL = {"cpu": 1, "memory_gb": 2}
 REAL = "SLURM_CONF"
 
 
-def slurm_site(root: Path) -> Site:
+def slurm_jobs_site(root: Path) -> Site:
     # The paths of Ray's sockets must be short.
     scratch = Path(tempfile.mkdtemp(prefix="ss-", dir="/tmp"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
