@@ -2,20 +2,22 @@
 
 It behaves as the man pages of Slurm 22.05 say, as far as Sunspot relies on it:
 
-sbatch(1)    reads a script from stdin; options on the command line override #SBATCH lines; hetjob
-             separates components; --parsable prints the id; a partition that does not exist is
-             refused, a time over the partition's limit is accepted and stays pending
+sbatch(1)    reads a script from stdin; options on the command line override SBATCH_* variables, and
+             those the #SBATCH lines; hetjob separates components; --parsable prints the id; a
+             partition that does not exist is refused, a time over its limit stays pending
 srun(1)      runs one task on each of the chosen nodes of a component (--relative, --het-group);
              returns the highest exit code
 scancel(1)   SIGTERM for the script and its tasks, SIGKILL later; --batch --signal only for the
-             script; a job that has ended is an error
+             script; a job that has ended, and a signal to one that waits, is an error
 scontrol(1)  show job, requeue: the job ends and its script begins again, SLURM_RESTART_COUNT grows
-squeue(1)    the wanted format; ended jobs too, with --states=all
+squeue(1)    the wanted format; ended jobs too, with --states=all; the elements of an array that
+             wait in one line, unless --array is given
 sinfo(1)     a line for each partition
 
 The cluster is cluster.json in the folder that STAND_IN_SLURM names: {partition: {"limit", "nodes",
 "cpus", "memory", "gres"}}, the first is the default. Jobs begin at once, unless a file `hold` is
-there. Nodes that a file `blind` names see other files. Nothing is isolated: all are this machine.
+there. Nodes that a file `blind` names see other files. As often as a file `busy` says, the
+controller does not answer. Nothing is isolated: all are this machine.
 """
 
 from __future__ import annotations
@@ -30,15 +32,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 FOLDER = "STAND_IN_SLURM"
 COMMANDS = ("sbatch", "squeue", "scancel", "scontrol", "sacct", "sinfo", "srun")
-KILL_WAIT_S = 60.0
-POLL_S = 0.05
+# -P: this folder has packages that are called as Ray is.
+BEGIN = "import sys; sys.path.append({!r}); import stand_in_slurm_job; stand_in_slurm_job.run({})"
 
 Job = dict[str, Any]
 
@@ -69,19 +70,19 @@ def jobs(folder: Path) -> list[Job]:
 # Records
 
 
-def _folder() -> Path:
+def folder() -> Path:
     return Path(os.environ[FOLDER])
 
 
-def _read(number: int) -> Job:
+def read(number: int) -> Job:
     try:
-        return json.loads((_folder() / "jobs" / f"{number}.json").read_text())
+        return json.loads((folder() / "jobs" / f"{number}.json").read_text())
     except FileNotFoundError:
         _fail("Invalid job id specified")
 
 
-def _write(job: Job) -> None:
-    file = _folder() / "jobs" / f"{job['id']}.json"
+def write(job: Job) -> None:
+    file = folder() / "jobs" / f"{job['id']}.json"
     file.parent.mkdir(exist_ok=True)
     new = file.with_suffix(f".{os.getpid()}")
     new.write_text(json.dumps(job))
@@ -89,13 +90,13 @@ def _write(job: Job) -> None:
 
 
 @contextlib.contextmanager
-def _changed(number: int) -> Iterator[Job]:
+def changed(number: int) -> Iterator[Job]:
     """A job, written back after the block."""
-    with (_folder() / "lock").open("a") as lock:
+    with (folder() / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        job = _read(number)
+        job = read(number)
         yield job
-        _write(job)
+        write(job)
 
 
 def _new_id() -> int:
@@ -137,7 +138,12 @@ def _components(script: str, given: dict[str, str]) -> list[dict[str, str]]:
         elif line.startswith("#SBATCH "):
             parts[-1] += shlex.split(line.removeprefix("#SBATCH "))
     read = [_options(part) for part in parts]
-    return [read[0] | given, *read[1:]]
+    variables = {
+        name.removeprefix("SBATCH_").lower().replace("_", "-"): value
+        for name, value in os.environ.items()
+        if name.startswith("SBATCH_")
+    }
+    return [read[0] | variables | given, *read[1:]]
 
 
 def _seconds(limit: str) -> float:
@@ -154,7 +160,7 @@ def sbatch(arguments: list[str]) -> int:
     given = _options([word for word in arguments if word.startswith("--")])
     script = sys.stdin.read()
     components = _components(script, given)
-    cluster = json.loads((_folder() / "cluster.json").read_text())
+    cluster = json.loads((folder() / "cluster.json").read_text())
     nodes, pending = [], ""
     taken: set[str] = set()
     for one in components:
@@ -163,7 +169,10 @@ def sbatch(arguments: list[str]) -> int:
             print(f"sbatch: error: invalid partition specified: {name}", file=sys.stderr)
             _fail("Batch job submission failed: Invalid partition name specified")
         if one.get("account") == "nobody":
-            _fail("Batch job submission failed: Invalid account specified")
+            _fail(
+                "Batch job submission failed: Invalid account or account/partition combination "
+                "specified"
+            )
         if "time" in one and _seconds(one["time"]) > _seconds(cluster[name]["limit"]):
             pending = "PartitionTimeLimit"
         free = [node for node in cluster[name]["nodes"] if node not in taken]
@@ -191,10 +200,10 @@ def sbatch(arguments: list[str]) -> int:
             "cancelled": False,
             "requeued": False,
         }
-        _write(job)
+        write(job)
         if not pending:
             subprocess.Popen(
-                [sys.executable, "-P", __file__, "_run", str(number)],
+                [sys.executable, "-P", "-c", BEGIN.format(str(Path(__file__).parent), number)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -207,55 +216,57 @@ def sbatch(arguments: list[str]) -> int:
 def squeue(arguments: list[str]) -> int:
     given = _options(arguments)
     names = given["name"].split(",")
-    for job in jobs(_folder()):
+    together: set[str] = set()
+    for job in jobs(folder()):
         if job["name"] not in names:
             continue
         for offset in range(len(job["components"])):
             shown = job["array"] or str(job["id"])
             if len(job["components"]) > 1:
                 shown = f"{job['id']}+{offset}"
-            values = {
-                "%A": str(job["id"] + offset if len(job["components"]) > 1 else job["id"]),
-                "%i": shown,
-                "%j": job["name"],
-                "%T": job["state"],
-                "%r": job["reason"],
-            }
+            if job["array"] and job["state"] == "PENDING" and "array" not in given:
+                shown = f"{job['array'].partition('_')[0]}_[...]"
+                if shown in together:
+                    continue
+                together.add(shown)
+            values = {"%i": shown, "%j": job["name"], "%T": job["state"], "%r": job["reason"]}
             print(re.sub("%[A-Za-z]", lambda found: values[found[0]], given["format"]))  # noqa: B023
     return 0
 
 
 def scancel(arguments: list[str]) -> int:
     given = _options([word for word in arguments if word.startswith("--")])
-    numbers = [int(word) for word in arguments if not word.startswith("--")]
+    wanted = {word for word in arguments if not word.startswith("--")}
     ours = [
         job
-        for job in jobs(_folder())
-        if job["id"] in numbers or job["array"].partition("_")[0] in map(str, numbers)
+        for job in jobs(folder())
+        if wanted & {str(job["id"]), job["array"], job["array"].partition("_")[0]}
     ]
     if not ours:
-        _fail(f"Kill job error on job id {numbers}: Invalid job id specified")
+        _fail(f"Kill job error on job id {wanted}: Invalid job id specified")
     for job in ours:
+        problem = f"scancel: error: Kill job error on job id {job['id']}: "
         if job["state"] not in {"PENDING", "RUNNING"}:
-            over = "Job/step already completing or completed"
-            print(f"scancel: error: Kill job error on job id {job['id']}: {over}", file=sys.stderr)
+            print(problem + "Job/step already completing or completed", file=sys.stderr)
+        elif "signal" in given and job["state"] == "PENDING":
+            _fail(f"Kill job error on job id {job['id']}: Job is pending execution")
         elif "signal" in given:
             os.kill(job["pid"], getattr(signal, f"SIG{given['signal']}"))
         else:
-            with _changed(job["id"]) as changed:
-                changed["cancelled"] = True
-                if changed["state"] == "PENDING":
-                    changed["state"] = "CANCELLED"
+            with changed(job["id"]) as now:
+                now["cancelled"] = True
+                if now["state"] == "PENDING":
+                    now["state"] = "CANCELLED"
     return 0
 
 
 def scontrol(arguments: list[str]) -> int:
     number = int(arguments[-1])
     if arguments[0] == "requeue":
-        with _changed(number) as job:
+        with changed(number) as job:
             job["requeued"] = True
         return 0
-    job = _read(number)
+    job = read(number)
     print(f"JobId={number} JobName={job['name']} JobState={job['state']} ExitCode={job['code']}")
     return 0
 
@@ -269,7 +280,7 @@ def sinfo(arguments: list[str]) -> int:
     if "version" in given:
         print("slurm 22.05.8")
         return 0
-    cluster = json.loads((_folder() / "cluster.json").read_text())
+    cluster = json.loads((folder() / "cluster.json").read_text())
     for number, (name, has) in enumerate(cluster.items()):
         values = {
             "%P": name + ("" if number else "*"),
@@ -288,7 +299,7 @@ def srun(arguments: list[str]) -> int:
     end = next(at for at, word in enumerate(arguments) if not word.startswith("--"))
     given, command = _options(arguments[:end]), arguments[end:]
     number = int(os.environ["SLURM_JOB_ID"])
-    job, component = _read(number), int(given.get("het-group", "0"))
+    job, component = read(number), int(given.get("het-group", "0"))
     first = int(given.get("relative", "0"))
     nodes = job["nodes"][component][first : first + int(given["nodes"])]
     gres = job["components"][component].get("gres", "")
@@ -313,87 +324,29 @@ def srun(arguments: list[str]) -> int:
 
 def _seen_from(node: str, command: list[str]) -> list[str]:
     """The command on a node; where its file system is another one, paths lead nowhere."""
-    blind = _folder() / "blind"
-    if blind.exists() and node in blind.read_text().split():
+    if node in blind():
         return [*command[:3], *(word.replace("/", "/elsewhere/", 1) for word in command[3:])]
     return command
+
+
+def blind() -> list[str]:
+    file = folder() / "blind"
+    return file.read_text().split() if file.exists() else []
 
 
 def _devices(gres: str) -> str:
     return ",".join(map(str, range(int(gres.rpartition(":")[2]))))
 
 
-# The job itself
-
-
-def _run(arguments: list[str]) -> int:
-    number = int(arguments[0])
-    while (_folder() / "hold").exists() and not _read(number)["cancelled"]:
-        time.sleep(POLL_S)
-    while not _read(number)["cancelled"]:
-        code = _run_once(number)
-        with _changed(number) as job:
-            again = job["requeued"] and not job["cancelled"]
-            job["requeued"] = False
-            job["restarts"] += 1
-            if not again:
-                job["state"] = _final(job, code)
-                job["reason"] = "None"
-                job["code"] = f"{code}:0" if code >= 0 else f"0:{-code}"
-        if not again:
-            break
-    return 0
-
-
-def _final(job: Job, code: int) -> str:
-    if job["cancelled"]:
-        return "CANCELLED"
-    return "COMPLETED" if code == 0 else "FAILED"
-
-
-def _run_once(number: int) -> int:
-    job = _read(number)
-    options = job["components"][0]
-    output = Path(job["directory"]) / options["output"].replace("%j", str(number)).replace(
-        "%A", job["array"].partition("_")[0]
-    ).replace("%a", job["array"].partition("_")[2])
-    script = _folder() / "jobs" / f"{number}.sh"
-    script.write_text(job["script"])
-    own = {
-        "SLURM_JOB_ID": str(number),
-        "SLURM_JOB_NUM_NODES": str(len(job["nodes"][0])),
-        "SLURM_SUBMIT_DIR": job["directory"],
-        "SLURM_RESTART_COUNT": str(job["restarts"]),
-    }
-    with output.open("ab") as printed:
-        batch = subprocess.Popen(
-            ["/bin/bash", str(script)],
-            cwd=job["directory"],
-            env=os.environ | own,
-            stdin=subprocess.DEVNULL,
-            stdout=printed,
-            stderr=printed,
-            start_new_session=True,
-        )
-    with _changed(number) as running:
-        running |= {"state": "RUNNING", "reason": "None", "pid": batch.pid}
-    terminated_at = None
-    while batch.poll() is None:
-        now = _read(number)
-        if terminated_at is None and (now["cancelled"] or now["requeued"]):
-            terminated_at = time.monotonic()
-            _signal_all(batch.pid, signal.SIGTERM)
-        if terminated_at is not None and time.monotonic() - terminated_at > KILL_WAIT_S:
-            _signal_all(batch.pid, signal.SIGKILL)
-        time.sleep(POLL_S)
-    _signal_all(batch.pid, signal.SIGKILL)
-    return batch.returncode
-
-
-def _signal_all(session: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(session, number)
+def _answer() -> None:
+    """Fails, as where the controller is busy, if a file says so."""
+    busy = folder() / "busy"
+    times = int(busy.read_text()) if busy.exists() else 0
+    if times and not sys.argv[1].startswith("_"):
+        busy.write_text(str(times - 1))
+        _fail("Unable to contact slurm controller (connect failure)")
 
 
 if __name__ == "__main__":
+    _answer()
     sys.exit(globals()[sys.argv[1]](sys.argv[2:]))

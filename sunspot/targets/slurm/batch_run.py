@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
-from sunspot.errors import SunspotError
+from sunspot.errors import SunspotError, UsageError
 from sunspot.signals import deferred, uninterrupted
 from sunspot.stack import Stack
 from sunspot.targets.protocol import Progress
@@ -49,14 +49,32 @@ def run(
         with deferred():
             slurm.make_folder(record.folder)
             number = slurm.submit(script.batch(stack, submission))
-        progress(f"submitted job {number}; its output and logs: {record.folder}")
+    except BaseException as error:
+        # A controller that did not answer in time may have the job all the same.
+        with uninterrupted():
+            _cancel(error, life, progress)
+            slurm.remove(record.folder)
+        raise
+    progress(f"submitted job {number}; its output and logs: {record.folder}")
+    try:
         return _follow(life, number, out, progress) if follow else 0
     except KeyboardInterrupt as interrupt:
         with uninterrupted():
-            left = life.cancel(progress)
+            _cancel(interrupt, life, progress)
             life.remove_token()
-        interrupt.add_note(f"still there: {', '.join(left)}" if left else "the job is cancelled")
         raise
+
+
+def _cancel(error: BaseException, life: Life, progress: Progress) -> None:
+    """Cancels the job; the error says what became of it."""
+    try:
+        left = life.cancel(progress)
+    except SunspotError as failure:
+        left = [str(failure)]
+    if left:
+        error.add_note(f"still there: {', '.join(left)}")
+    elif isinstance(error, KeyboardInterrupt):
+        error.add_note("the job is cancelled")
 
 
 def _follow(life: Life, number: str, out: TextIO, progress: Progress) -> int:
@@ -83,6 +101,8 @@ def _follow(life: Life, number: str, out: TextIO, progress: Progress) -> int:
             f"job {number} has ended, but neither Slurm's controller nor its accounting knows how; "
             f"see {life.output}"
         )
+    if life.could_not_print(ended):
+        raise UsageError(life.said())
     if ended.state not in {"COMPLETED", "FAILED"}:
         progress(f"job {number} is {ended.state}")
         return ended.exit_code or KILLED

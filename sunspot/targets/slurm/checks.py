@@ -68,8 +68,8 @@ class Problem:
 
 
 def offers(slurm: Slurm) -> list[Offer]:
-    """What the partitions have."""
-    printed = slurm.run("sinfo", "--noheader", "--exact", f"--format={_FORMAT}")
+    """What the partitions have, the hidden ones too."""
+    printed = slurm.run("sinfo", "--all", "--noheader", "--exact", f"--format={_FORMAT}")
     return [_offer(line) for line in printed.splitlines() if line.count("|") >= 5]
 
 
@@ -140,12 +140,13 @@ def _of_request(job: Job, request: Request, found: Sequence[Offer]) -> Iterator[
         )
         return
     where = ", ".join(dict.fromkeys(offer.partition for offer in here))
-    yield from _of_time(job, here, where)
+    yield from _of_time(job, request, here, where)
     yield from _of_size(request, here, where)
 
 
-def _of_time(job: Job, here: Sequence[Offer], where: str) -> Iterator[Problem]:
-    if job.time is None:
+def _of_time(job: Job, request: Request, here: Sequence[Offer], where: str) -> Iterator[Problem]:
+    # A quality of service may allow more (sacctmgr(1), the flag PartitionTimeLimit).
+    if job.time is None or request.place.qos is not None:
         return
     wanted = seconds(job.time)
     if all(offer.limit_s is not None and offer.limit_s < wanted for offer in here):

@@ -9,24 +9,31 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sunspot.errors import SunspotError, UsageError
+from sunspot.targets.slurm.settings import in_shell
 from sunspot.targets.ssh import Ssh, no_program
 
 COMMAND_TIMEOUT_S = 60.0
+
+# A busy controller refuses connections, or answers too late, and is itself again after a while
+# (github.com/snakemake/snakemake-executor-plugin-slurm, issues 209 and 313).
+PATIENCE_S, RETRY_S = 60.0, 2.0
 
 # Exit codes of ssh and of the shell behind it.
 SSH_FAILED, NO_SUCH_COMMAND = 255, 127
 
 # squeue(1), "JOB STATE CODES": what is in the queue, and what still holds nodes.
-WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
+WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD",
+                     "SPECIAL_EXIT"})  # fmt: skip
 RUNNING = frozenset({"RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING",
                      "STAGE_OUT", "RESIZING"})  # fmt: skip
 
-_QUEUE_FORMAT = "%A|%i|%j|%T|%r"
+_QUEUE_FORMAT = "%i|%j|%T|%r"
 # What sbatch says of a request that it refuses (slurm_errno.c), and the key that it is about.
 _REFUSED = {
     "invalid partition": "partition",
@@ -42,7 +49,20 @@ _REFUSED = {
     "unrecognized option": "extra",
     "Invalid feature specification": "extra",
 }
-# What scancel says of a job that has ended.
+# The variables of sbatch that are not called after their option.
+_VARIABLES = {
+    "array": "SBATCH_ARRAY_INX",
+    "mem": "SBATCH_MEM_PER_NODE",
+    "time": "SBATCH_TIMELIMIT",
+}
+# What no script of ours says: to wait for the job's end, and to print errors elsewhere; and what
+# contradicts what each one says.
+_UNWANTED = (
+    *("SBATCH_WAIT", "SBATCH_ERROR", "SBATCH_REQUEUE", "SBATCH_NO_REQUEUE"),
+    *("SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU"),
+)
+
+# What is said of a job that has ended, and of one that is forgotten.
 _OVER = ("already completing or completed", "Invalid job id specified")
 
 
@@ -55,7 +75,7 @@ class Job:
     """One job, one element of an array, or one component of a heterogeneous job.
 
     Attributes:
-        id: the number that scancel takes.
+        id: what scancel takes: "17", or "17_2" for an element of an array.
         name: the job's name.
         state: Slurm's word for its state, such as RUNNING.
         reason: why it waits, or how it ended, in Slurm's words.
@@ -65,6 +85,15 @@ class Job:
     name: str
     state: str
     reason: str = ""
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """What sbatch printed, which is the whole array's, and the element; 0 where there is none.
+
+        The newest job has the highest.
+        """
+        submitted, _, element = self.id.partition("_")
+        return int(submitted), int(element or 0)
 
     @property
     def waits(self) -> bool:
@@ -96,14 +125,16 @@ class Slurm:
 
     login: Ssh | None = None
 
-    def submit(self, script: str, *options: str) -> str:
+    def submit(self, script: str) -> str:
         """Submits a batch script; returns the job's id.
+
+        What the script says goes before what the user's environment says to sbatch.
 
         Raises:
             UsageError: Slurm refuses what the job asks for; the message names the key.
         """
         try:
-            printed = self.run("sbatch", "--parsable", *options, text=script)
+            printed = self.run("sbatch", "--parsable", text=script, without=_overriding(script))
         except SlurmError as error:
             about = [key for words, key in _REFUSED.items() if words.lower() in str(error).lower()]
             if not about:
@@ -116,9 +147,10 @@ class Slurm:
 
     def queue(self, names: Iterable[str]) -> list[Job]:
         """The user's jobs of these names, also those that have just ended."""
-        printed = self.run(
+        printed = self._patiently(
             "squeue",
             "--me",
+            "--array",  # each element, also while it waits
             "--noheader",
             "--states=all",
             f"--name={','.join(names)}",
@@ -137,15 +169,15 @@ class Slurm:
 
     def _scancel(self, *arguments: str) -> None:
         try:
-            self.run("scancel", *arguments)
+            self._patiently("scancel", *arguments)
         except SlurmError as error:
-            if not any(words in str(error) for words in _OVER):
+            if not _is_over(error):
                 raise
 
     def ended(self, job: str) -> Ended | None:
         """How a job ended, from the controller or the accounting; None if neither knows it."""
         try:
-            shown = self.run("scontrol", "show", "job", "--oneliner", job)
+            shown = self._patiently("scontrol", "show", "job", "--oneliner", job)
         except SlurmError:
             return self._accounted(job)
         # A heterogeneous job has a line for each component; the script's is the first.
@@ -165,24 +197,37 @@ class Slurm:
         state, _, code = line.partition("|")
         return Ended(state=state.split()[0], exit_code=_exit_code(code))
 
-    def run(self, *words: str, text: str = "") -> str:
+    def _patiently(self, *words: str) -> str:
+        """What a command prints that may be called again. Raises as `run` does."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self.run(*words)
+            except SlurmError as error:
+                if _is_over(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(RETRY_S)
+
+    def run(self, *words: str, text: str = "", without: Sequence[str] = ()) -> str:
         """What a command prints.
 
         Args:
             *words: the command.
             text: what it reads.
+            without: variables that it does not get.
 
         Raises:
             SlurmError: it failed.
             UsageError: there is no Slurm here.
         """
-        return self._call(words, text.encode()).decode(errors="replace")
+        return self._call(words, text.encode(), without).decode(errors="replace")
 
-    def _call(self, words: Sequence[str], given: bytes = b"") -> bytes:
-        if self.login is None:
-            command, called = list(words), f"`{words[0]}`"
-        else:
-            command = self.login.arguments(remote=[shlex.join(words)])
+    def _call(self, words: Sequence[str], given: bytes = b"", without: Sequence[str] = ()) -> bytes:
+        unset = [word for name in without for word in ("-u", name)]
+        command = ["env", *unset, *words] if unset else list(words)
+        called = f"`{words[0]}`"
+        if self.login is not None:
+            command = self.login.arguments(remote=[shlex.join(command)])
             called = f"`{words[0]}` on {self.login.called}"
         try:
             done = subprocess.run(
@@ -207,17 +252,24 @@ class Slurm:
         said = done.stderr.decode(errors="replace")
         if self.login is not None and done.returncode == SSH_FAILED:
             raise self.login.failure(said)
-        if self.login is not None and done.returncode == NO_SUCH_COMMAND:
-            raise no_slurm(words[0], self.login.called)
+        if done.returncode == NO_SUCH_COMMAND:
+            host = () if self.login is None else (self.login.called,)
+            raise no_slurm(words[0], *host)
         if done.returncode:
             raise SlurmError(f"{called} failed: {' '.join(said.split()) or 'no message'}")
 
     # Files
 
     def expand(self, folder: str) -> str:
-        """The absolute path of a folder of the settings, which may begin with ~/ or a variable."""
-        begin = f"$HOME{folder[1:]}" if folder.startswith("~/") else folder
-        return self.run("sh", "-c", f'echo "{begin}"').strip()
+        """The absolute path of a folder of the settings, which may begin with ~/ or a variable.
+
+        Raises:
+            UsageError: the variable is not set.
+        """
+        try:
+            return self.run("sh", "-c", f'echo "{in_shell(folder)}"').strip()
+        except SlurmError as error:
+            raise UsageError(f"folder {folder} of sunspot:slurm has no path: {error}") from error
 
     def make_folder(self, folder: str) -> None:
         """Makes a job's folder, which only the user can read.
@@ -286,10 +338,21 @@ def no_slurm(command: str, host: str = "this machine") -> UsageError:
     )
 
 
+def _overriding(script: str) -> list[str]:
+    """The variables that sbatch would heed more than what the script says (sbatch(1))."""
+    said = dict.fromkeys(re.findall(r"^#SBATCH --([a-z-]+)", script, re.MULTILINE))
+    named = (f"SBATCH_{option.replace('-', '_').upper()}" for option in said)
+    return [*_UNWANTED, *(_VARIABLES[one] for one in said if one in _VARIABLES), *named]
+
+
+def _is_over(error: SlurmError) -> bool:
+    return any(words in str(error) for words in _OVER)
+
+
 def _job(line: str) -> Job:
-    number, shown, name, state, reason = line.split("|", 4)
-    # A component of a heterogeneous job is cancelled with all of the job.
-    leader = shown.partition("+")[0] if "+" in shown else number
+    shown, name, state, reason = line.split("|", 3)
+    # A component of a heterogeneous job, "17+1", is cancelled with all of the job.
+    leader = shown.partition("+")[0]
     return Job(id=leader, name=name, state=state, reason="" if reason == "None" else reason)
 
 

@@ -104,9 +104,16 @@ class Life:
         """The error for a job that has ended before its time."""
         ended = None if job is None else self.slurm.ended(job.id)
         text = f"{self._how(job, ended)}. {self.said()}"
-        if ended is not None and ended.exit_code == WRONG:
+        if ended is not None and (ended.exit_code == WRONG or self.could_not_print(ended)):
             return UsageError(text)
         return SunspotError(text)
+
+    def could_not_print(self, ended: Ended) -> bool:
+        """Whether the job failed before its script began, since its folder is not on its node.
+
+        Slurm then says no more than "0:53" (github.com/SckyzO/slurm_exporter, issue 171).
+        """
+        return ended.state == "FAILED" and not self.slurm.exists(self.output)
 
     def lost(self, name: str) -> HeadLostError:
         """The error for a cluster whose job has ended, its stack being `name`."""

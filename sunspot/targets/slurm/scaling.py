@@ -56,7 +56,7 @@ def scale(
         _add(life, stack, group, more, connect(), progress)
     elif more < 0:
         # The newest first.
-        newest = sorted(joined, key=lambda job: int(job.id), reverse=True)
+        newest = sorted(joined, key=lambda job: job.number, reverse=True)
         _remove(life, newest[:-more], progress)
 
 
@@ -95,7 +95,7 @@ def _wait_for(
     deadline = time.monotonic() + JOIN_TIMEOUT_S
     while (there := _members(handle, group)) < count:
         jobs = [job for job in life.jobs() if job.name == life.record.joining[group.name]]
-        if over := [job for job in jobs if not job.is_there and int(job.id) >= int(array)]:
+        if over := [job for job in jobs if not job.is_there and job.number[0] == int(array)]:
             raise SunspotError(
                 f"job {over[0].id} is {over[0].state} before its worker joined; see "
                 f"{life.record.folder}/logs"
@@ -121,11 +121,14 @@ def _remove(life: Life, jobs: list[Job], progress: Progress) -> None:
     """Drains workers, so that running tasks can end, and ends their jobs."""
     ids = [job.id for job in jobs]
     called = ", ".join(f"job {one}" for one in ids)
+    # The others still wait for nodes, and Slurm refuses to signal those.
+    running = [job.id for job in jobs if job.runs]
     try:
-        progress(f"draining {called} (at most {DRAIN_TIMEOUT_S:.0f} s)")
-        for one in ids:
+        if running:
+            progress(f"draining {called} (at most {DRAIN_TIMEOUT_S:.0f} s)")
+        for one in running:
             life.slurm.give_notice(one)
-        _wait_until_over(life, ids, DRAIN_TIMEOUT_S)
+        _wait_until_over(life, running, DRAIN_TIMEOUT_S)
     finally:
         with uninterrupted():
             life.slurm.cancel(ids)

@@ -21,7 +21,7 @@ import sunspot
 from sunspot.stack import Stack
 from sunspot.targets.slurm import plan
 from sunspot.targets.slurm.plan import Request
-from sunspot.targets.slurm.settings import Container, Job
+from sunspot.targets.slurm.settings import DEFAULT_SCRATCH, Container, Job, in_shell
 
 NODE_SOURCES = Path(sunspot.__file__).parent / "node"
 # The modules of sunspot/node that a node in a Slurm job runs. Nodes may have Python 3.10.
@@ -85,7 +85,7 @@ def manifest(stack: Stack) -> str:
         stack,
         Submission(
             name=name,
-            folder=f"{in_bash(job.folder)}/{name}-$SLURM_JOB_ID",
+            folder=f"{in_shell(job.folder)}/{name}-$SLURM_JOB_ID",
             output=f"{name}-%j.out",
             requeue=job.requeue,
         ),
@@ -101,7 +101,7 @@ def batch(stack: Stack, submission: Submission) -> str:
         stack=stack.name,
         options=_options(job, submission, parts),
         folder=submission.folder,
-        storage=f"{in_bash(job.folder)}/storage/{stack.name}",
+        storage=f"{in_shell(job.folder)}/storage/{stack.name}",
         command="" if submission.command is None else f"set -- {shlex.join(submission.command)}",
         # sbatch's own options override those of the script.
         nodes=str(sum(one.nodes for one in parts[0])),
@@ -132,17 +132,12 @@ def joining(
         stack=stack.name,
         options="\n".join(options),
         folder=submission.folder,
-        storage=f"{in_bash(job.folder)}/storage/{stack.name}",
+        storage=f"{in_shell(job.folder)}/storage/{stack.name}",
         group=group.group,
         address=address,
         setup="\n".join(job.setup),
         task=_task(job, group, "--nodes=1 --ntasks=1"),
     )
-
-
-def in_bash(folder: str) -> str:
-    """A folder of the settings as it stands within double quotes in bash."""
-    return f"$HOME{folder[1:]}" if folder.startswith("~/") else folder
 
 
 def node_code() -> str:
@@ -162,7 +157,8 @@ def node_code() -> str:
 def _filled(template: str, **values: str) -> str:
     """A script with each @name@ replaced, and what takes its place left as it is."""
     text = (TEMPLATES / template).read_text()
-    return re.sub("@([a-z]+)@", lambda found: values[found[1]], text)
+    given = values | {"common": (TEMPLATES / "common.sh").read_text().strip()}
+    return re.sub("@([a-z]+)@", lambda found: given[found[1]], text)
 
 
 def _options(job: Job, submission: Submission, parts: Sequence[Sequence[Request]]) -> str:
@@ -203,21 +199,30 @@ def _task(job: Job, group: Request, where: str) -> str:
     # exec: a signal to the job ends neither the step's tasks nor the wait for them too early.
     # It takes the memory of the job's first component for that of all (SLURM_MEM_PER_NODE).
     size = f"--cpus-per-task={group.cpus} --mem={group.memory_mb}M"
-    step = f"exec srun {where} {size} --kill-on-bad-exit=0 --no-kill"
-    flags, inner = _contained(job.container)
+    # A job that was submitted with --export=NONE would start its steps with it too (srun(1)).
+    step = f"exec srun {where} {size} --export=ALL --kill-on-bad-exit=0 --no-kill"
+    flags, inner = _contained(job)
     node = f'{inner} {job.python} "$folder/node.zip" "$@"'
     return f'{step}{flags} bash -c "$on_node" sunspot "$folder"{node}'
 
 
-def _contained(container: Container | None) -> tuple[str, str]:
+def _contained(job: Job) -> tuple[str, str]:
     """The flags of srun, and what stands before the node's command."""
+    container = job.container
     if container is None:
         return "", ""
-    binds = ['"$folder"', *(shlex.quote(bind) for bind in container.binds)]
     flags = "".join(f" {flag}" for flag in container.flags)
     image = shlex.quote(container.image)
     if container.kind == "apptainer":
-        bound = "".join(f" --bind {bind}" for bind in binds)
+        bound = "".join(f" --bind {bind}" for bind in _binds(job, container))
         return "", f" apptainer exec{bound}{flags} {image}"
-    mounts = ",".join(['"$folder:$folder"', *(shlex.quote(bind) for bind in container.binds)])
+    mounts = ",".join(_binds(job, container))
     return f" --container-image={image} --container-mounts={mounts}{flags}", ""
+
+
+def _binds(job: Job, container: Container) -> list[str]:
+    """What a container sees of the node, as SOURCE:DESTINATION, quoted for bash."""
+    own = ['"$folder:$folder"', '"$storage:$storage"']
+    if container.kind == "apptainer" and job.scratch != DEFAULT_SCRATCH:  # which it sees anyway
+        own.append(shlex.quote(f"{job.scratch}:{job.scratch}"))
+    return [*own, *map(shlex.quote, container.binds)]

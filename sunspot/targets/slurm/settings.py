@@ -15,6 +15,7 @@ from sunspot.spec_values import Config, Count, Text
 TARGET = "slurm"
 
 DEFAULT_FOLDER = "~/.sunspot/slurm"
+DEFAULT_SCRATCH = "/tmp"  # noqa: S108 - each node makes a folder of its own in it
 DEFAULT_NOTICE_S = 120
 DEFAULT_QUEUE_TIMEOUT_S = 3600
 
@@ -22,14 +23,12 @@ DEFAULT_QUEUE_TIMEOUT_S = 3600
 OWN_OPTIONS = frozenset(
     {
         *("--array", "--cpus-per-task", "--job-name", "--nodes", "--ntasks", "--ntasks-per-node"),
-        *("--no-kill", "--no-requeue", "--open-mode", "--output", "--parsable", "--requeue"),
-        *("--signal", "--wrap"),
+        *("--error", "--het-group", "--no-kill", "--no-requeue", "--open-mode", "--output"),
+        *("--parsable", "--requeue", "--signal", "--test-only", "--wait", "--wrap"),
     }
 )
 # Those that have a key of their own.
-KEYED_OPTIONS = frozenset(
-    {"--account", "--gres", "--partition", "--qos", "--time", "--mem", "--comment"}
-)
+KEYED_OPTIONS = frozenset({"--account", "--gres", "--mem", "--partition", "--qos", "--time"})
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,@+-]*")
 _GRES = re.compile(r"[A-Za-z0-9_]+(:[A-Za-z0-9_.-]+)?")
@@ -116,12 +115,27 @@ def _folder(text: str) -> str:
     return text
 
 
+def in_shell(folder: str) -> str:
+    """A folder of the settings as it stands within double quotes in a shell."""
+    if folder.startswith("~/"):
+        return f"${{HOME:?}}{folder[1:]}"
+    # A variable that is not set must not lead to a folder of the root.
+    return re.sub(r"^\$(\w+)", r"${\1:?}", folder)
+
+
 def _interface(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_.:/@-]+", text):
         raise UsageError(
             f"{text!r} is neither a network interface such as ib0 nor an address block such as "
             "10.0.0.0/16"
         )
+    return text
+
+
+def _login_host(text: str) -> str:
+    # ssh takes what begins with a hyphen for an option, which may run a command.
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]*", text):
+        raise UsageError(f"{text!r} is not a host: write USER@HOST, or a name of ~/.ssh/config")
     return text
 
 
@@ -213,10 +227,10 @@ class Job(Place, frozen=True):
         description="folder for clusters' files and checkpoints; all nodes must share it",
     )
     scratch: Line = Field(
-        default="/tmp",  # noqa: S108 - each node makes a folder of its own in it
+        default=DEFAULT_SCRATCH,
         description="folder of each node itself, for sockets; its path must be short",
     )
-    login_host: Line | None = Field(
+    login_host: Annotated[Text, AfterValidator(_login_host)] | None = Field(
         default=None,
         description="USER@HOST of a login node, to which every command goes by SSH",
     )

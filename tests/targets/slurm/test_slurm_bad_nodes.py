@@ -25,6 +25,28 @@ def test_a_folder_that_a_node_does_not_see(site: SlurmSite):
     assert "folder in sunspot:slurm" in said
 
 
+@pytest.mark.parametrize("arguments", [("up", "dev"), ("run", "dev", "--", "true")], ids=str)
+def test_a_folder_that_the_first_node_does_not_see(site: SlurmSite, arguments):
+    (site.slurm / "blind").write_text("n1")
+    done = site(*arguments)
+    assert done.returncode == 2
+    assert "do all nodes share that folder" in done.stderr
+
+
+def test_a_folder_that_another_made_first(site: SlurmSite):
+    (site.slurm / "hold").touch()
+    site.slurm_command("sbatch", text=site.ok("manifest", "dev"))
+    (job,) = site.jobs()
+    prepared = site.root / "prepared"
+    prepared.mkdir(mode=0o777)
+    site.shared.mkdir()
+    (site.shared / f"sunspot-dev-{job['id']}").symlink_to(prepared)
+    (site.slurm / "hold").unlink()
+    wait_for("the end of the job", lambda: site.jobs()[0]["state"] == "FAILED")
+    assert site.jobs()[0]["code"] == "2:0"
+    assert not (prepared / "token").exists()
+
+
 def test_another_ray_on_a_node(site: SlurmSite):
     other = site.root / "other"
     (other / "ray-2.44.0.dist-info").mkdir(parents=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import stand_in_slurm
 
 from sunspot.errors import UsageError
 from sunspot.stack import Stack
 from sunspot.targets.records import Folders
-from sunspot.targets.slurm import checks
+from sunspot.targets.slurm import checks, commands
 from sunspot.targets.slurm.commands import Slurm, SlurmError
 from sunspot.targets.slurm.records import Records
 from sunspot.targets.slurm.target import SlurmTarget
@@ -115,6 +117,39 @@ def test_what_sbatch_refuses_is_told_with_the_key(slurm):
         Slurm().submit("#!/bin/bash\n#SBATCH --account=nobody\n")
     with pytest.raises(SlurmError):
         Slurm().run("scontrol", "show", "job", "99")
+
+
+def test_a_quality_of_service_may_allow_more_time(slurm):
+    wanted = stack(time="3:00:00", qos="long")
+    assert checks.of_partitions(wanted, checks.offers(Slurm())) == []
+
+
+# The commands
+
+
+def test_a_busy_controller_is_asked_again(slurm, monkeypatch):
+    monkeypatch.setattr(commands, "RETRY_S", 0.01)
+    (slurm / "slurm" / "busy").write_text("2")
+    assert Slurm().queue(["x"]) == []
+    monkeypatch.setattr(commands, "PATIENCE_S", -1)
+    (slurm / "slurm" / "busy").write_text("1")
+    with pytest.raises(SlurmError, match="Unable to contact"):
+        Slurm().queue(["x"])
+
+
+def test_a_job_that_slurm_has_forgotten_is_not_asked_for_again(slurm):
+    started = time.monotonic()
+    assert Slurm().ended("99") is None
+    assert time.monotonic() - started < commands.PATIENCE_S
+
+
+def test_elements_of_an_array_that_wait_are_told_apart(slurm):
+    (slurm / "slurm" / "hold").touch()
+    array = Slurm().submit("#!/bin/bash\n#SBATCH --array=1-3\n#SBATCH --job-name=x\n")
+    assert [job.id for job in Slurm().queue(["x"])] == [f"{array}_{n}" for n in (1, 2, 3)]
+    Slurm().cancel([f"{array}_2"])
+    assert [job.is_there for job in Slurm().queue(["x"])] == [True, False, True]
+    Slurm().cancel([array])
 
 
 @pytest.mark.parametrize(

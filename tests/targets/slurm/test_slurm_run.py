@@ -7,6 +7,7 @@ import os
 import signal
 import stat
 import subprocess
+from dataclasses import replace
 
 import pytest
 from slurm_site import PYTHON, SlurmSite, group
@@ -160,3 +161,20 @@ def test_a_node_that_cannot_start_ends_the_job_and_says_why(site: SlurmSite, whi
     assert done.returncode == 1
     assert f"node {name}: Ray ended" in done.stdout
     assert "it cannot start" in done.stdout
+
+
+def test_a_job_that_slurm_refuses_leaves_no_folder(site: SlurmSite):
+    site.write_stack(account="nobody")
+    done = site("run", "dev", "--", "true")
+    assert done.returncode == 2
+    assert "Change account" in done.stderr
+    assert not list(site.shared.glob("sunspot-*"))
+
+
+def test_what_the_users_environment_says_to_sbatch_does_not_change_the_job(site: SlurmSite):
+    """Otherwise it would run under another name, and nothing would find it again."""
+    wanted = {"SBATCH_JOB_NAME": "mine", "SBATCH_OUTPUT": str(site.root / "mine")}
+    done = replace(site, variables={**site.variables, **wanted})("run", "dev", "--", "echo", "seen")
+    assert done.returncode == 0, done.stderr
+    assert "seen" in done.stdout
+    assert site.jobs()[0]["name"].startswith("sunspot-dev-")

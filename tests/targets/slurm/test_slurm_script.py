@@ -83,19 +83,21 @@ def test_a_head_that_runs_no_tasks_still_asks_for_a_cpu():
     assert plan.nodes_plan(stack(head=SMALL | {"cpu": 0})).groups[0].cpus == 0
 
 
-def test_an_apptainer_image_runs_the_nodes_with_the_shared_folder_bound():
+def test_an_apptainer_image_runs_the_nodes_with_the_folders_that_they_need():
     text = script.manifest(
         stack(
+            scratch="/local",
             container={
                 "kind": "apptainer",
                 "image": "/my images/ray.sif",
                 "binds": ["/data:/data"],
                 "flags": ["--nv"],
-            }
+            },
         )
     )
     assert (
-        'sunspot "$folder" apptainer exec --bind "$folder" --bind /data:/data --nv '
+        'sunspot "$folder" apptainer exec --bind "$folder:$folder" --bind "$storage:$storage" '
+        "--bind /local:/local --bind /data:/data --nv "
         "'/my images/ray.sif' python3 \"$folder/node.zip\"" in text
     )
 
@@ -104,8 +106,24 @@ def test_an_enroot_image_is_given_to_srun():
     text = script.manifest(stack(container={"kind": "enroot", "image": "rayproject/ray:2.60.0"}))
     assert (
         "--no-kill --container-image=rayproject/ray:2.60.0 "
-        '--container-mounts="$folder:$folder" bash -c' in text
+        '--container-mounts="$folder:$folder","$storage:$storage" bash -c' in text
     )
+
+
+def test_steps_have_the_scripts_environment_where_the_site_exports_none():
+    text = script.manifest(stack(WORKERS, extra=["--export=NONE"]))
+    steps = [line for line in text.splitlines() if " exec srun " in line]
+    assert len(steps) == 2
+    assert all(" --export=ALL " in step for step in steps)
+
+
+def test_a_folder_of_a_variable_that_is_not_set_is_not_one_of_the_root():
+    text = script.manifest(stack(folder="$WORK/clusters"))
+    done = subprocess.run(
+        ["/bin/bash", "-c", text], env={}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "WORK" in done.stderr
 
 
 def test_a_command_is_quoted():

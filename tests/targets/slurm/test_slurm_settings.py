@@ -43,6 +43,8 @@ def test_a_time_in_slurms_notation(text, expected):
         ({"gres": "gpu:2"}, ["gres: 'gpu:2'", "gpu_count"]),
         ({"extra": ["-C a100"]}, ["'-C a100'", "--constraint"]),
         ({"extra": ["--nodes=4"]}, ["--nodes is set by Sunspot"]),
+        ({"extra": ["--wait"]}, ["--wait is set by Sunspot"]),
+        ({"login_host": "-oProxyCommand=true"}, ["login_host: '-oProxyCommand=true'"]),
         ({"extra": ["--time=1"]}, ["--time has a place of its own"]),
         ({"setup": ["a\nb"]}, ["setup", "several lines"]),
         ({"folder": "clusters"}, ["folder: 'clusters'"]),

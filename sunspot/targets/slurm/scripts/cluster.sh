@@ -8,16 +8,7 @@ folder="@folder@"
 storage="@storage@"
 @command@
 
-# What each task does first, on its own node.
-# shellcheck disable=SC2016 # the node's shell expands it
-on_node='
-    if [ ! -r "$1/plan.json" ]; then
-        echo "sunspot: node ${SLURMD_NODENAME:-$(hostname)} does not see $1: name a folder that all" \
-            "nodes share, folder in sunspot:slurm" >&2
-        exit 2
-    fi
-    shift
-    exec "$@"'
+@common@
 
 # Becomes srun, in a subshell, with an action of the node code on every node of a group.
 task() {
@@ -58,16 +49,12 @@ clean() {
     echo '{}' > "$folder/cluster.json"
 }
 
-# Waits for the head's task, also where a signal ends the wait.
-wait_for_head() {
-    local code
-    while true; do
-        signalled=
-        wait "$1"
-        code=$?
-        if [ -z "$signalled" ] || ! kill -0 "$1" 2> /dev/null; then
-            return "$code"
-        fi
+# Slurm then ends this script. A busy controller may not answer at once.
+requeue() {
+    local try
+    for try in 1 2 3; do
+        scontrol requeue "$SLURM_JOB_ID" && break
+        sleep "$try"
     done
 }
 
@@ -75,6 +62,11 @@ main() {
     set -u
     umask 077
     mkdir -p "$folder/logs" "$storage" || fail "cannot write $folder: change folder in sunspot:slurm"
+    # Another user could have made it before, with a token that they can read and code of their own.
+    if [ -L "$folder" ] || [ ! -O "$folder" ]; then
+        fail "$folder belongs to another user: give a folder of your own, folder in sunspot:slurm"
+    fi
+    chmod 700 "$folder"
     export SUNSPOT_STORAGE="${SUNSPOT_STORAGE:-$storage}"
     rm -f "$folder"/{failed,notice}-* "$folder/requeue"
     head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n' > "$folder/token"
@@ -82,10 +74,7 @@ main() {
     node_code | base64 -d > "$folder/node.zip"
     echo '{}' > "$folder/cluster.json"
     trap clean EXIT
-    # Slurm's notice becomes a file: srun would pass the signal on to all of Ray's processes.
-    trap 'signalled=1; touch "$folder/notice-$SLURM_JOB_ID"' USR1
-    # scancel signals the tasks too, and they end by themselves.
-    trap 'signalled=1' TERM INT
+    heed_signals
     check_nodes
     local address group head code
     # A container may print something before.
@@ -95,15 +84,15 @@ main() {
     for group in "${groups[@]:1}"; do
         task "$group" start "$folder" "$group" "$address" &
     done
-    wait_for_head "$head"
+    wait_for "$head"
     code=$?
     # The workers end when the head does. A node that is lost does not answer: Slurm ends its task.
-    local seconds=0
-    while [ -n "$(jobs -rp)" ] && [ "$seconds" -lt 20 ]; do
-        sleep 1
-        seconds=$((seconds + 1))
+    local tries=0
+    while [ -n "$(jobs -rp)" ] && [ "$tries" -lt 100 ]; do
+        sleep 0.2
+        tries=$((tries + 1))
     done
-    [ ! -e "$folder/requeue" ] || scontrol requeue "$SLURM_JOB_ID"
+    [ ! -e "$folder/requeue" ] || requeue
     exit "$code"
 }
 

@@ -5,15 +5,7 @@
 folder="@folder@"
 storage="@storage@"
 
-# shellcheck disable=SC2016 # the node's shell expands it
-on_node='
-    if [ ! -r "$1/plan.json" ]; then
-        echo "sunspot: node ${SLURMD_NODENAME:-$(hostname)} does not see $1: name a folder that all" \
-            "nodes share, folder in sunspot:slurm" >&2
-        exit 2
-    fi
-    shift
-    exec "$@"'
+@common@
 
 # Becomes srun, in a subshell.
 task() {
@@ -24,19 +16,10 @@ main() {
     set -u
     umask 077
     export SUNSPOT_STORAGE="${SUNSPOT_STORAGE:-$storage}"
-    trap 'signalled=1; touch "$folder/notice-$SLURM_JOB_ID"' USR1
-    trap 'signalled=1' TERM INT
+    heed_signals
     (task check "$folder" @group@) || exit
     task join "$folder" @group@ @address@ &
-    local worker=$! code
-    while true; do
-        signalled=
-        wait "$worker"
-        code=$?
-        if [ -z "$signalled" ] || ! kill -0 "$worker" 2> /dev/null; then
-            exit "$code"
-        fi
-    done
+    wait_for "$!"
 }
 
 @setup@
