@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -14,7 +15,7 @@ import pytest
 from waiting import wait_for
 
 from sunspot.node.free_ports import PORT_RANGE
-from sunspot.node.slurm import addresses, main
+from sunspot.node.slurm import addresses, listeners, main, ray_node
 from sunspot.node.slurm.allocation import Allocation
 from sunspot.node.slurm.plan import Group, Plan, Published
 from sunspot.node.slurm.task import LOCK, Task, scratch_folder
@@ -40,7 +41,7 @@ STEP = {
 
 def test_the_allocation_is_read_from_slurms_variables():
     has = Allocation.of(STEP)
-    assert (has.job, has.start, has.node, has.task) == (17, 0, "n2", 1)
+    assert (has.job, has.node, has.task) == (17, "n2", 1)
     assert (has.cpus, has.gpus) == (4, 2)
     assert has.lacks(GROUP) == []
     assert has.flags(GROUP) == ["--num-cpus=4", "--num-gpus=2"]
@@ -113,6 +114,44 @@ def test_a_block_with_a_port_that_is_taken_is_passed_over():
         assert addresses.head_block(17, 11) != block
 
 
+def test_a_port_is_the_users_own_or_taken_by_another(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert listeners.listens(port)
+        listeners.check([port])
+        monkeypatch.setattr(listeners.os, "getuid", lambda: 12_345)
+        assert not listeners.listens(port)
+        with pytest.raises(listeners.TakenError):
+            listeners.check(range(port - 1, port + 1))
+    listeners.check([port])
+
+
+def test_a_worker_shows_the_token_to_no_gcs_that_the_head_has_not_seen(tmp_path, monkeypatch):
+    file = tmp_path / "cluster.json"
+    monkeypatch.setattr(ray_node.gcs, "connect", lambda address: pytest.fail(address))
+    with socket.create_server(("127.0.0.1", 0)) as anyone:
+        address = f"127.0.0.1:{anyone.getsockname()[1]}"
+        worker = ray_node.RayNode(
+            name="workers-n2",
+            address=address,
+            cluster_file=file,
+            flags=[],
+            environment={},
+            log=tmp_path / "log",
+            join_s=0.3,
+        )
+        for text in ("{}", '{"gcs"', '{"gcs": "127.0.0.1:1"}'):
+            file.write_text(text)
+            with pytest.raises(TimeoutError):
+                worker._wait_for_head()
+    met = []
+    monkeypatch.setattr(ray_node.gcs, "connect", met.append)
+    monkeypatch.setattr(ray_node.gcs, "alive_nodes", lambda _client: {"head": "id"})
+    file.write_text(json.dumps({"gcs": address}))
+    worker._wait_for_head()
+    assert met == [address]
+
+
 # The check of a node
 
 
@@ -157,7 +196,7 @@ def test_the_heads_check_prints_the_address_of_the_gcs(tmp_path, capsys):
 
 
 def test_what_the_head_publishes_is_read_again():
-    there = Published(gcs="a:1", dashboard="a:2", client="a:3", node="n1", start=0)
+    there = Published(gcs="a:1", dashboard="a:2", client="a:3", node="n1")
     assert Published.parse(there.to_json()) == there
     assert Published.parse("{}") is None
     assert Published.parse('{"gcs": "a') is None

@@ -29,7 +29,6 @@ class Allocation:
 
     Attributes:
         job: the job's id; of a heterogeneous job, the first component's.
-        start: which start of the job it is, from 0.
         node: Slurm's name of the node.
         task: the task's number in its job step.
         cpus: its CPUs.
@@ -37,7 +36,6 @@ class Allocation:
     """
 
     job: int
-    start: int
     node: str
     task: int
     cpus: int
@@ -48,7 +46,6 @@ class Allocation:
         """The allocation that the environment of a task describes."""
         return cls(
             job=int(env.get("SLURM_JOB_ID", "0")),
-            start=int(env.get("SLURM_RESTART_COUNT", "0")),
             node=env.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0],
             task=int(env.get("SLURM_PROCID", "0")),
             cpus=int(env.get("SLURM_CPUS_PER_TASK") or env.get("SLURM_CPUS_ON_NODE") or "1"),

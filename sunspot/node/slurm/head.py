@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 import subprocess
 import time
@@ -13,7 +14,9 @@ from typing import Any
 
 from sunspot.node import dashboard, gcs
 from sunspot.node.collector import GROUP_LABEL
+from sunspot.node.slurm import listeners
 from sunspot.node.slurm.plan import (
+    CLUSTER_FILE,
     FAILED,
     HEAD,
     KILL_MARGIN_S,
@@ -21,7 +24,6 @@ from sunspot.node.slurm.plan import (
     Published,
     drain_message,
 )
-from sunspot.node.slurm.ray_node import accepts
 from sunspot.node.slurm.task import Node, Task, say
 
 POLL_S = 0.1
@@ -49,39 +51,48 @@ class Life:
     def run(self) -> int:
         """Brings the cluster up and stays with it; returns the exit code of the job."""
         published = self._published()
-        self._wait(lambda: accepts(self._task.address), "the GCS to answer")
+        gcs_port = _port(published.gcs)
+        self._wait(lambda: listeners.listens(gcs_port), "the GCS to listen")
+        # Only now may a worker show the token there.
+        self._write(json.dumps({"gcs": published.gcs}))
         self._client = gcs.connect(self._task.address)
         dashboard.announce(self._client, published.dashboard)
         if not self._command:
             self._wait(lambda: _has_job_api(published, self._task), "the job API to answer")
-            self._publish(published)
+            self._write(published.to_json())
             return self._stay()
         if short := self._wait_for_workers():
             say(f"{short}; see {self._task.log.parent}")
             return 1
-        self._publish(published)
+        self._write(published.to_json())
         return self._run_command(published)
 
     def _published(self) -> Published:
-        host, _, first = self._task.address.rpartition(":")
-        names = list(self._task.group.ports)
-        ports = {name: f"{host}:{int(first) + number}" for number, name in enumerate(names)}
+        host, first = self._task.address.rpartition(":")[0], _port(self._task.address)
+        names = self._task.group.ports
+        ports = {name: f"{host}:{first + number}" for number, name in enumerate(names)}
         return Published(
             gcs=ports["gcs"],
             dashboard=ports["dashboard"],
             client=ports["client"],
             node=self._task.has.node,
-            start=self._task.has.start,
         )
 
-    def _publish(self, published: Published) -> None:
+    def _write(self, text: str) -> None:
         # Into the same file: over NFS a new one may stay unseen for a minute.
-        (self._task.folder / "cluster.json").write_text(published.to_json())
+        (self._task.folder / CLUSTER_FILE).write_text(text)
+
+    def _check(self) -> None:
+        self._node.check()
+        first = _port(self._task.address)
+        listeners.check(range(first, first + len(self._task.group.ports)))
 
     def _wait(self, ready: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + self._task.plan.join_s
-        while not ready():
-            self._node.check()
+        while True:
+            self._check()
+            if ready():
+                return
             if time.monotonic() > deadline:
                 raise TimeoutError(f"waited {self._task.plan.join_s} s for {what}")
             time.sleep(POLL_S)
@@ -90,7 +101,7 @@ class Life:
         """Waits for every node of the job; returns why some will not join, or ""."""
         deadline = time.monotonic() + self._task.plan.join_s
         while short := self._missing():
-            self._node.check()
+            self._check()
             failed = [file.name for file in self._task.folder.glob(f"{FAILED}*")]
             if failed:
                 names = ", ".join(sorted(name.removeprefix(FAILED) for name in failed))
@@ -176,8 +187,14 @@ def _url(published: Published) -> str:
     return f"http://{published.dashboard}"
 
 
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
 def _has_job_api(published: Published, task: Task) -> bool:
     host, _, port = published.dashboard.rpartition(":")
+    if not listeners.listens(int(port)):
+        return False
     token = (task.folder / "token").read_text().strip()
     connection = http.client.HTTPConnection(host, int(port), timeout=HTTP_TIMEOUT_S)
     with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):

@@ -3,7 +3,7 @@
 <folder>/plan.json     Plan
 <folder>/node.zip      this code
 <folder>/token         the cluster's authentication token, mode 0600
-<folder>/cluster.json  Published: how to reach the cluster, written by the head
+<folder>/cluster.json  {}, then only the GCS's address, then Published: how to reach the cluster
 <folder>/logs/NODE.log what `ray start` printed
 <folder>/notice-JOB    a mark: the job JOB ends soon (made by the batch script)
 <folder>/requeue       a mark: the job should begin again (made by the head)
@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 HEAD = "head"
+CLUSTER_FILE = "cluster.json"
 
 # How long before a job's end what runs in it is told to end, and killed. Slurm's own SIGTERM comes
 # at the end, when a job can no longer be put back into the queue.
@@ -104,14 +105,12 @@ class Published:
         dashboard: the dashboard and the job API.
         client: the server for drivers elsewhere (ray://).
         node: Slurm's name of the head's node.
-        start: which start of the job it is, from 0; a requeued job starts again.
     """
 
     gcs: str
     dashboard: str
     client: str
     node: str
-    start: int
 
     def to_json(self) -> str:
         """The text of cluster.json."""
@@ -124,3 +123,11 @@ class Published:
             return cls(**json.loads(text))
         except (ValueError, TypeError):
             return None
+
+
+def announced_gcs(text: str) -> str:
+    """The address of the GCS in cluster.json: the head has seen that it is its own; "" before."""
+    try:
+        return json.loads(text).get("gcs", "")
+    except ValueError:  # it is being written
+        return ""

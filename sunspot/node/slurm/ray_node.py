@@ -14,7 +14,7 @@ from typing import Literal
 
 from sunspot.node import gcs
 from sunspot.node.slurm import tree
-from sunspot.node.slurm.plan import HEAD
+from sunspot.node.slurm.plan import HEAD, announced_gcs
 
 POLL_S = 0.1
 CONNECT_TIMEOUT_S = 2.0
@@ -30,6 +30,7 @@ class RayNode:
     Attributes:
         name: the node's name in Ray.
         address: HOST:PORT of the cluster's GCS.
+        cluster_file: where the head says that its GCS listens there.
         flags: the flags of `ray start`.
         environment: the variables of the node's processes.
         log: the file that it prints into; a job that starts again appends to it.
@@ -38,6 +39,7 @@ class RayNode:
 
     name: str
     address: str
+    cluster_file: Path
     flags: list[str]
     environment: Mapping[str, str]
     log: Path
@@ -65,8 +67,25 @@ class RayNode:
         from ray.scripts import scripts
 
         if self.name != HEAD:
-            _wait_for_head(self.address, self.join_s)
+            self._wait_for_head()
         scripts.cli(["start", *self.flags], prog_name="ray", standalone_mode=False)
+
+    def _wait_for_head(self) -> None:
+        """Waits until the head is a member of its GCS.
+
+        A worker that starts earlier asks for it only every two seconds (ray/_private/utils.py,
+        get_all_node_info_until_retrieved, 2.60).
+
+        Raises:
+            TimeoutError: it did not become one in time.
+        """
+        deadline = time.monotonic() + self.join_s
+        # Not by a connection: until the head has looked, anyone may listen there.
+        while announced_gcs(self.cluster_file.read_text()) != self.address:
+            _check(deadline, f"the head did not say within {self.join_s:g} s that its GCS listens")
+        client = gcs.connect(self.address)
+        while HEAD not in gcs.alive_nodes(client):
+            _check(deadline, f"the head did not join its GCS within {self.join_s:g} s")
 
 
 Answer = Literal["accepts", "refuses", "silent"]
@@ -87,23 +106,6 @@ def answer(address: str) -> Answer:
 def accepts(address: str) -> bool:
     """Whether a server at HOST:PORT accepts connections."""
     return answer(address) == "accepts"
-
-
-def _wait_for_head(address: str, join_s: float) -> None:
-    """Waits until the head is a member of its GCS.
-
-    A worker that starts earlier asks for it only every two seconds (ray/_private/utils.py,
-    get_all_node_info_until_retrieved, 2.60).
-
-    Raises:
-        TimeoutError: it did not become one in time.
-    """
-    deadline = time.monotonic() + join_s
-    while not accepts(address):
-        _check(deadline, f"the head's GCS at {address} did not answer within {join_s:g} s")
-    client = gcs.connect(address)
-    while HEAD not in gcs.alive_nodes(client):
-        _check(deadline, f"the head did not join its GCS within {join_s:g} s")
 
 
 def _check(deadline: float, message: str) -> None:

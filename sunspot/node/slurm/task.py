@@ -16,7 +16,8 @@ from pathlib import Path
 from sunspot.node.slurm import tree
 from sunspot.node.slurm.addresses import BLOCK, AddressError, own_address, worker_block
 from sunspot.node.slurm.allocation import Allocation
-from sunspot.node.slurm.plan import FAILED, HEAD, Group, Plan
+from sunspot.node.slurm.listeners import TakenError
+from sunspot.node.slurm.plan import CLUSTER_FILE, FAILED, HEAD, Group, Plan
 from sunspot.node.slurm.ray_node import FOREIGN_VARIABLES, RayNode
 
 # Within Slurm's KillWait, by default 30 s, after which the job gets a SIGKILL.
@@ -120,6 +121,7 @@ class Task:
         return RayNode(
             name=self.name,
             address=self.address,
+            cluster_file=self.folder / CLUSTER_FILE,
             flags=flags,
             environment={**self.environment(), **START_HOOK, **variables},
             log=self.log,
@@ -166,7 +168,13 @@ def run(task: Task, live: Callable[[Node], int]) -> int:
         try:
             with scratch_folder(task) as scratch:
                 return _run_in(scratch, task, live)
-        except (NodeEndedError, AddressError, PermissionError, TimeoutError) as error:
+        except (
+            NodeEndedError,
+            AddressError,
+            TakenError,
+            PermissionError,
+            TimeoutError,
+        ) as error:
             say(f"node {task.name}: {error}")
             (task.folder / f"{FAILED}{task.name}").touch()
             return 1

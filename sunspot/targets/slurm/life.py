@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from sunspot.errors import HeadLostError, SunspotError, UsageError
-from sunspot.node.slurm.plan import FAILED, WRONG, Published
+from sunspot.node.slurm.plan import CLUSTER_FILE, FAILED, WRONG, Published
 from sunspot.targets.protocol import Progress
 from sunspot.targets.slurm.commands import Ended, Job, Slurm
 from sunspot.targets.slurm.records import JobRecord
@@ -45,7 +45,7 @@ class Life:
 
     def published(self) -> Published | None:
         """How to reach the cluster; None while its head has not said so."""
-        return Published.parse(self.slurm.read(f"{self.record.folder}/cluster.json") or "")
+        return Published.parse(self.slurm.read(f"{self.record.folder}/{CLUSTER_FILE}") or "")
 
     def failed(self) -> list[str]:
         """The nodes on which Ray ended by itself, or could not start."""
@@ -94,7 +94,7 @@ class Life:
             if time.monotonic() > deadline:
                 raise SunspotError(
                     f"job {job.id} is {job.state}, but its head did not write "
-                    f"{self.record.folder}/cluster.json in time. Is that folder on the file "
+                    f"{self.record.folder}/{CLUSTER_FILE} in time. Is that folder on the file "
                     f"system that all nodes share? {self.said()}"
                 )
             time.sleep(POLL_S / 2)

@@ -37,6 +37,7 @@ NODE_MODULES = (
     "slurm/addresses.py",
     "slurm/allocation.py",
     "slurm/head.py",
+    "slurm/listeners.py",
     "slurm/main.py",
     "slurm/plan.py",
     "slurm/ray_node.py",
