@@ -32,10 +32,8 @@ def check(ports: Iterable[int]) -> None:
         TakenError: one does.
     """
     if others := _users(set(ports)) - {os.getuid()}:
-        raise TakenError(
-            f"another user's process (uid {', '.join(map(str, sorted(others)))}) has taken a port of "
-            "this node: start again"
-        )
+        named = ", ".join(map(str, sorted(others)))
+        raise TakenError(f"user {named} has taken a port of this node meanwhile: start again")
 
 
 def _users(ports: set[int]) -> set[int]:

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import TextIO
 
 from sunspot.targets.slurm.commands import Slurm
-from sunspot.targets.slurm.life import POLL_S
+from sunspot.targets.slurm.life import pauses
 
 
 def follow(slurm: Slurm, file: str, out: TextIO, goes_on: Callable[[], bool]) -> None:
     """Prints a file and what is added to it, as long as `goes_on` is true."""
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-    printed = 0
+    printed, pause = 0, pauses()
     while True:
         # Asked before the file is read, so that its last lines are not missed.
         again = goes_on()
@@ -24,4 +24,4 @@ def follow(slurm: Slurm, file: str, out: TextIO, goes_on: Callable[[], bool]) ->
         out.flush()
         if not again:
             return
-        time.sleep(POLL_S)
+        time.sleep(next(pause))

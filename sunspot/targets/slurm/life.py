@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sunspot.errors import HeadLostError, SunspotError, UsageError
@@ -11,14 +12,22 @@ from sunspot.targets.protocol import Progress
 from sunspot.targets.slurm.commands import Ended, Job, Slurm
 from sunspot.targets.slurm.records import JobRecord
 
-# Each is a request to the one controller of all users.
-POLL_S = 2.0
+# Between two requests to the one controller of all users; soon at first, when most are answered.
+FIRST_PAUSE_S, POLL_S = 0.25, 2.0
 
 # Within KillWait, 30 s by default, a job's processes get a SIGKILL; then Slurm cleans up.
 CANCEL_TIMEOUT_S = 90.0
 
 OUTPUT = "job.out"
 OUTPUT_LINES = 20
+
+
+def pauses(longest_s: float = POLL_S) -> Iterator[float]:
+    """The seconds between two requests of one waiting, without end."""
+    pause = FIRST_PAUSE_S
+    while True:
+        yield pause
+        pause = min(2 * pause, longest_s)
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,7 @@ class Life:
         Raises:
             SunspotError: it ended, or did not begin within `timeout_s`.
         """
-        deadline, told = time.monotonic() + timeout_s, ""
+        deadline, told, pause = time.monotonic() + timeout_s, "", pauses()
         while True:
             job = self.main()
             if job is None or not job.is_there:
@@ -78,7 +87,7 @@ class Life:
                     f"job {job.id} still waits in Slurm's queue after {timeout_s:g} s ({reason}); "
                     "to wait longer, raise queue_timeout_s in sunspot:slurm"
                 )
-            time.sleep(POLL_S)
+            time.sleep(next(pause))
 
     def wait_until_published(self, deadline: float) -> Published:
         """Waits until the head says how to reach the cluster.
@@ -87,6 +96,7 @@ class Life:
             UsageError: the nodes' own checks found what would be wrong again.
             SunspotError: the job ended, or it took too long.
         """
+        pause = pauses(POLL_S / 2)
         while (published := self.published()) is None:
             job = self.main()
             if job is None or not job.is_there:
@@ -97,7 +107,7 @@ class Life:
                     f"{self.record.folder}/{CLUSTER_FILE} in time. Is that folder on the file "
                     f"system that all nodes share? {self.said()}"
                 )
-            time.sleep(POLL_S / 2)
+            time.sleep(next(pause))
         return published
 
     def failure(self, job: Job | None) -> SunspotError:
@@ -126,13 +136,13 @@ class Life:
 
     def cancel(self, progress: Progress) -> list[str]:
         """Cancels every job of the cluster; returns those that do not end, one line each."""
-        deadline = time.monotonic() + CANCEL_TIMEOUT_S
+        deadline, pause = time.monotonic() + CANCEL_TIMEOUT_S, pauses(POLL_S / 2)
         there = [job for job in self.jobs() if job.is_there]
         if there:
             progress(f"cancelling {', '.join(dict.fromkeys(f'job {job.id}' for job in there))}")
             self.slurm.cancel([job.id for job in there])
         while there and time.monotonic() < deadline:
-            time.sleep(POLL_S / 2)
+            time.sleep(next(pause))
             there = [job for job in self.jobs() if job.is_there]
         return [f"job {job.id} ({job.state})" for job in there]
 

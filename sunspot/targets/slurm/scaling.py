@@ -14,7 +14,7 @@ from sunspot.targets import abilities
 from sunspot.targets.protocol import Progress
 from sunspot.targets.slurm import plan, script
 from sunspot.targets.slurm.commands import Job
-from sunspot.targets.slurm.life import POLL_S, Life
+from sunspot.targets.slurm.life import Life, pauses
 from sunspot.targets.slurm.script import Submission
 
 DRAIN_TIMEOUT_S = 60.0
@@ -92,7 +92,7 @@ def _add(
 def _wait_for(
     life: Life, handle: ClusterHandle, group: ScalingGroup, count: int, array: str
 ) -> None:
-    deadline = time.monotonic() + JOIN_TIMEOUT_S
+    deadline, pause = time.monotonic() + JOIN_TIMEOUT_S, pauses()
     while (there := _members(handle, group)) < count:
         jobs = [job for job in life.jobs() if job.name == life.record.joining[group.name]]
         if over := [job for job in jobs if not job.is_there and job.number[0] == int(array)]:
@@ -106,7 +106,7 @@ def _wait_for(
                 f"{there} of {count} workers of {group.name} joined within {JOIN_TIMEOUT_S:g} s: "
                 f"{', '.join(waiting)}"
             )
-        time.sleep(POLL_S)
+        time.sleep(next(pause))
 
 
 def _members(handle: ClusterHandle, group: ScalingGroup) -> int:
@@ -137,8 +137,8 @@ def _remove(life: Life, jobs: list[Job], progress: Progress) -> None:
 
 
 def _wait_until_over(life: Life, ids: list[str], timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
+    deadline, pause = time.monotonic() + timeout_s, pauses()
     while time.monotonic() < deadline:
         if not any(job.id in ids and job.is_there for job in life.jobs()):
             return
-        time.sleep(POLL_S)
+        time.sleep(next(pause))

@@ -39,7 +39,7 @@ from sunspot.targets.slurm import (
     script,
 )
 from sunspot.targets.slurm.commands import Slurm
-from sunspot.targets.slurm.life import OUTPUT, POLL_S, Life
+from sunspot.targets.slurm.life import OUTPUT, POLL_S, Life, pauses
 from sunspot.targets.slurm.records import JobRecord, Records, new_job
 from sunspot.targets.slurm.script import Submission
 from sunspot.targets.slurm.settings import TARGET
@@ -232,6 +232,7 @@ class SlurmTarget:
         published = life.wait_until_published(deadline)
         progress(f"the head is up on {published.node}")
         handle = self._handle(stack.name, life.record, published, dashboard_port)
+        pause = pauses(POLL_S / 4)
         while missing := members.missing(stack, handle):
             job = life.main()
             if job is None or not job.is_there:
@@ -242,7 +243,7 @@ class SlurmTarget:
                 raise SunspotError(f"Ray ended on {', '.join(failed)}. {life.said()}")
             if time.monotonic() > deadline:
                 raise SunspotError(f"timed out after {timeout_s:g} s: {missing}. {life.said()}")
-            time.sleep(POLL_S / 4)
+            time.sleep(next(pause))
         progress("ready")
         return handle
 

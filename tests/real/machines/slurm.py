@@ -83,13 +83,18 @@ def need() -> None:
 
 
 @contextlib.contextmanager
-def slurm() -> Iterator[Slurm]:
-    """A Slurm of three nodes while the block runs."""
+def slurm(first_job: int = 1) -> Iterator[Slurm]:
+    """A Slurm of three nodes while the block runs.
+
+    Args:
+        first_job: the id of its first job. Ports come from the ids, so two Slurms on one machine
+            need different ones.
+    """
     with tempfile.TemporaryDirectory(prefix="slurm-") as name, contextlib.ExitStack() as daemons:
         folder = Path(name)
         _start_munge(daemons, folder)
         ports = _ports(len(NODES) + 1)
-        (folder / "slurm.conf").write_text(_config(folder, ports))
+        (folder / "slurm.conf").write_text(_config(folder, ports, first_job))
         (folder / "fake-gpu0").touch()
         (folder / "gres.conf").write_text(
             f"NodeName={GPU_NODE} Name=gpu Type=t4 File={folder}/fake-gpu0\n"
@@ -118,7 +123,7 @@ def _ports(count: int) -> list[int]:
     return found
 
 
-def _config(folder: Path, ports: list[int]) -> str:
+def _config(folder: Path, ports: list[int], first_job: int) -> str:
     host = socket.gethostname()
     nodes = [
         f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={NODE_CPUS} "
@@ -133,7 +138,8 @@ def _config(folder: Path, ports: list[int]) -> str:
         "SlurmdUser=root",
         "AuthType=auth/munge",
         # Also how long a job that is put back into the queue waits there, 120 s by default.
-        "AuthInfo=cred_expire=20",
+        "AuthInfo=cred_expire=10",
+        f"FirstJobId={first_job}",
         f"StateSaveLocation={folder}/state",
         f"SlurmdSpoolDir={folder}/spool-%n",
         f"SlurmdPidFile={folder}/%n.pid",

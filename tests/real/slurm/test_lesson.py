@@ -52,9 +52,9 @@ def test_the_lesson(project: Project, slurm: Slurm):
 
     in_bash(project, "sunspot doctor lesson")
     assert ANSWER in in_bash(project, first)
-    in_bash(project, store)
-    assert "lesson is down" in in_bash(project, kept)
-    assert not project.processes()
     job = in_bash(project, script).split()[-1]
+    in_bash(project, store)  # beside that job
     wait_for("its end", lambda: slurm.state(job) == "COMPLETED", 300)
     assert ANSWER in (project.project / f"sunspot-lesson-{job}.out").read_text()
+    assert "lesson is down" in in_bash(project, kept)
+    assert not project.processes()
