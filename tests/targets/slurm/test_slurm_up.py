@@ -62,20 +62,6 @@ def test_further_workers_are_a_job_array_that_joins_and_leaves_one_by_one(site: 
     assert not [job for job in site.jobs() if job["state"] == "RUNNING"]
 
 
-def test_workers_that_still_wait_are_counted_and_given_up(site: SlurmSite):
-    """A `scale` that was killed has left them."""
-    site.write_stack(groups=[group(maximum=3)])
-    site.ok("up", "dev")
-    (site.slurm / "hold").touch()
-    with site.started("scale", "workers=3") as scale:
-        wait_for("the jobs", lambda: len(site.jobs()) == 3)
-        scale.kill()
-    site.ok("scale", "workers=2")
-    assert [job["state"] for job in site.jobs()] == ["RUNNING", "PENDING", "CANCELLED"]
-    site.ok("scale", "workers=1")
-    assert [job["state"] for job in site.jobs()] == ["RUNNING", "CANCELLED", "CANCELLED"]
-
-
 def test_workers_that_do_not_join_are_cancelled(site: SlurmSite):
     site.ok("up", "dev")
     (site.slurm / "hold").touch()
