@@ -21,7 +21,11 @@ def test_workers_that_still_wait_are_counted_and_given_up(tmp_path, monkeypatch)
     for name, value in stand_in_slurm.install(folder, {"main": {}}).items():
         monkeypatch.setenv(name, value)
     (folder / "hold").touch()
-    cluster = {"head_node": SMALL, "scaling_groups": [group(maximum=4)]}
+    cluster = {
+        "head_node": SMALL,
+        "scaling_groups": [group(maximum=4)],
+        "autoscaler_config": {"cpu": 0.5, "memory_gb": 1},
+    }
     stack = Stack.parse({"sunspot:cluster": cluster}, name="dev")
     record = JobRecord(
         name="sunspot-dev-1", joining={"workers": JOINING}, folder=str(tmp_path), login_host=None
