@@ -143,7 +143,8 @@ def _components(script: str, given: dict[str, str]) -> list[dict[str, str]]:
         for name, value in os.environ.items()
         if name.startswith("SBATCH_")
     }
-    return [read[0] | variables | given, *read[1:]]
+    first, *others = (one | variables for one in read)
+    return [first | given, *others]
 
 
 def _seconds(limit: str) -> float:
@@ -296,6 +297,8 @@ def sinfo(arguments: list[str]) -> int:
 
 def srun(arguments: list[str]) -> int:
     """Runs the tasks of one step; they get a SIGTERM when it does."""
+    if ":" in arguments:  # "Heterogeneous Job Support": the command's own arguments too
+        _fail("the stand-in knows no heterogeneous steps")
     end = next(at for at, word in enumerate(arguments) if not word.startswith("--"))
     given, command = _options(arguments[:end]), arguments[end:]
     number = int(os.environ["SLURM_JOB_ID"])

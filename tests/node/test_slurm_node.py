@@ -15,7 +15,7 @@ import pytest
 from waiting import wait_for
 
 from sunspot.node.free_ports import PORT_RANGE
-from sunspot.node.slurm import addresses, listeners, main, ray_node
+from sunspot.node.slurm import addresses, head, listeners, main, ray_node
 from sunspot.node.slurm.allocation import Allocation
 from sunspot.node.slurm.plan import Group, Plan, Published
 from sunspot.node.slurm.task import LOCK, Task, scratch_folder
@@ -190,8 +190,8 @@ def test_what_is_wrong_on_a_node_is_told_with_its_name(tmp_path, capsys, changes
 
 
 def test_the_heads_check_prints_the_address_of_the_gcs(tmp_path, capsys):
-    head = replace(GROUP, name="head")
-    assert main.check(plan(tmp_path, interface="lo"), head, Allocation.of(STEP)) == 0
+    group = replace(GROUP, name="head")
+    assert main.check(plan(tmp_path, interface="lo"), group, Allocation.of(STEP)) == 0
     assert capsys.readouterr().out.startswith("127.0.0.1:2")
 
 
@@ -200,6 +200,12 @@ def test_what_the_head_publishes_is_read_again():
     assert Published.parse(there.to_json()) == there
     assert Published.parse("{}") is None
     assert Published.parse('{"gcs": "a') is None
+
+
+def test_a_command_is_read_word_by_word(tmp_path):
+    assert head.read_command(tmp_path) == []
+    (tmp_path / "command").write_bytes(b"echo\0a b\0\0:\n\0")
+    assert head.read_command(tmp_path) == ["echo", "a b", "", ":\n"]
 
 
 def task(tmp_path):

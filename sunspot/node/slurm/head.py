@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from sunspot.node import dashboard, gcs
@@ -30,13 +31,16 @@ POLL_S = 0.1
 HTTP_TIMEOUT_S = 10.0
 
 
-def life(command: Sequence[str]) -> Callable[[Node], int]:
-    """The life of a head that runs this command; without one, until the job ends."""
+def live(node: Node) -> int:
+    """Runs the job's command; without one, stays until the job ends. Returns the exit code."""
+    return Life(node, read_command(node.task.folder)).run()
 
-    def live(node: Node) -> int:
-        return Life(node, command).run()
 
-    return live
+def read_command(folder: Path) -> list[str]:
+    """What runs on the head, with its arguments; none if there is no such file in the folder."""
+    with contextlib.suppress(FileNotFoundError):
+        return [os.fsdecode(one) for one in (folder / "command").read_bytes().split(b"\0")[:-1]]
+    return []
 
 
 class Life:

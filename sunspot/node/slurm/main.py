@@ -1,9 +1,8 @@
 """What the batch script calls on each node: `python node.zip ACTION FOLDER GROUP ...`
 
-    check FOLDER GROUP                    checks this node; the head's prints HOST:PORT for the GCS
-    start FOLDER GROUP ADDRESS [COMMAND]  becomes a node of the cluster at ADDRESS; the head runs
-                                          the command
-    join  FOLDER GROUP ADDRESS            becomes a node of the cluster of another job
+    check FOLDER GROUP          checks this node; the head's prints HOST:PORT for the GCS
+    start FOLDER GROUP ADDRESS  becomes a node of the cluster at ADDRESS
+    join  FOLDER GROUP ADDRESS  becomes a node of the cluster of another job
 
 Exit code 2 says that something is wrong that would be wrong again.
 """
@@ -84,7 +83,7 @@ def main(arguments: list[str]) -> int:
     group, has = plan.group(name), Allocation.of()
     if action == "check":
         return check(plan, group, has)
-    address, *command = rest
+    (address,) = rest
     task = Task(
         folder=Path(folder),
         plan=plan,
@@ -93,4 +92,4 @@ def main(arguments: list[str]) -> int:
         address=address,
         joined=action == "join",
     )
-    return run(task, head.life(command) if name == HEAD else worker.live)
+    return run(task, head.live if name == HEAD else worker.live)

@@ -2,6 +2,7 @@
 
 <folder>/plan.json     Plan
 <folder>/node.zip      this code
+<folder>/command       what runs on the head, each word with a zero byte behind it
 <folder>/token         the cluster's authentication token, mode 0600
 <folder>/cluster.json  {}, then only the GCS's address, then Published: how to reach the cluster
 <folder>/logs/NODE.log what `ray start` printed

@@ -13,7 +13,11 @@ import pytest
 from slurm_site import PYTHON, SlurmSite, group
 from waiting import wait_for
 
-PRINT_AND_FAIL = ("--", "sh", "-c", "echo from $SLURM_JOB_ID at $RAY_ADDRESS; exit 3")
+# With arguments that the shell would split, and srun take for its own.
+PRINT_AND_FAIL = (
+    *("--", "sh", "-c", 'echo from $SLURM_JOB_ID at $RAY_ADDRESS: "$@"; exit 3'),
+    *("sh", ":", "it's  two"),
+)
 FOREVER = ("--", "sh", "-c", "echo it began; exec sleep 600")
 
 
@@ -30,6 +34,7 @@ def test_the_command_runs_on_the_head_and_its_exit_code_is_passed_on(site: Slurm
     (job,) = site.jobs()
     line = next(line for line in done.stdout.splitlines() if line.startswith("from"))
     assert line.startswith(f"from {job['id']} at ")
+    assert line.endswith(": it's  two")
     assert (job["state"], job["code"]) == ("FAILED", "3:0")
     assert not site.processes()
 

@@ -45,7 +45,7 @@ check_nodes() {
 # Leaves the logs.
 # shellcheck disable=SC2329 # a trap calls it
 clean() {
-    rm -f "$folder"/{check,failed,notice}-* "$folder"/{token,node.zip,plan.json}
+    rm -f "$folder"/{check,failed,notice}-* "$folder"/{command,token,node.zip,plan.json}
     echo '{}' > "$folder/cluster.json"
 }
 
@@ -68,9 +68,11 @@ main() {
     fi
     chmod 700 "$folder"
     export SUNSPOT_STORAGE="${SUNSPOT_STORAGE:-$storage}"
-    rm -f "$folder"/{failed,notice}-* "$folder/requeue"
+    rm -f "$folder"/{failed,notice}-* "$folder"/{command,requeue}
     head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n' > "$folder/token"
     plan > "$folder/plan.json"
+    # Not an argument of srun, which takes a colon for the beginning of another step.
+    [ "$#" = 0 ] || printf '%s\0' "$@" > "$folder/command"
     node_code | base64 -d > "$folder/node.zip"
     echo '{}' > "$folder/cluster.json"
     trap clean EXIT
@@ -79,7 +81,7 @@ main() {
     local address group head code
     # A container may print something before.
     address=$(tail -n 1 "$folder/check-head")
-    task head start "$folder" head "$address" "$@" &
+    task head start "$folder" head "$address" &
     head=$!
     for group in "${groups[@]:1}"; do
         task "$group" start "$folder" "$group" "$address" &
