@@ -240,14 +240,14 @@ def test_a_node_removes_its_folder_and_those_that_killed_ones_left(tmp_path):
 
 LEAVES_ORPHANS = """
 import subprocess, sys, time
-from sunspot.node.slurm import tree
-tree.adopt_orphans()
+from sunspot.node.slurm import process_tree
+process_tree.adopt_orphans()
 # A daemon that ignores SIGTERM, in a session of its own, whose parent ends at once.
 daemon = "import os, signal, time; os.setsid(); signal.signal(15, signal.SIG_IGN); time.sleep(600)"
 subprocess.run([sys.executable, "-c", f"import subprocess, sys; "
     f"subprocess.Popen([sys.executable, '-c', {daemon!r}])"])
-print(*tree.descendants(), flush=True)
-print(tree.end(None, grace_s=0.5), tree.descendants(), flush=True)
+print(*process_tree.descendants(), flush=True)
+print(process_tree.end(None, grace_s=0.5), process_tree.descendants(), flush=True)
 """
 
 
@@ -263,10 +263,10 @@ def test_a_daemon_whose_parent_has_ended_is_ended_too():
 
 ENDS_WITH_PARENT = """
 import os, time
-from sunspot.node.slurm import tree
+from sunspot.node.slurm import process_tree
 child = os.fork()
 if child == 0:
-    tree.end_with_parent()
+    process_tree.end_with_parent()
     print(os.getpid(), flush=True)
     time.sleep(600)
 time.sleep(600)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from sunspot.node import gcs
-from sunspot.node.slurm import tree
+from sunspot.node.slurm import process_tree
 from sunspot.node.slurm.plan import HEAD, announced_gcs
 
 POLL_S = 0.1
@@ -61,7 +61,7 @@ class RayNode:
         os.setsid()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)  # the task has handlers of its own
-        tree.end_with_parent()
+        process_tree.end_with_parent()
         _print_into(self.log)
         os.environ.update(self.environment)
         from ray.scripts import scripts

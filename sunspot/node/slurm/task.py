@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sunspot.node.slurm import tree
+from sunspot.node.slurm import process_tree
 from sunspot.node.slurm.addresses import BLOCK, AddressError, own_address, worker_block
 from sunspot.node.slurm.allocation import Allocation
 from sunspot.node.slurm.listeners import TakenError
@@ -160,7 +160,7 @@ def run(task: Task, live: Callable[[Node], int]) -> int:
 
     Nothing is left when it returns: no process below this one, no file of the node's own.
     """
-    tree.adopt_orphans()
+    process_tree.adopt_orphans()
     for name in FOREIGN_VARIABLES:
         os.environ.pop(name, None)
     # Around everything: a second signal must not end the clean-up.
@@ -191,7 +191,7 @@ def _run_in(scratch: Path, task: Task, live: Callable[[Node], int]) -> int:
         return live(node)
     finally:
         _ignore_signals()
-        if left := tree.end(None if node is None else node.pid, STOP_GRACE_S):
+        if left := process_tree.end(None if node is None else node.pid, STOP_GRACE_S):
             say(f"node {task.name}: these processes do not end: {left}")
 
 

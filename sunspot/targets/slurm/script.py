@@ -40,9 +40,9 @@ NODE_MODULES = (
     "slurm/listeners.py",
     "slurm/main.py",
     "slurm/plan.py",
+    "slurm/process_tree.py",
     "slurm/ray_node.py",
     "slurm/task.py",
-    "slurm/tree.py",
     "slurm/worker.py",
 )
 _MAIN = """\
