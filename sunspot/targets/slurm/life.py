@@ -19,6 +19,9 @@ FIRST_PAUSE_S, POLL_S = 0.25, 2.0
 CANCEL_TIMEOUT_S = 90.0
 
 OUTPUT = "job.out"
+# "0:53" is all that Slurm says of an output that a node cannot open
+# (github.com/SckyzO/slurm_exporter, issue 171).
+NO_OUTPUT = 128 + 53
 OUTPUT_LINES = 20
 
 
@@ -119,11 +122,8 @@ class Life:
         return SunspotError(text)
 
     def could_not_print(self, ended: Ended) -> bool:
-        """Whether the job failed before its script began, since its folder is not on its node.
-
-        Slurm then says no more than "0:53" (github.com/SckyzO/slurm_exporter, issue 171).
-        """
-        return ended.state == "FAILED" and not self.slurm.exists(self.output)
+        """Whether the job failed before its script began, since its node does not see its folder."""
+        return ended.exit_code == NO_OUTPUT and not self.slurm.exists(self.output)
 
     def lost(self, name: str) -> HeadLostError:
         """The error for a cluster whose job has ended, its stack being `name`."""

@@ -15,7 +15,7 @@ from waiting import wait_for
 
 # With arguments that the shell would split, and srun take for its own.
 PRINT_AND_FAIL = (
-    *("--", "sh", "-c", 'echo from $SLURM_JOB_ID at $RAY_ADDRESS: "$@"; exit 3'),
+    *("--", "sh", "-c", 'echo from $SLURM_JOB_ID at $RAY_ADDRESS, $(umask): "$@"; exit 3'),
     *("sh", ":", "it's  two"),
 )
 FOREVER = ("--", "sh", "-c", "echo it began; exec sleep 600")
@@ -34,7 +34,8 @@ def test_the_command_runs_on_the_head_and_its_exit_code_is_passed_on(site: Slurm
     (job,) = site.jobs()
     line = next(line for line in done.stdout.splitlines() if line.startswith("from"))
     assert line.startswith(f"from {job['id']} at ")
-    assert line.endswith(": it's  two")
+    os.umask(umask := os.umask(0o022))
+    assert line.endswith(f", {umask:04o}: : it's  two")
     assert (job["state"], job["code"]) == ("FAILED", "3:0")
     assert not site.processes()
 

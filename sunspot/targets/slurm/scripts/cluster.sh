@@ -58,8 +58,8 @@ requeue() {
     done
 }
 
-main() {
-    set -u
+# In a subshell: the command has the umask that its user gave it.
+prepare() (
     umask 077
     mkdir -p "$folder/logs" "$storage" || fail "cannot write $folder: change folder in sunspot:slurm"
     # Another user could have made it before, with a token that they can read and code of their own.
@@ -67,14 +67,19 @@ main() {
         fail "$folder belongs to another user: give a folder of your own, folder in sunspot:slurm"
     fi
     chmod 700 "$folder"
-    export SUNSPOT_STORAGE="${SUNSPOT_STORAGE:-$storage}"
-    rm -f "$folder"/{failed,notice}-* "$folder"/{command,requeue}
+    rm -f "$folder"/{failed,notice}-* "$folder"/{command,requeue,token}
     head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n' > "$folder/token"
     plan > "$folder/plan.json"
     # Not an argument of srun, which takes a colon for the beginning of another step.
     [ "$#" = 0 ] || printf '%s\0' "$@" > "$folder/command"
     node_code | base64 -d > "$folder/node.zip"
     echo '{}' > "$folder/cluster.json"
+)
+
+main() {
+    set -u
+    prepare "$@" || exit
+    export SUNSPOT_STORAGE="${SUNSPOT_STORAGE:-$storage}"
     trap clean EXIT
     heed_signals
     check_nodes

@@ -14,7 +14,6 @@ task() {
 
 main() {
     set -u
-    umask 077
     export SUNSPOT_STORAGE="${SUNSPOT_STORAGE:-$storage}"
     heed_signals
     (task check "$folder" @group@) || exit
