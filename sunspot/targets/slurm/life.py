@@ -122,7 +122,7 @@ class Life:
         return SunspotError(text)
 
     def could_not_print(self, ended: Ended) -> bool:
-        """Whether the job failed before its script began, since its node does not see its folder."""
+        """Whether the job failed before its script began: its node does not see its folder."""
         return ended.exit_code == NO_OUTPUT and not self.slurm.exists(self.output)
 
     def lost(self, name: str) -> HeadLostError:
