@@ -52,8 +52,8 @@ def run(
     except BaseException as error:
         # A controller that did not answer in time may have the job all the same.
         with uninterrupted():
-            _cancel(error, life, progress)
-            slurm.remove(record.folder)
+            if _cancel(error, life, progress):
+                slurm.remove(record.folder)
         raise
     progress(f"submitted job {number}; its output and logs: {record.folder}")
     try:
@@ -65,8 +65,8 @@ def run(
         raise
 
 
-def _cancel(error: BaseException, life: Life, progress: Progress) -> None:
-    """Cancels the job; the error says what became of it."""
+def _cancel(error: BaseException, life: Life, progress: Progress) -> bool:
+    """Cancels the job; returns whether it is gone, which the error says too."""
     try:
         left = life.cancel(progress)
     except SunspotError as failure:
@@ -75,6 +75,7 @@ def _cancel(error: BaseException, life: Life, progress: Progress) -> None:
         error.add_note(f"still there: {', '.join(left)}")
     elif isinstance(error, KeyboardInterrupt):
         error.add_note("the job is cancelled")
+    return not left
 
 
 def _follow(life: Life, number: str, out: TextIO, progress: Progress) -> int:

@@ -23,6 +23,7 @@ COMMAND_TIMEOUT_S = 60.0
 # A busy controller refuses connections, or answers too late, and is itself again after a while
 # (github.com/snakemake/snakemake-executor-plugin-slurm, issues 209 and 313).
 PATIENCE_S, RETRY_S = 60.0, 2.0
+_BUSY = ("Unable to contact slurm controller", "timed out", "Unexpected message", "did not answer")
 
 # Exit codes of ssh and of the shell behind it.
 SSH_FAILED, NO_SUCH_COMMAND = 255, 127
@@ -198,13 +199,16 @@ class Slurm:
         return Ended(state=state.split()[0], exit_code=_exit_code(code))
 
     def _patiently(self, *words: str) -> str:
-        """What a command prints that may be called again. Raises as `run` does."""
+        """What a command prints that may be called again, as long as the controller is busy.
+
+        Raises as `run` does.
+        """
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 return self.run(*words)
             except SlurmError as error:
-                if _is_over(error) or time.monotonic() > deadline:
+                if not _is_busy(error) or time.monotonic() > deadline:
                     raise
             time.sleep(RETRY_S)
 
@@ -343,6 +347,10 @@ def _overriding(script: str) -> list[str]:
     said = dict.fromkeys(re.findall(r"^#SBATCH --([a-z-]+)", script, re.MULTILINE))
     named = (f"SBATCH_{option.replace('-', '_').upper()}" for option in said)
     return [*_UNWANTED, *(_VARIABLES[one] for one in said if one in _VARIABLES), *named]
+
+
+def _is_busy(error: SlurmError) -> bool:
+    return any(words in str(error) for words in _BUSY)
 
 
 def _is_over(error: SlurmError) -> bool:

@@ -6,7 +6,7 @@ from sunspot.errors import SunspotError
 from sunspot.stack import Stack
 from sunspot.targets.protocol import Finding, Progress
 from sunspot.targets.slurm import checks, plan
-from sunspot.targets.slurm.commands import Slurm, SlurmError
+from sunspot.targets.slurm.commands import Slurm
 
 
 def check(stack: Stack, slurm: Slurm, progress: Progress) -> list[Finding]:
@@ -46,7 +46,7 @@ def _folder(stack: Stack, slurm: Slurm) -> Finding:
     try:
         path = slurm.expand(folder)
         slurm.run("sh", "-c", 'umask 077 && mkdir -p "$0" && test -w "$0"', path)
-    except SlurmError as error:
+    except SunspotError as error:
         return Finding(
             check="folder",
             level="failure",
