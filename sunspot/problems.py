@@ -9,7 +9,7 @@ import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import ValidationError
 
@@ -136,7 +136,11 @@ def _model_at(model: type, location: tuple[int | str, ...]) -> type:
     """The config class that the path leads to."""
     found: Any = model
     for part in location:
+        if get_origin(found) is dict:
+            found = get_args(found)[1]
+            continue
         inner = _fields(found)[part].annotation if isinstance(part, str) else found
-        # Steps into `list[X]` and `X | None`.
-        found = inner if isinstance(inner, type) and not get_args(inner) else get_args(inner)[0]
+        # Steps into `list[X]` and `X | None`; into `dict[str, X]` only with its key.
+        plain = get_origin(inner) is dict or (isinstance(inner, type) and not get_args(inner))
+        found = inner if plain else get_args(inner)[0]
     return found

@@ -16,8 +16,12 @@ from sunspot.errors import UsageError
 from sunspot.settings import Settings
 from sunspot.spec import RayClusterConfig
 
-PACKAGES = {"local": "sunspot.targets.local", "azure": "sunspot.targets.azure"}
-PLANNED = ("compose", "kubernetes", "slurm")
+PACKAGES = {
+    "local": "sunspot.targets.local",
+    "azure": "sunspot.targets.azure",
+    "slurm": "sunspot.targets.slurm",
+}
+PLANNED = ("compose", "kubernetes")
 
 THIS_MACHINE = "local"
 """The target that needs only this machine."""

@@ -17,7 +17,7 @@ from job_api import serving
 from local_stacks import WORKERS, stack, write
 from typer.testing import CliRunner
 
-from sunspot import console
+from sunspot import console, registry
 from sunspot import stack as stacks
 from sunspot.cli import job_commands
 from sunspot.cli.app import app
@@ -145,12 +145,13 @@ def test_a_stack_that_does_not_exist_lists_those_that_do(place):
     assert "mine" in message
 
 
-def test_a_target_that_is_not_built_is_refused(place):
+def test_a_target_that_is_not_built_is_refused(place, monkeypatch):
+    monkeypatch.setattr(registry, "PLANNED", ("mars",))
     (place / "Pulumi.dev.yaml").write_text(
-        "config:\n  sunspot:target: slurm\n"
+        "config:\n  sunspot:target: mars\n"
         "  sunspot:cluster:\n    head_node: {cpu: 1, memory_gb: 2}\n"
     )
-    assert "'slurm' is not built yet" in failed(2, "up", "dev")
+    assert "'mars' is not built yet" in failed(2, "up", "dev")
     assert "no target 'moon'" in failed(2, "up", "dev", "--target", "moon")
 
 

@@ -18,6 +18,7 @@ COMMANDS = [
     "down",
     "status",
     "submit",
+    "run",
     "jobs",
     "logs",
     "stop",
@@ -34,6 +35,7 @@ COMMANDS = [
     "sizes",
     "schema",
     "doctor",
+    "manifest",
 ]
 
 

@@ -83,7 +83,7 @@ def test_a_name_that_would_leave_the_state_folder_is_refused(make, name):
         make(name=name)
 
 
-@pytest.mark.parametrize("name", ["moon", "slurm"])
+@pytest.mark.parametrize("name", ["moon", "kubernetes"])
 def test_a_target_that_is_not_there_is_refused(name):
     with pytest.raises(UsageError, match=name):
         RayCluster(config=CONFIG, target=name)

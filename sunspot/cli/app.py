@@ -10,10 +10,12 @@ import typer
 
 import sunspot
 from sunspot.cli import (
+    batch_commands,
     cluster_commands,
     doctor_commands,
     head_commands,
     job_commands,
+    manifest_commands,
     stack_commands,
 )
 from sunspot.cli.base import Group
@@ -28,7 +30,15 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (cluster_commands, job_commands, head_commands, stack_commands, doctor_commands):
+for module in (
+    cluster_commands,
+    job_commands,
+    batch_commands,
+    head_commands,
+    stack_commands,
+    doctor_commands,
+    manifest_commands,
+):
     app.add_typer(module.commands)
 
 

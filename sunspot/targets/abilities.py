@@ -8,7 +8,9 @@ from typing import Literal, TypeVar
 from sunspot.errors import UsageError
 from sunspot.targets.forwarding import Forwarding
 from sunspot.targets.protocol import (
+    Batches,
     Contacting,
+    Manifests,
     NodeLogs,
     Outputs,
     Preconditions,
@@ -29,6 +31,8 @@ _WHAT: dict[type, str] = {
     Outputs: "the outputs of a program",
     Preconditions: "checking what a stack needs",
     Contacting: "a first contact",
+    Manifests: "printing what it is given",
+    Batches: "a cluster for one command",
 }
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sunspot.errors import SunspotError
 from sunspot.node.collector import GROUP_LABEL, MARKET_LABEL
+from sunspot.ray import resources
 from sunspot.ray.handle import ClusterHandle
-from sunspot.ray.resources import GIB
-from sunspot.spec import ScalingGroup, size_for
+from sunspot.ray.resources import GIB, NodeResources
+from sunspot.spec import RayNodeConfig, ScalingGroup, size_for
 from sunspot.spec_values import HEAD
 from sunspot.stack import Stack
 from sunspot.targets.protocol import NodeStatus
@@ -23,8 +24,23 @@ _REMOVED = re.compile(r"^expected termination|drain|idle", re.IGNORECASE)
 _ORDER = {"up": 1, "draining": 1, "starting": 2, "lost": 3}
 
 
-def nodes(stack: Stack, handle: ClusterHandle) -> list[NodeStatus]:
-    """The cluster's members, and the workers that each group's minimum still lacks."""
+def of_machine(node: RayNodeConfig) -> NodeResources:
+    """What Ray counts on the virtual machine that the node runs on."""
+    return resources.of_size(size_for(node))
+
+
+def nodes(
+    stack: Stack,
+    handle: ClusterHandle,
+    shape: Callable[[RayNodeConfig], NodeResources] = of_machine,
+) -> list[NodeStatus]:
+    """The cluster's members, and the workers that each group's minimum still lacks.
+
+    Args:
+        stack: the cluster's stack.
+        handle: how to reach it.
+        shape: what a worker will have that is not there yet.
+    """
     from sunspot.ray.jobs import JobClient
 
     members = [node(member) for member in JobClient(handle).state("nodes")]
@@ -32,7 +48,7 @@ def nodes(stack: Stack, handle: ClusterHandle) -> list[NodeStatus]:
     for group in stack.cluster.scaling_groups:
         types = group.node_types()
         here = sum(one.group in types and one.state != "lost" for one in found)
-        found += awaited(group, group.min_workers - here)
+        found += awaited(group, group.min_workers - here, shape)
     return sorted(found, key=lambda one: (not one.is_head, _ORDER[one.state], one.name))
 
 
@@ -84,9 +100,13 @@ def addresses(members: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {one["node_name"]: one["node_ip"] for one in members if one["state"] == "ALIVE"}
 
 
-def awaited(group: ScalingGroup, count: int) -> list[NodeStatus]:
+def awaited(
+    group: ScalingGroup,
+    count: int,
+    shape: Callable[[RayNodeConfig], NodeResources] = of_machine,
+) -> list[NodeStatus]:
     """`count` workers of a group that should be members but are not."""
-    size = size_for(group.worker_nodes)
+    has = shape(group.worker_nodes)
     market = "spot" if group.market == "spot-with-fallback" else group.market
     return [
         NodeStatus(
@@ -94,9 +114,9 @@ def awaited(group: ScalingGroup, count: int) -> list[NodeStatus]:
             group=group.name,
             market=market,
             state="starting",
-            cpus=size.vcpus,
-            gpus=size.gpu_count,
-            memory_gb=size.memory_gib,
+            cpus=has.cpus,
+            gpus=has.gpus,
+            memory_gb=has.memory / GIB,
         )
         for number in range(1, count + 1)
     ]

@@ -386,6 +386,55 @@ class Outputs(Protocol):
 
 
 @runtime_checkable
+class Manifests(Protocol):
+    """What the target is given for a stack is a text that also works without Sunspot."""
+
+    def manifest(self, stack: Stack) -> str:
+        """The text. Nothing is asked of the place itself.
+
+        Args:
+            stack: the stack, fitted to this target.
+
+        Raises:
+            UsageError: the stack is wrong for this target.
+        """
+        ...
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """A cluster can be brought up for one command."""
+
+    def run(
+        self,
+        stack: Stack,
+        command: Sequence[str],
+        out: TextIO,
+        progress: Progress,
+        *,
+        follow: bool = True,
+    ) -> int:
+        """Runs a command on a cluster that exists only for it.
+
+        An interrupt cancels it, with everything that it started.
+
+        Args:
+            stack: the stack, fitted to this target.
+            command: the command and its arguments; it runs on the head.
+            out: where its output is printed.
+            progress: called with each step.
+            follow: whether to wait for its end; otherwise it goes on by itself.
+
+        Returns:
+            The command's exit code; 0 without `follow`.
+
+        Raises:
+            UsageError: as `Target.check` does.
+        """
+        ...
+
+
+@runtime_checkable
 class Costing(Protocol):
     """Clusters cost money."""
 

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -96,6 +97,10 @@ class Folders:
         except (OSError, ValueError) as error:
             raise self.broken(name, path, error) from error
         return record
+
+    def remove(self, name: str) -> None:
+        """Removes a cluster's folder."""
+        shutil.rmtree(self.path(name), ignore_errors=True)
 
     def broken(self, name: str, file: Path, error: Exception) -> BrokenRecordsError:
         """The error for a record in `file` that cannot be used."""

@@ -40,6 +40,7 @@ class _Record:
     process: Process
     port: int
     command: list[str] = field(default_factory=list)
+    host: str = LOOPBACK
     also: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -70,6 +71,7 @@ class Tunnel:
         *,
         preferred: int | None = None,
         also: Sequence[int] = (),
+        host: str = LOOPBACK,
     ) -> int:
         """Opens the tunnel, or uses the live one again; returns its local port.
 
@@ -78,12 +80,14 @@ class Tunnel:
             remote_port: the port on the head that the tunnel leads to.
             preferred: the local port to take, if it is free.
             also: further ports on the head, whether or not anything listens there.
+            host: the head's address as the machine that ssh logs in to reaches it, where that is
+                another machine.
 
         Raises:
             SunspotError: as `Ssh.read` does, or there was no free local port.
         """
         record = self._read()
-        if record is not None and record.command == list(ssh.command):
+        if record is not None and (record.command, record.host) == (list(ssh.command), host):
             port = self.port()
             led_to = [remote for remote, _ in record.also]
             if port is not None and preferred in (None, port) and led_to == list(also):
@@ -94,7 +98,7 @@ class Tunnel:
             # A cluster that comes up on this machine must not choose one of them before ssh has it.
             with PortClaims() as claims:
                 forwards = _local_ports(wishes, attempt, claims)
-                if self._start(ssh, forwards):
+                if self._start(ssh, forwards, host):
                     return forwards[0][1]
         raise SunspotError("found no free local port for the tunnel; try again")
 
@@ -119,14 +123,14 @@ class Tunnel:
     def _log(self) -> Path:
         return self.folder / "tunnel.log"
 
-    def _start(self, ssh: Ssh, forwards: Sequence[tuple[int, int]]) -> bool:
+    def _start(self, ssh: Ssh, forwards: Sequence[tuple[int, int]], host: str) -> bool:
         """Starts ssh and waits for its ports; False if another process has taken one.
 
         `forwards` has pairs: the head's port, the local one.
         """
         options = ["-N", "-o", "ExitOnForwardFailure=yes"]
         for remote, local in forwards:
-            options += ["-L", f"{LOOPBACK}:{local}:{LOOPBACK}:{remote}"]
+            options += ["-L", f"{LOOPBACK}:{local}:{host}:{remote}"]
         arguments = ssh.arguments(*options)
         (_, port), *others = forwards
         try:
@@ -158,6 +162,7 @@ class Tunnel:
             process=Process(pid=process.pid, start_time=started),
             port=port,
             command=list(ssh.command),
+            host=host,
             also=others,
         )
         write_private(self._record_file, json.dumps(asdict(record)))

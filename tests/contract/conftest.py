@@ -8,6 +8,7 @@ from pathlib import Path
 import azure_site
 import local_site
 import pytest
+import slurm_jobs_site
 import toy_site
 from sites import Cluster, Site
 from ssh_server import needs_sshd
@@ -15,11 +16,13 @@ from ssh_server import needs_sshd
 MAKE: dict[str, Callable[[Path], Site]] = {
     "local": local_site.local_site,
     "azure": azure_site.azure_site,
+    "slurm": slurm_jobs_site.slurm_jobs_site,
     "toy": toy_site.toy_site,
 }
 STAGES = {
     "local": local_site.STAGES,
     "azure": azure_site.STAGES,
+    "slurm": slurm_jobs_site.STAGES,
     "toy": toy_site.STAGES,
 }
 NEEDS = {"azure": [needs_sshd]}

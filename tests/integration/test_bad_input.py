@@ -26,7 +26,7 @@ def sandbox(tmp_path: Path) -> Iterator[Sunspot]:
     command.home.mkdir()
     (command.project / "Pulumi.yaml").write_text("name: test\nruntime: python\n")
     command.write_stack("alpha", GOOD)
-    command.write_stack("beta", GOOD, target="slurm")
+    command.write_stack("beta", GOOD, target="kubernetes")
     yield command
     for name in command.target.names():  # something came up after all
         command("down", name)
@@ -80,10 +80,10 @@ def test_a_wrong_stack_file_is_refused_by_file_and_key(
 
 
 def test_a_target_that_is_not_built_is_refused(sandbox: Sunspot):
-    for arguments in (["alpha", "--target", "slurm"], ["beta"]):
+    for arguments in (["alpha", "--target", "kubernetes"], ["beta"]):
         done = sandbox("up", *arguments)
         assert done.returncode == 2
-        assert "slurm" in done.stderr
+        assert "kubernetes" in done.stderr
         assert "--target local" in done.stderr
 
 

@@ -20,7 +20,7 @@ from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
-from sunspot.node import gcs
+from sunspot.node import dashboard, gcs
 from sunspot.node.local import ray_start
 from sunspot.node.local.folder import HEAD, ClusterFolder, NodeRecord
 from sunspot.node.processes import stop
@@ -191,7 +191,7 @@ def _watch_members(folder: ClusterFolder, out: int, *, with_head: bool) -> None:
     cluster, launcher = folder.cluster(), os.getppid()
     client = gcs.connect(cluster.address or "")
     if with_head:
-        _announce_dashboard(client, cluster.dashboard_port)
+        dashboard.announce(client, f"{ray_start.LOOPBACK}:{cluster.dashboard_port}")
     known: set[str] = set()
     while os.getppid() == launcher:
         with contextlib.suppress(RpcError):  # too busy to answer in time: ask again
@@ -199,23 +199,6 @@ def _watch_members(folder: ClusterFolder, out: int, *, with_head: bool) -> None:
             known |= joined
             os.write(out, "".join(f"{name}\n" for name in sorted(joined)).encode())
         time.sleep(POLL_INTERVAL_S)
-
-
-def _announce_dashboard(client: Any, port: int) -> None:
-    """Tells the starting head the address of its dashboard in advance.
-
-    `ray start` starts the dashboard, waits until the address is in the GCS, and only then starts
-    the raylet (ray/_private/services.py, start_api_server, 2.60). We chose the port, so we can
-    say it at once: the raylet starts beside the dashboard, about two seconds earlier.
-    """
-    from ray._private import ray_constants
-
-    client.internal_kv_put(
-        ray_constants.DASHBOARD_ADDRESS.encode(),
-        f"{ray_start.LOOPBACK}:{port}".encode(),
-        True,
-        ray_constants.KV_NAMESPACE_DASHBOARD,
-    )
 
 
 def _wait_for_dashboard(folder: ClusterFolder, starts: Starts) -> None:

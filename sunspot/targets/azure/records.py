@@ -10,7 +10,6 @@ They are only a cache: what exists is in Pulumi's state.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
@@ -127,7 +126,7 @@ class Records:
     def forget(self, name: str) -> None:
         """Closes a cluster's tunnel and removes its record."""
         self.tunnel(name).close()
-        shutil.rmtree(self.folder(name), ignore_errors=True)
+        self.folders.remove(name)
 
     def locked(self, name: str, progress: Progress = silent) -> AbstractContextManager[None]:
         """Locks a cluster against other commands, as `Folders.locked` does."""

@@ -1,0 +1,270 @@
+"""One task of a Slurm job: it starts one Ray node, watches it, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sunspot.node.slurm import process_tree
+from sunspot.node.slurm.addresses import BLOCK, AddressError, own_address, worker_block
+from sunspot.node.slurm.allocation import Allocation
+from sunspot.node.slurm.listeners import TakenError
+from sunspot.node.slurm.plan import CLUSTER_FILE, FAILED, HEAD, Group, Plan
+from sunspot.node.slurm.ray_node import FOREIGN_VARIABLES, RayNode
+
+# Within Slurm's KillWait, by default 30 s, after which the job gets a SIGKILL.
+STOP_GRACE_S = 8.0
+LOG_LINES = 15
+LOCK = ".lock"
+_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+# By which a cluster's processes are told from others; the value is the job's folder.
+CLUSTER_VARIABLE = "SUNSPOT_CLUSTER"
+
+# Only for `ray start`, which is a fork of the task and so finds this code in its zip.
+START_HOOK = {"RAY_START_HOOK": "sunspot.node.raylet.start_hook"}
+
+
+class Stopped(Exception):  # noqa: N818 - it is no error
+    """Slurm ends the job: it was cancelled, preempted or is over its time limit."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"signal {number}")
+        self.exit_code = 128 + number
+
+
+class NodeEndedError(Exception):
+    """Ray ended on this node; the message has the end of its log."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """The task's plan and its part of the job.
+
+    Attributes:
+        folder: the job's folder, which all nodes share.
+        plan: the cluster's plan.
+        group: the group that this node is of.
+        has: what Slurm gave.
+        address: HOST:PORT of the cluster's GCS.
+        joined: whether this job joins the cluster of another one.
+    """
+
+    folder: Path
+    plan: Plan
+    group: Group
+    has: Allocation
+    address: str
+    joined: bool
+
+    @property
+    def name(self) -> str:
+        """The node's name in Ray."""
+        return self.has.name(self.group, joined=self.joined)
+
+    @property
+    def log(self) -> Path:
+        """What Ray prints on this node."""
+        return self.folder / "logs" / f"{self.name}.log"
+
+    @property
+    def noticed(self) -> bool:
+        """Whether Slurm has told that the job ends soon."""
+        return (self.folder / f"notice-{self.has.job}").exists()
+
+    def first_port(self) -> int:
+        """The first of the node's ports; the head's is the GCS's."""
+        if self.group.name == HEAD:
+            return int(self.address.rpartition(":")[2])
+        # A node of the first job has its number behind those of the groups before.
+        before = 0 if self.joined else self._nodes_before()
+        return worker_block(self.has.job, before + self.has.task, len(self.group.ports))
+
+    def _nodes_before(self) -> int:
+        names = [group.name for group in self.plan.groups]
+        return sum(group.nodes for group in self.plan.groups[: names.index(self.group.name)])
+
+    def environment(self) -> dict[str, str]:
+        """The variables by which processes of this node use the cluster."""
+        return {
+            **self.group.environment,
+            CLUSTER_VARIABLE: str(self.folder),
+            "RAY_AUTH_TOKEN_PATH": str(self.folder / "token"),
+            "RAY_CLOUD_INSTANCE_ID": self.name,
+            # So that a job's `python` is the one with Ray in it.
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        }
+
+    def ray_node(self, scratch: Path) -> RayNode:
+        """What starts Ray here; `scratch` is an empty folder of this node's own."""
+        ip, first = own_address(self.plan.interface), self.first_port()
+        settings = self.group.ports.values()
+        numbers = dict(zip(settings, range(first, first + BLOCK), strict=False))
+        flags = [
+            *self.group.flags,
+            *self.has.flags(self.group),
+            *(f"{name}={number}" for name, number in numbers.items() if name.startswith("--")),
+            f"--node-name={self.name}",
+            f"--node-ip-address={ip}",
+            f"--temp-dir={scratch}",
+            f"--dashboard-host={ip}" if self.group.name == HEAD else f"--address={self.address}",
+        ]
+        variables = {n: str(p) for n, p in numbers.items() if not n.startswith("--")}
+        return RayNode(
+            name=self.name,
+            address=self.address,
+            cluster_file=self.folder / CLUSTER_FILE,
+            flags=flags,
+            environment={**self.environment(), **START_HOOK, **variables},
+            log=self.log,
+            join_s=self.plan.join_s,
+        )
+
+
+class Node:
+    """This node's Ray, while it runs."""
+
+    def __init__(self, task: Task, pid: int) -> None:
+        self.task = task
+        self._pid: int | None = pid
+
+    @property
+    def pid(self) -> int | None:
+        """Its process; None once that has ended."""
+        return self._pid
+
+    def check(self) -> None:
+        """Returns if Ray still runs.
+
+        Raises:
+            NodeEndedError: it does not.
+        """
+        if self._pid is not None and os.waitpid(self._pid, os.WNOHANG)[0]:
+            self._pid = None
+        if self._pid is None:
+            raise NodeEndedError(
+                f"Ray ended. The end of {self.task.log}:\n" + "\n".join(_tail(self.task.log))
+            )
+
+
+def run(task: Task, live: Callable[[Node], int]) -> int:
+    """Runs a node as long as `live` does; returns the exit code of the task.
+
+    Nothing is left when it returns: no process below this one, no file of the node's own.
+    """
+    process_tree.adopt_orphans()
+    for name in FOREIGN_VARIABLES:
+        os.environ.pop(name, None)
+    # Around everything: a second signal must not end the clean-up.
+    with _stoppable():
+        try:
+            with scratch_folder(task) as scratch:
+                return _run_in(scratch, task, live)
+        except (
+            NodeEndedError,
+            AddressError,
+            TakenError,
+            PermissionError,
+            TimeoutError,
+        ) as error:
+            say(f"node {task.name}: {error}")
+            (task.folder / f"{FAILED}{task.name}").touch()
+            return 1
+        except Stopped as stopped:
+            return stopped.exit_code
+
+
+def _run_in(scratch: Path, task: Task, live: Callable[[Node], int]) -> int:
+    node = None
+    try:
+        node = Node(task, task.ray_node(scratch).start())
+        # From here on this process is a client of the cluster.
+        os.environ.update(task.environment())
+        return live(node)
+    finally:
+        _ignore_signals()
+        if left := process_tree.end(None if node is None else node.pid, STOP_GRACE_S):
+            say(f"node {task.name}: these processes do not end: {left}")
+
+
+def say(text: str) -> None:
+    """Prints a line into the job's output."""
+    print(f"sunspot: {text}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def scratch_folder(task: Task) -> Iterator[Path]:
+    """An empty folder on this node, with a short path: a socket's has at most 107 bytes.
+
+    It is locked as long as this task lives, and those that a killed one left are removed.
+    """
+    parent = Path(task.plan.scratch) / f"sunspot-{os.getuid()}"
+    path = _new_folder(parent, f"{task.has.job}-")
+    _remove_abandoned(parent)
+    with (path / f"{LOCK}-new").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Only now may another task look whether it is held.
+        (path / f"{LOCK}-new").rename(path / LOCK)
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                parent.rmdir()  # only the last node finds it empty
+
+
+def _new_folder(parent: Path, prefix: str) -> Path:
+    """An empty folder in a folder of this user's own.
+
+    Raises:
+        PermissionError: the parent is another user's.
+    """
+    while True:
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if parent.is_symlink() or parent.stat().st_uid != os.getuid():
+            raise PermissionError(f"{parent} belongs to another user: set scratch in sunspot:slurm")
+        with contextlib.suppress(FileNotFoundError):  # the last node has just removed the parent
+            return Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Removes the folders that no task holds any longer. A local cluster's have no lock."""
+    for lock in parent.glob(f"*/{LOCK}"):
+        with contextlib.suppress(OSError), lock.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """Raises `Stopped` in the block when Slurm ends the job."""
+
+    def stop(number: int, _frame: object) -> None:
+        _ignore_signals()
+        raise Stopped(number)
+
+    before = {number: signal.signal(number, stop) for number in _STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _ignore_signals() -> None:
+    for number in _STOPPING:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _tail(log: Path) -> list[str]:
+    with contextlib.suppress(OSError):
+        return log.read_text(errors="replace").splitlines()[-LOG_LINES:]
+    return []

@@ -1,0 +1,1 @@
+DASHBOARD_ADDRESS, KV_NAMESPACE_DASHBOARD = "dashboard", b"dashboard"

@@ -1,0 +1,2 @@
+class GcsNodeInfo:
+    ALIVE = 1

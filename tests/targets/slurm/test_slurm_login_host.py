@@ -1,0 +1,66 @@
+"""Slurm's commands on a login node, through SSH."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import stand_in_slurm
+
+from sunspot.errors import SunspotError, UsageError
+from sunspot.targets.slurm import commands
+from sunspot.targets.ssh import UnreachableError
+
+# Runs the last argument, as sshd does, where Slurm is on the PATH.
+SSH = """#!/bin/sh
+for last; do :; done
+PATH="$LOGIN_PATH" exec /bin/sh -c "$last"
+"""
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    variables = stand_in_slurm.install(tmp_path / "slurm", {"main": {}})
+    monkeypatch.setenv("LOGIN_PATH", variables["PATH"])
+    monkeypatch.setenv(stand_in_slurm.FOLDER, variables[stand_in_slurm.FOLDER])
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "ssh").write_text(SSH)
+    (tools / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools))
+    return commands.of("me@login", tmp_path / "known_hosts")
+
+
+def test_a_command_reads_and_prints(slurm, tmp_path):
+    assert slurm.run("sinfo", "--version") == "slurm 22.05.8\n"
+    assert slurm.run("cat", text="it's\n") == "it's\n"
+    assert slurm.run("echo", "it's", "$HOME") == "it's $HOME\n"
+
+
+def test_files_are_those_of_the_login_node(slurm, tmp_path):
+    folder = f"{tmp_path}/a folder"
+    slurm.make_folder(folder)
+    slurm.run("sh", "-c", 'cat > "$0/x"', folder, text="abc")
+    assert slurm.read(f"{folder}/x") == "abc"
+    assert slurm.rest(f"{folder}/x", 1) == b"bc"
+    assert slurm.files(folder) == ["logs", "x"]
+    slurm.remove(folder)
+    assert slurm.read(f"{folder}/x") is None
+
+
+def test_a_login_node_without_slurm_is_told(slurm, monkeypatch):
+    monkeypatch.setenv("LOGIN_PATH", "/nowhere")
+    with pytest.raises(UsageError, match="no Slurm on me@login"):
+        slurm.queue(["x"])
+
+
+def test_a_login_node_that_does_not_answer_is_told(slurm, monkeypatch, tmp_path):
+    (tmp_path / "tools" / "ssh").write_text("#!/bin/sh\necho timed out >&2\nexit 255\n")
+    with pytest.raises(UnreachableError, match="me@login"):
+        slurm.queue(["x"])
+
+
+def test_a_machine_without_ssh_is_told(slurm, monkeypatch, tmp_path):
+    shutil.rmtree(tmp_path / "tools")
+    with pytest.raises(SunspotError, match="no `ssh`"):
+        slurm.queue(["x"])

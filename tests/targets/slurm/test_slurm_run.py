@@ -1,0 +1,186 @@
+"""`sunspot run`: one job that starts a cluster, runs a command on its head and ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+from dataclasses import replace
+
+import pytest
+from slurm_site import PYTHON, SlurmSite, group
+from waiting import wait_for
+
+# With arguments that the shell would split, and srun take for its own.
+PRINT_AND_FAIL = (
+    *("--", "sh", "-c", 'echo from $SLURM_JOB_ID at $RAY_ADDRESS, $(umask): "$@"; exit 3'),
+    *("sh", ":", "it's  two"),
+)
+FOREVER = ("--", "sh", "-c", "echo it began; exec sleep 600")
+
+
+def began(run: subprocess.Popen[str]) -> None:
+    """Waits until the command has printed so."""
+    assert run.stdout is not None
+    while "it began" not in (line := run.stdout.readline()):
+        assert line, "it ended"
+
+
+def test_the_command_runs_on_the_head_and_its_exit_code_is_passed_on(site: SlurmSite):
+    done = site("run", "dev", *PRINT_AND_FAIL)
+    assert done.returncode == 3, done.stderr
+    (job,) = site.jobs()
+    line = next(line for line in done.stdout.splitlines() if line.startswith("from"))
+    assert line.startswith(f"from {job['id']} at ")
+    os.umask(umask := os.umask(0o022))
+    assert line.endswith(f", {umask:04o}: : it's  two")
+    assert (job["state"], job["code"]) == ("FAILED", "3:0")
+    assert not site.processes()
+
+
+def test_head_and_workers_are_one_job_with_one_component_where_they_are_alike(site: SlurmSite):
+    site.write_stack(groups=[group("a"), group("b", minimum=2)])
+    assert site("run", "dev", "--", "true").returncode == 0
+    (job,) = site.jobs()
+    assert len(job["components"]) == 1
+    logs = next(site.shared.glob("sunspot-dev-*/logs"))
+    assert {log.stem for log in logs.glob("*.log")} == {"head", "a-n2", "b-n3", "b-n4"}
+
+
+def test_they_are_components_of_a_heterogeneous_job_where_they_differ(site: SlurmSite):
+    site.write_stack(groups=[group("large", cpu=2)])
+    assert site("run", "dev", "--", "true").returncode == 0
+    (job,) = site.jobs()
+    assert [part["cpus-per-task"] for part in job["components"]] == ["1", "2"]
+    logs = next(site.shared.glob("sunspot-dev-*/logs"))
+    assert "--num-cpus=2" in (logs / "large-n2.log").read_text()
+
+
+def test_the_gpus_are_those_that_slurm_gives(site: SlurmSite):
+    cluster = json.loads((site.slurm / "cluster.json").read_text())
+    cluster["main"]["gres"] = "gpu:t4:2(S:0)"
+    (site.slurm / "cluster.json").write_text(json.dumps(cluster))
+    site.write_stack(groups=[group("gpu", gpu_count=2)], gres="gpu:t4")
+    done = site("run", "dev", "--", "true")
+    assert done.returncode == 0, done.stderr
+    (job,) = site.jobs()
+    assert job["components"][1]["gres"] == "gpu:t4:2"
+    logs = next(site.shared.glob("sunspot-dev-*/logs"))
+    assert "--num-gpus=2" in (logs / "gpu-n2.log").read_text()
+    assert "--num-gpus=0" in (logs / "head.log").read_text()
+
+
+def test_two_jobs_at_once_on_the_same_nodes_do_not_clash(site: SlurmSite):
+    with (
+        site.started("run", "dev", *FOREVER) as first,
+        site.started("run", "dev", *FOREVER) as second,
+    ):
+        for run in (first, second):
+            began(run)
+        addresses = {file.read_text() for file in site.shared.glob("*/cluster.json")}
+        assert len(addresses) == 2
+        first.send_signal(signal.SIGINT)
+        first.communicate(timeout=60)
+        assert second.poll() is None
+        assert site.processes()
+        second.send_signal(signal.SIGINT)
+        second.communicate(timeout=60)
+    assert first.returncode == second.returncode == 130
+
+
+def test_the_token_is_only_in_a_file_that_only_the_user_reads(site: SlurmSite):
+    with site.started("run", "dev", *FOREVER) as run:
+        began(run)
+        (token,) = site.tokens()
+        assert stat.S_IMODE(token.stat().st_mode) == 0o600
+        assert stat.S_IMODE(token.parent.stat().st_mode) == 0o700
+        secret = token.read_text()
+        assert len(secret) == 64
+        told = [job["script"] for job in site.jobs()]
+        told += [str(process.environ()) for process in site.processes()]
+        told += [" ".join(process.cmdline()) for process in site.processes()]
+        assert not [text for text in told if secret in text]
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=60)
+
+
+def test_ctrl_c_cancels_the_job(site: SlurmSite):
+    with site.started("run", "dev", *FOREVER) as run:
+        began(run)
+        run.send_signal(signal.SIGINT)
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert "the job is cancelled" in said
+    assert [job["state"] for job in site.jobs()] == ["CANCELLED"]
+
+
+def test_a_detached_run_goes_on(site: SlurmSite):
+    done = site("run", "dev", "--detach", "--", "true")
+    assert done.returncode == 0
+    assert f"submitted job {site.jobs()[0]['id']}" in done.stderr
+    wait_for("the job to end", lambda: site.jobs()[0]["state"] == "COMPLETED")
+
+
+def test_the_notice_before_the_time_limit_drains_the_workers_and_the_command_may_end(
+    site: SlurmSite,
+):
+    """The command ends with 5 once it sees that the worker drains."""
+    waiting = 'until ls "$SUNSPOT_CLUSTER"/gcs/*.drained; do sleep 0.1; done; exit 5'
+    with site.started("run", "dev", "--", "sh", "-c", f"echo it began; {waiting}") as run:
+        began(run)
+        os.kill(site.jobs()[0]["pid"], signal.SIGUSR1)
+        printed, said = run.communicate(timeout=60)
+    assert run.returncode == 5, said
+    assert "workers-n2.drained" in printed
+    assert "head.drained" not in printed
+
+
+def test_a_command_that_is_cut_off_begins_again_if_the_stack_says_so(site: SlurmSite):
+    """The second start finds what the first one left in the storage, and ends."""
+    site.write_stack(requeue=True, notice_s=30)
+    work = 'test -e "$SUNSPOT_STORAGE/half" && exit 6; touch "$SUNSPOT_STORAGE/half"'
+    command = f"{work}; echo it began; exec sleep 600"
+    with site.started("run", "dev", "--", "sh", "-c", command) as run:
+        began(run)
+        os.kill(site.jobs()[0]["pid"], signal.SIGUSR1)
+        _, said = run.communicate(timeout=100)
+    (job,) = site.jobs()
+    assert (run.returncode, job["restarts"]) == (6, 2), said
+
+
+def test_a_command_that_is_cut_off_ends_if_the_stack_does_not_say_so(site: SlurmSite):
+    site.write_stack(notice_s=30)
+    with site.started("run", "dev", *FOREVER) as run:
+        began(run)
+        os.kill(site.jobs()[0]["pid"], signal.SIGUSR1)
+        run.communicate(timeout=60)
+    (job,) = site.jobs()
+    assert (run.returncode, job["restarts"]) == (128 + signal.SIGTERM, 1)
+
+
+@pytest.mark.parametrize(("which", "name"), [("HEAD", "head"), ("WORKERS", "workers-n2")])
+def test_a_node_that_cannot_start_ends_the_job_and_says_why(site: SlurmSite, which: str, name: str):
+    site.write_stack(python=f"env FAIL_{which}=1 {PYTHON}")
+    done = site("run", "dev", "--", "true")
+    assert done.returncode == 1
+    assert f"node {name}: Ray ended" in done.stdout
+    assert "it cannot start" in done.stdout
+
+
+def test_a_job_that_slurm_refuses_leaves_no_folder(site: SlurmSite):
+    site.write_stack(account="nobody")
+    done = site("run", "dev", "--", "true")
+    assert done.returncode == 2
+    assert "Change account" in done.stderr
+    assert not list(site.shared.glob("sunspot-*"))
+
+
+def test_what_the_users_environment_says_to_sbatch_does_not_change_the_job(site: SlurmSite):
+    """Otherwise it would run under another name, and nothing would find it again."""
+    wanted = {"SBATCH_JOB_NAME": "mine", "SBATCH_OUTPUT": str(site.root / "mine")}
+    done = replace(site, variables={**site.variables, **wanted})("run", "dev", "--", "echo", "seen")
+    assert done.returncode == 0, done.stderr
+    assert "seen" in done.stdout
+    assert site.jobs()[0]["name"].startswith("sunspot-dev-")
