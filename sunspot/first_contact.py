@@ -11,7 +11,8 @@ from rich.markup import escape
 from sunspot.console import filled
 from sunspot.doctor import Diagnosis, show_finding
 from sunspot.errors import UsageError
-from sunspot.targets.protocol import Contact, ContactReport, Outcome, Progress
+from sunspot.targets.contacting import Contact, ContactReport, Outcome
+from sunspot.targets.protocol import Progress
 
 STYLES: dict[Outcome, str] = {"ok": "green", "failed": "bold red", "not tried": "yellow"}
 INDENT = " " * 11

@@ -79,7 +79,7 @@ def _first_contact(
 ) -> None:
     from sunspot import first_contact as view
     from sunspot.targets import abilities, clusters
-    from sunspot.targets.protocol import Contacting
+    from sunspot.targets.contacting import Contacting
 
     place = clusters.get(target_name or stack.target)
     contacting = abilities.need(place, Contacting)

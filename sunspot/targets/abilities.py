@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Literal, TypeVar
 
 from sunspot.errors import UsageError
+from sunspot.targets.contacting import Contacting
 from sunspot.targets.forwarding import Forwarding
 from sunspot.targets.protocol import (
     Batches,
-    Contacting,
     Manifests,
     NodeLogs,
     Outputs,

@@ -31,10 +31,10 @@ from sunspot.targets.azure import (
 from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.azure.records import Record, Records
 from sunspot.targets.azure.settings import TARGET
+from sunspot.targets.contacting import Contact
 from sunspot.targets.forwarding import Forward
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
-    Contact,
     Finding,
     HourlyCost,
     NodeStatus,

@@ -22,7 +22,7 @@ from sunspot.targets.azure.first_contact.shortening import shortened
 from sunspot.targets.azure.first_contact.small_stack import MADE_BY, MARK, NAME, StackFile
 from sunspot.targets.azure.first_contact.steps import NotTriedError, Step, Trials
 from sunspot.targets.azure.settings import AzureSettings
-from sunspot.targets.protocol import Trial
+from sunspot.targets.contacting import Trial
 
 SIZE = catalog.get("Standard_D2s_v5")
 

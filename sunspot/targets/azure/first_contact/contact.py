@@ -25,7 +25,8 @@ from sunspot.targets.azure.first_contact.small_stack import NAME, StackFile
 from sunspot.targets.azure.first_contact.steps import Step, Trials
 from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.settings import AzureSettings
-from sunspot.targets.protocol import ContactReport, Finding, Progress
+from sunspot.targets.contacting import ContactReport
+from sunspot.targets.protocol import Finding, Progress
 from sunspot.targets.records import readable_disk_errors
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from sunspot.targets.azure import images
 from sunspot.targets.azure.first_contact.shortening import shortened
 from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.settings import UNASSIGNED
-from sunspot.targets.protocol import Progress, Trial
+from sunspot.targets.contacting import Trial
+from sunspot.targets.protocol import Progress
 from sunspot.targets.records import state_directory
 
 # Shorter ones are words, or numbers, that also mean something else.

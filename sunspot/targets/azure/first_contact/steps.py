@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from sunspot.errors import SunspotError
 from sunspot.targets.azure.doctor.findings import short
-from sunspot.targets.protocol import Outcome, Progress, Trial
+from sunspot.targets.contacting import Outcome, Trial
+from sunspot.targets.protocol import Progress
 
 
 class NotTriedError(SunspotError):
