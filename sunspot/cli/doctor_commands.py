@@ -77,6 +77,7 @@ def doctor(
 def _first_contact(
     stack: Stack, target_name: str | None, yes: bool, report: Path, *, as_json: bool
 ) -> None:
+    from sunspot import doctor
     from sunspot import first_contact as view
     from sunspot.targets import abilities, clusters
     from sunspot.targets.contacting import Contacting
@@ -89,6 +90,8 @@ def _first_contact(
             ready = view.findings(contact, place.name, progress)
         view.show_findings(ready, console.err)
         if ready.count("failure"):
+            if as_json:
+                print(json.dumps(doctor.to_json(ready), indent=2))
             console.note("Nothing was created.")
             raise typer.Exit(1)
         if not _agreed(contact.cost(), yes):

@@ -92,7 +92,7 @@ class Arm:
     with its resource. `lost_deletions` are VMs whose next deletion is accepted, and superseded.
     `on_poll` hears of each question for an operation, which `polls_denied` refuses (403).
     `etags_ignored` takes any If-Match. `on_eviction` hears of a VM that is to be evicted, and does
-    it; `on_restart` of one that restarts.
+    it; `on_restart` of one that restarts, which takes `restart_polls`.
     """
 
     url: str = ""
@@ -109,6 +109,7 @@ class Arm:
     on_poll: Callable[[], None] = lambda: None
     on_eviction: Callable[[Vm], None] = lambda _: None
     on_restart: Callable[[Vm], None] = lambda _: None
+    restart_polls: int = 1
     polls_denied: bool = False
     etags_ignored: bool = False
     before_patch: Callable[[ScaleSet], None] = lambda _: None
@@ -201,7 +202,9 @@ class Arm:
                 return Reply(202, None, self._watched(Operation()))
             case "restart":  # Virtual Machines - Restart: 202 with an operation
                 then = functools.partial(self.on_restart, vm)
-                return Reply(202, None, self._watched(Operation(then=then)))
+                return Reply(
+                    202, None, self._watched(Operation(then=then, polls=self.restart_polls))
+                )
             case "simulateEviction":  # Virtual Machines - Simulate Eviction: 204
                 if vm.scale_set is None:
                     return _error(409, "OperationNotAllowed", f"{name} is not a spot machine")

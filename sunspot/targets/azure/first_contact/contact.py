@@ -192,12 +192,16 @@ class FirstContact:
         """
         problems: list[str] = []
 
-        def down() -> str:
+        def down(*, again: bool = True) -> str:
             try:
                 return self._take_down(progress)
             except SunspotError as error:
-                problems.append(str(error))
-                raise
+                # Once the records are gone, another `down` would find nothing.
+                if not again or NAME not in self.place.names():
+                    problems.append(str(error))
+                    raise
+            progress("taking down failed; trying once more")
+            return down(again=False)
 
         try:
             # Where a terminal is closed, the kernel and the shell may each send one.

@@ -31,6 +31,7 @@ POLL_S = 3.0
 IDLE_S = 1200.0
 # A restart of the machine, its boot, and a container of Ray.
 RESTART_S = 1200.0
+OPERATION_S = 900.0  # how long Azure may take to restart a machine
 
 
 def steps(site: Site) -> list[Step]:
@@ -107,7 +108,10 @@ def restarted(site: Site) -> str:
     node, known = jobs.head_node(), jobs.ids()
     with explained():
         machines = azure.compute.virtual_machines
-        machines.begin_restart(site.group, site.plan.head_name, polling_interval=POLL_S).result()
+        restart = machines.begin_restart(site.group, site.plan.head_name, polling_interval=POLL_S)
+        restart.wait(OPERATION_S)
+        if not restart.done():
+            raise SunspotError(f"Azure did not restart the machine within {OPERATION_S:.0f} s")
     began = time.monotonic()
     site.progress("the head restarts")
     if not _until(RESTART_S, lambda: jobs.head_node() not in ("", node)):

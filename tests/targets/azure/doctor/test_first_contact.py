@@ -101,6 +101,9 @@ def test_what_the_doctor_finds_is_refused(contact):
     result = contact("--yes", code=1)
     assert "lowPriorityCores" in result.stderr
     assert made_nothing(contact)
+    shown = json.loads(contact("--yes", "--json", code=1).stdout)
+    failures = [one["check"] for one in shown["findings"] if one["level"] == "failure"]
+    assert [one for one in failures if "quota" in one]
 
 
 def test_where_the_cheapest_size_is_not_to_be_had_a_yes_is_for_the_next(contact, monkeypatch):
@@ -226,6 +229,29 @@ def test_a_probe_that_cannot_run_and_a_head_that_does_not_come_back(contact, mon
     contact("--yes", code=1)
     failed = dict.fromkeys([ETAG, POLL, RESULTS_HEAD, RESTART], "failed")
     assert contact.outcomes() == dict.fromkeys(ALL, "ok") | failed
+    assert is_gone(contact)
+
+
+def test_a_restart_that_azure_never_ends(contact, monkeypatch):
+    monkeypatch.setattr(on_site, "OPERATION_S", 0.1)
+    contact.arm.restart_polls = 1_000_000
+    contact("--yes", code=1)
+    assert contact.outcomes() == dict.fromkeys(ALL, "ok") | {RESTART: "failed"}
+    assert is_gone(contact)
+
+
+def test_a_down_that_fails_is_tried_again(contact, monkeypatch):
+    destroy, refusals = contact.fake.destroy, [SunspotError("Azure answered 429")]
+
+    def refused_once(*arguments, **options):
+        if refusals:
+            raise refusals.pop()
+        return destroy(*arguments, **options)
+
+    monkeypatch.setattr(contact.fake, "destroy", refused_once)
+    contact("--yes")
+    assert not refusals
+    assert contact.outcomes() == dict.fromkeys(ALL, "ok")
     assert is_gone(contact)
 
 
