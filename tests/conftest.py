@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import signal
 
 import pytest
 
@@ -15,6 +16,8 @@ from sunspot.catalog import sizes
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "integration: needs real Ray clusters on this machine")
+    # Under nohup it is ignored, also in what the tests start.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture
