@@ -21,7 +21,7 @@ holders = [Holder.remote() for _ in range(int(ray.cluster_resources()["CPU"]))]
 ray.get([holder.ready.remote() for holder in holders])
 waiting = [task.remote() for _ in range(5)]
 print("all are taken", flush=True)
-time.sleep(15)
+time.sleep(25)
 for holder in holders:
     ray.kill(holder)
 print(sum(ray.get(waiting)), "tasks ran")
