@@ -4,6 +4,7 @@ from sunspot.node.local.folder import ClusterFolder, ClusterRecord
 from sunspot.spec import AutoscalerConfig, RayClusterConfig, RayNodeConfig, ScalingGroup
 from sunspot.stack import Stack
 from sunspot.targets.local import plan
+from sunspot.targets.local.host_ports import HostPorts
 
 NODE = RayNodeConfig(cpu=2, memory_gb=4)
 WORKERS = ScalingGroup(worker_nodes=NODE, min_workers=0, max_workers=4, market="spot")
@@ -23,7 +24,7 @@ def stack(*groups, head=NODE, name="dev"):
 def write(clusters, described, **fields):
     """The folder of a cluster of that stack, as `up` leaves it, with no process of it."""
     folder = ClusterFolder(clusters / described.name)
-    shapes = plan.shapes(described, folder, gcs_port=1, dashboard_port=2)
+    shapes = plan.shapes(described, folder, HostPorts(gcs=1, dashboard=2))
     record = ClusterRecord(
         name=described.name,
         gcs_port=1,

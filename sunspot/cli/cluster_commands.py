@@ -61,13 +61,23 @@ def up(
             "free."
         ),
     ] = None,
+    client: Annotated[
+        bool,
+        typer.Option(
+            "--client",
+            help="For programs that connect to ray://127.0.0.1:10001: start Ray Client's server "
+            "too. Only clusters on this machine start without it.",
+        ),
+    ] = False,
 ) -> None:
     """Bring a cluster up and print how to reach it."""
     loaded = stacks.load_file(file, stack) if file else stacks.load(stack or DEFAULT_STACK)
     name, target = loaded.name, clusters.get(target_name or loaded.target)
     fitted = loaded.for_target(target.name)
     with console.progress(f"bringing up {name}") as progress:
-        started = target.up(fitted, progress, port=port, dashboard_port=dashboard_port)
+        started = target.up(
+            fitted, progress, port=port, dashboard_port=dashboard_port, client=client
+        )
     handle, was_up = started.handle, started.was_up
     console.out.print(f"[bold]{name}[/] {'is up already' if was_up else 'is up'} ({handle.target})")
     for text in started.notes:
@@ -160,6 +170,8 @@ def _print_handle(handle: ClusterHandle) -> None:
         "dashboard and job API": handle.job_address,
         "token": f"in {handle.token_path}",
     }
+    if handle.client_address is not None:
+        rows["Ray Client"] = handle.client_address
     for label, value in rows.items():
         console.out.print(f"  {label:<22} {value}", markup=False)
     drivers = " and ray.init()" if handle.driver_address else ""

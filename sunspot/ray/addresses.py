@@ -62,7 +62,9 @@ class AddressWatch:
         self._told.add(where)
         own = self._handle.head_address
         if address.startswith(RAY_CLIENT):
-            why = f"{self._handle.name!r} has no Ray Client server, so Ray waits 30 s and fails"
+            server = self._handle.client_address
+            has = "no Ray Client server" if server is None else f"that server at {server}"
+            why = f"{self._handle.name!r} has {has}, so Ray waits 30 s and fails"
         else:
             why = f"that is not {self._handle.name!r} ({own}), so Ray tries for minutes and fails"
         self._tell(
@@ -74,17 +76,19 @@ class AddressWatch:
         """How the cluster gets the port of an address of this machine."""
         host, port = _parts(address)
         on_this_machine = _is_loopback(_parts(self._handle.head_address)[0])
-        if address.startswith(RAY_CLIENT) or not (on_this_machine and _is_loopback(host)):
+        if not (on_this_machine and _is_loopback(host)):
             return ""
-        name = self._handle.name
-        return (
-            f"; or give it that port: sunspot down {name}, then its `up` again with --port {port}"
-        )
+        name, option = self._handle.name, f"--port {port}"
+        if address.startswith(RAY_CLIENT):
+            if self._handle.client_address is not None:
+                return ""
+            option = "--client"
+        return f"; or take it down, sunspot down {name}, and bring it up again with {option}"
 
     def _is_foreign(self, address: str) -> bool:
         """Whether an address is surely another cluster's: a host's name may be the head's."""
         if address.startswith(RAY_CLIENT):
-            return not (self._handle.driver_address or "").startswith(RAY_CLIENT)
+            return not self._may_be_own_client(address)
         host, port = _parts(address)
         own_host, own_port = _parts(self._handle.head_address)
         if port != own_port:
@@ -92,6 +96,11 @@ class AddressWatch:
         if _is_loopback(host):  # it depends on the node that the program runs on
             return False
         return _ip(host) is not None and _ip(host) != _ip(own_host)
+
+    def _may_be_own_client(self, address: str) -> bool:
+        if (own := self._handle.client_address) is not None:
+            return _parts(address)[1] == _parts(own)[1]
+        return (self._handle.driver_address or "").startswith(RAY_CLIENT)
 
     def _is_own(self, address: str) -> bool:
         return _where(address) == _where(self._handle.head_address)

@@ -22,6 +22,8 @@ class ClusterHandle:
         job_address: the URL of Ray's job API and dashboard.
         token_path: file (mode 0600) that holds the authentication token.
         monitoring: URLs by name, "Grafana" and "Prometheus", where the target runs them.
+        client_address: the `ray://` address of a Ray Client server on this machine, where `up` was
+            asked for one; None where there is none, or `driver_address` is one.
         driver_variables: what Ray needs in a driver's environment to reach the cluster from here,
             besides its address and token.
     """
@@ -32,6 +34,7 @@ class ClusterHandle:
     driver_address: str | None
     job_address: str
     token_path: Path
+    client_address: str | None = None
     monitoring: Mapping[str, str] = field(default_factory=dict)
     driver_variables: Mapping[str, str] = field(default_factory=dict)
 

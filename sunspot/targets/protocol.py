@@ -156,6 +156,7 @@ class Target(Protocol):
         timeout_s: float = UP_TIMEOUT_S,
         port: int | None = None,
         dashboard_port: int | None = None,
+        client: bool = False,
     ) -> Up:
         """Brings the stack's cluster up; one that is up already stays as it is, or is updated.
 
@@ -170,6 +171,7 @@ class Target(Protocol):
             port: the GCS's port on this machine; by default Ray's usual one, or if it is taken, a
                 free one. A target whose GCS is elsewhere refuses it.
             dashboard_port: the job API's port on this machine; by default as for `port`.
+            client: start a server for `ray://` addresses, where a head has one only on request.
         """
         ...
 

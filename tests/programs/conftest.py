@@ -59,7 +59,7 @@ def gcs_port_was_free() -> bool:
 @pytest.fixture(scope="session")
 def up_output(sunspot: Sunspot, gcs_port_was_free: bool) -> Iterator[str]:
     """What `up` printed; the cluster is up until the last test has ended."""
-    yield sunspot.ok("up", "--file", "programs.yaml")
+    yield sunspot.ok("up", "--file", "programs.yaml", "--client")
     sunspot.ok("down", "programs")
 
 

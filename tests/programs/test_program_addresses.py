@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from sunspot.ray.handle import ClusterHandle
 
 Brought = Callable[[str], Path]
 DEADLINE_S = 120
+ATTEMPTS = 3
 
 # What each program prints at its end.
 PROGRAMS = {
@@ -73,6 +75,42 @@ def drivers(
             started[name] = running.enter_context(process)
             running.callback(process.kill)
         yield started
+
+
+@pytest.mark.parametrize("has_token", [True, False])
+def test_a_program_goes_through_ray_client_with_the_token(
+    cluster: ClusterHandle, brought: Brought, drivers_variables: dict[str, str], has_token: bool
+):
+    assert cluster.client_address is not None
+    without = {name: v for name, v in drivers_variables.items() if "RAY_AUTH" not in name}
+    program = [str(brought("goes_through_ray_client.py")), cluster.client_address]
+    # A busy machine may take longer than Ray's 30 s to start the driver's server.
+    for _ in range(ATTEMPTS):
+        done = subprocess.run(
+            [sys.executable, *program],
+            env=drivers_variables if has_token else without,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        if "Starting Ray client server failed" not in done.stderr:
+            break
+    assert ("2 nodes" in done.stdout) == has_token, done.stderr
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_cluster_that_is_up_does_not_get_ray_client(sunspot: Sunspot):
+    sunspot.ok("up", "--file", "programs.yaml", "--client")
+    record = sunspot.target.clusters / "programs" / "cluster.json"
+    text = record.read_text()
+    record.write_text(json.dumps(json.loads(text) | {"client_port": None}))
+    try:
+        refused = sunspot("up", "--file", "programs.yaml", "--client")
+    finally:
+        record.write_text(text)
+    assert refused.returncode == 2
+    assert "sunspot down programs" in refused.stderr
 
 
 @pytest.mark.parametrize(("program", "printed"), PROGRAMS.items())

@@ -18,9 +18,10 @@ def told():
 
 @pytest.fixture
 def watch(tmp_path, told):
-    def watch(head, driver=None):
-        handle = replace(handle_at(1, tmp_path), head_address=head, driver_address=driver)
-        return AddressWatch(handle, told)
+    def watch(head, driver=None, client=None):
+        handle = handle_at(1, tmp_path)
+        way = {"head_address": head, "driver_address": driver, "client_address": client}
+        return AddressWatch(replace(handle, **way), told)
 
     return watch
 
@@ -117,6 +118,16 @@ def test_ray_client_is_told_from_the_gcs_where_its_address_has_no_scheme(watch, 
     watch(HERE).program(["python", "mine.py"], tmp_path)
     assert "ray://localhost:10001" in told[0]
     assert "no Ray Client server" in told[0]
+    assert "--client" in told[0]
+
+
+def test_ray_client_of_a_cluster_here_is_its_own_only_at_its_port(watch, told, tmp_path):
+    (tmp_path / "mine.py").write_text("import ray\nray.init('ray://localhost:10001')")
+    for port in (10001, 23000):
+        client = f"ray://127.0.0.1:{port}"
+        watch(HERE, HERE, client).program(["python", "mine.py"], tmp_path)
+    (sentence,) = told
+    assert "ray://127.0.0.1:23000" in sentence
 
 
 def test_what_was_seen_in_the_code_is_not_said_again(watch, told, tmp_path):

@@ -86,7 +86,10 @@ class NodeRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterRecord:
-    """One cluster. The launcher fills in `address` (HOST:PORT of the GCS) and `ready_at`."""
+    """One cluster. The launcher fills in `address` (HOST:PORT of the GCS) and `ready_at`.
+
+    `client_port` is that of the server for `ray://` addresses; None if it has none.
+    """
 
     name: str
     gcs_port: int
@@ -95,6 +98,13 @@ class ClusterRecord:
     stack: dict[str, Any]
     address: str | None = None
     ready_at: float | None = None
+    client_port: int | None = None
+
+    @property
+    def ports(self) -> list[int]:
+        """The ports of the head's servers, except the agent's."""
+        client = [] if self.client_port is None else [self.client_port]
+        return [self.gcs_port, self.dashboard_port, *client]
 
 
 @dataclass(frozen=True)
@@ -264,8 +274,7 @@ def reserved_ports(clusters: Path) -> dict[int, str]:
         with contextlib.suppress(OSError, BrokenRecordError):
             cluster = folder.cluster()
             agents = [node.agent_port for node in folder.nodes()]
-            numbers = (cluster.gcs_port, cluster.dashboard_port, *agents)
-            ports |= dict.fromkeys(numbers, cluster.name)
+            ports |= dict.fromkeys([*cluster.ports, *agents], cluster.name)
     return ports
 
 

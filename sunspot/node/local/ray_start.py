@@ -149,7 +149,7 @@ def take_environment(cluster: ClusterRecord, node: NodeRecord) -> None:
     os.environ[STATE_API_VARIABLE] = f"http://{LOOPBACK}:{cluster.dashboard_port}"
 
 
-def stay_on_this_host(params: Any, head: bool) -> None:  # noqa: ARG001 - Ray passes it
+def stay_on_this_host(params: Any, head: bool) -> None:
     """Ray's start hook: listen only on the loopback address, and have no `ray://` server.
 
     Ray's servers listen on every address of the host, or only on the loopback address if that is
@@ -160,8 +160,13 @@ def stay_on_this_host(params: Any, head: bool) -> None:  # noqa: ARG001 - Ray pa
     There is no flag to leave the `ray://` server out either (a port of 0 is refused). Drivers on
     the same host do not need it, and it costs a port and about a second of CPU at start.
     """
-    params.node_ip_address = LOOPBACK
+    stay_and_serve_clients(params, head)
     params.ray_client_server_port = None
+
+
+def stay_and_serve_clients(params: Any, head: bool) -> None:  # noqa: ARG001 - Ray passes it
+    """Ray's start hook as `stay_on_this_host`, of a head that has a `ray://` server."""
+    params.node_ip_address = LOOPBACK
     os.environ.pop("RAY_START_HOOK", None)
     os.environ[LOOPBACK_STAYS] = "0"
 

@@ -127,6 +127,7 @@ class AzureTarget:
         timeout_s: float = UP_TIMEOUT_S,
         port: int | None = None,
         dashboard_port: int | None = None,
+        client: bool = False,  # noqa: ARG002 - its heads always have the server
     ) -> Up:
         """Runs the stack's program, then waits up to `timeout_s` until every worker has joined."""
         if port is not None:

@@ -20,7 +20,7 @@ from sunspot.targets.records import STATE_DIRECTORY_VARIABLE
 USER_PORTS = range(1024, 65_536)
 
 _FLAGS = {"gcs": "--port", "dashboard": "--dashboard-port"}
-_WHAT = {"gcs": "GCS", "dashboard": "dashboard and job API"}
+_WHAT = {"gcs": "GCS", "dashboard": "dashboard and job API", "client": "Ray Client server"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +30,20 @@ class HostPorts:
     Attributes:
         gcs: the GCS's port.
         dashboard: the port of the dashboard and the job API.
+        client: the port of the server for `ray://` addresses; None without one.
         notes: where it is not Ray's usual one, why not, and how to have that one.
     """
 
     gcs: int
     dashboard: int
+    client: int | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The ports by their names in the table of ports."""
+        client = {} if self.client is None else {"client": self.client}
+        return {"gcs": self.gcs, "dashboard": self.dashboard, **client}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,16 +60,24 @@ class Chooser:
     recorded: Mapping[int, str]
     claims: PortClaims
 
-    def choose(self, gcs: int | None, dashboard: int | None) -> HostPorts:
+    def choose(self, gcs: int | None, dashboard: int | None, *, client: bool = False) -> HostPorts:
         """The wished ports, or by default Ray's usual ones, or else any that are free.
+
+        Args:
+            gcs: the wished port of the GCS.
+            dashboard: the wished port of the dashboard.
+            client: whether there is to be a server for `ray://` addresses.
 
         Raises:
             UsageError: a wished port is taken, or is not a port.
         """
         first, why = self._one("gcs", gcs, taken=self.recorded)
         second, also = self._one("dashboard", dashboard, taken={*self.recorded, first})
-        notes = tuple(note for note in (why, also) if note is not None)
-        return HostPorts(gcs=first, dashboard=second, notes=notes)
+        third, too = None, None
+        if client:
+            third, too = self._one("client", None, taken={*self.recorded, first, second})
+        notes = tuple(note for note in (why, also, too) if note is not None)
+        return HostPorts(gcs=first, dashboard=second, client=third, notes=notes)
 
     def _one(self, name: str, wish: int | None, taken: Container[int]) -> tuple[int, str | None]:
         if wish is not None:
@@ -98,7 +114,9 @@ class Chooser:
 
     def _freeing(self, name: str, port: int, number: int) -> str:
         """What frees a port; whether a cluster was brought up by --file or --target is unknown."""
-        up_again = f"then its `up` again with {_FLAGS[name]} {free_port({port, number})}"
+        flag = _FLAGS.get(name)
+        how = f"with {flag} {free_port({port, number})}" if flag else "without --client"
+        up_again = f"then its `up` again {how}"
         if port in self.recorded:
             return f"sunspot down {self.recorded[port]}, {up_again}"
         if folder := _cluster_folder(port):

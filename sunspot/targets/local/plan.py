@@ -15,9 +15,11 @@ from sunspot.ray.resources import OBJECT_STORE_SHARE, NodeResources
 from sunspot.ray.start import Autoscaler, Head, NodeMarket, RayNode
 from sunspot.spec import RayNodeConfig, ScalingGroup
 from sunspot.stack import Stack
+from sunspot.targets.local.host_ports import HostPorts
 
 MACHINES = "sunspot.node.local.machines.create"
 START_HOOK = "sunspot.node.local.ray_start.stay_on_this_host"
+CLIENTS_HOOK = "sunspot.node.local.ray_start.stay_and_serve_clients"
 PRELOAD = "sunspot.node.local.preload"  # for GPUs that are only numbers
 
 # Ray refuses less (ray_constants.OBJECT_STORE_MINIMUM_MEMORY_BYTES, 2.60).
@@ -36,9 +38,7 @@ LOG_SCAN_S = 0.25
 TASK_EVENTS_INTERVAL_MS = 200
 
 
-def shapes(
-    stack: Stack, folder: ClusterFolder, *, gcs_port: int, dashboard_port: int
-) -> dict[str, NodeShape]:
+def shapes(stack: Stack, folder: ClusterFolder, ports: HostPorts) -> dict[str, NodeShape]:
     """The node shape of each group, with object stores that together fit this host's memory."""
     head = replace(
         _ray_node(stack, folder, stack.cluster.head_node, HEAD, "on-demand"),
@@ -47,7 +47,8 @@ def shapes(
                 config=str(folder.autoscaler_config), interval_s=AUTOSCALER_INTERVAL_S
             )
         ),
-        port_numbers={**HEAD_PORTS, "gcs": gcs_port, "dashboard": dashboard_port},
+        port_numbers={**HEAD_PORTS, **ports.numbers},
+        start_hook=START_HOOK if ports.client is None else CLIENTS_HOOK,
         log_monitor=True,
         log_scan_s=LOG_SCAN_S,
     )

@@ -18,7 +18,7 @@ from typing import TextIO
 import psutil
 from pydantic import ValidationError
 
-from sunspot.errors import HeadLostError, SunspotError
+from sunspot.errors import HeadLostError, SunspotError, UsageError
 from sunspot.node.files import write_private
 from sunspot.node.free_ports import PortClaims, port_is_free
 from sunspot.node.local import ray_start
@@ -31,6 +31,7 @@ from sunspot.node.local.folder import (
     ports_locked,
     reserved_ports,
 )
+from sunspot.ray.driver import RAY_CLIENT
 from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.resources import GIB
 from sunspot.registry import THIS_MACHINE
@@ -86,11 +87,17 @@ class LocalTarget:
         timeout_s: float = UP_TIMEOUT_S,
         port: int | None = None,
         dashboard_port: int | None = None,
+        client: bool = False,
     ) -> Up:
         self.check(stack)
         folder = self._folder(stack.name)
         with self._folders.locked(stack.name, progress), PortClaims() as claims:
             if folder.exists() and (handle := self._running(folder, progress)):
+                if client and handle.client_address is None:
+                    raise UsageError(
+                        f"{stack.name!r} is up without a Ray Client server, and gets one only at "
+                        f"its start: sunspot down {stack.name}, then this command again"
+                    )
                 return Up(handle, was_up=True)
             capacity.check_space(folder)
             try:
@@ -98,7 +105,7 @@ class LocalTarget:
                 with ports_locked(self.clusters):
                     recorded = reserved_ports(self.clusters)
                     chooser = Chooser(cluster=stack.name, recorded=recorded, claims=claims)
-                    ports = chooser.choose(port, dashboard_port)
+                    ports = chooser.choose(port, dashboard_port, client=client)
                     nodes = _write_plan(folder, stack, ports)
                 starting.start(folder, nodes, progress, timeout_s)
             except BaseException:
@@ -160,6 +167,7 @@ class LocalTarget:
             target=self.name,
             head_address=cluster.address,
             driver_address=cluster.address,
+            client_address=_client_address(cluster),
             job_address=f"http://127.0.0.1:{cluster.dashboard_port}",
             token_path=folder.token,
             # So that a driver that says localhost:6379 stays on the loopback address.
@@ -231,12 +239,13 @@ class LocalTarget:
 def _write_plan(folder: ClusterFolder, stack: Stack, ports: HostPorts) -> list[NodeRecord]:
     """Writes the records of the cluster and its nodes, before any of them exists."""
     write_private(folder.token, secrets.token_hex(32))
-    shapes = plan.shapes(stack, folder, gcs_port=ports.gcs, dashboard_port=ports.dashboard)
+    shapes = plan.shapes(stack, folder, ports)
     folder.write_cluster(
         ClusterRecord(
             name=stack.name,
             gcs_port=ports.gcs,
             dashboard_port=ports.dashboard,
+            client_port=ports.client,
             shapes=shapes,
             stack=stack.model_dump(mode="json"),
         )
@@ -247,6 +256,11 @@ def _write_plan(folder: ClusterFolder, stack: Stack, ports: HostPorts) -> list[N
             folder.add_node(shapes[group.name])
     plan.write_autoscaler_config(folder, stack)
     return folder.nodes()
+
+
+def _client_address(cluster: ClusterRecord) -> str | None:
+    port = cluster.client_port
+    return None if port is None else f"{RAY_CLIENT}{ray_start.LOOPBACK}:{port}"
 
 
 @contextlib.contextmanager
@@ -284,7 +298,7 @@ def _ports(folder: ClusterFolder) -> list[int]:
     with contextlib.suppress(OSError, BrokenRecordError, psutil.Error):
         cluster = folder.cluster()
         agents = [node.agent_port for node in folder.nodes()]
-        recorded = [cluster.gcs_port, cluster.dashboard_port, *agents]
+        recorded = [*cluster.ports, *agents]
         others = taken_by_others(folder.processes())
         return [port for port in recorded if port not in others]
     return []

@@ -82,6 +82,7 @@ class SlurmTarget:
         timeout_s: float = UP_TIMEOUT_S,
         port: int | None = None,
         dashboard_port: int | None = None,
+        client: bool = False,  # noqa: ARG002 - its heads always have the server
     ) -> Up:
         """Submits the cluster's job and waits for it; `timeout_s` begins when the job does."""
         if port is not None:

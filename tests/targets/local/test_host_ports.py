@@ -59,6 +59,23 @@ def test_rays_usual_ports_are_taken_when_they_are_free(usual, chooser):
     assert found.notes == ()
 
 
+def test_ray_client_gets_a_port_where_it_is_wished(usual, chooser):
+    usual["client"] = free_port(set(usual.values()))
+    assert chooser.choose(None, None, client=True).numbers == usual
+
+
+def test_a_taken_port_of_ray_client_is_told_and_another_chosen(usual):
+    taken = usual["client"] = free_port(set(usual.values()))
+    with PortClaims() as claims:
+        chooser = Chooser(cluster="dev", recorded={taken: "alpha"}, claims=claims)
+        found = chooser.choose(None, None, client=True)
+    assert found.client not in (None, *usual.values())
+    (note,) = found.notes
+    assert f"port {taken}" in note
+    assert "sunspot down alpha" in note
+    assert "--client" in note
+
+
 def test_the_usual_ports_are_those_that_ray_has():
     assert (ports.get("gcs").number, ports.get("dashboard").number) == (6379, 8265)
 
