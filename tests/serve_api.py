@@ -1,7 +1,7 @@
 """Ray Serve's REST API on the loopback, as far as we use it, beside the job API of job_api.py."""
 
 import json
-from typing import Any
+from typing import Any, cast
 
 from job_api import Api, Handler
 
@@ -76,22 +76,21 @@ class ServeApi(Api):
 class ServeHandler(Handler):
     """Answers for Serve, and otherwise as the job API does."""
 
-    api: ServeApi
-
     def do_DELETE(self) -> None:  # noqa: N802 - the base class names them
         self._handle()
 
     def _route_others(self, parts: list[str], body: bytes) -> None:
+        api = cast("ServeApi", self.api)
         match self.command, parts:
             case "GET", ["api", "serve", "applications"]:
-                self._json(self.api.instance())
-            case "PUT", ["api", "serve", "applications"] if self.api.refusal:
-                self._text(*self.api.refusal)
+                self._json(api.instance())
+            case "PUT", ["api", "serve", "applications"] if api.refusal:
+                self._text(*api.refusal)
             case "PUT", ["api", "serve", "applications"]:
-                self.api.deployed.append(json.loads(body))
+                api.deployed.append(json.loads(body))
                 self._text(200, "")
             case "DELETE", ["api", "serve", "applications"]:
-                self.api.ended = True
+                api.ended = True
                 self._text(200, "")
             case _:
                 super()._route_others(parts, body)

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from job_api import served
@@ -213,6 +214,22 @@ def test_ctrl_c_says_that_serve_goes_on(api, port):
             process.kill()
     assert process.returncode == 130, seen
     assert "sunspot serve status dev" in errors
+
+
+def test_its_files_are_kept_by_a_job_until_others_are_deployed(api, port):
+    api.submitted = ["RUNNING"]
+    assert run("deploy", "main:app", "--port", port).exit_code == 0
+    assert run("deploy", "main:app", "--port", "8000").exit_code == 0  # the port that it has now
+    (first,) = api.jobs
+    assert first.startswith("serve-files-")
+    assert api.body("POST", "/api/jobs/")["runtime_env"] == {
+        "working_dir": api.deployed[0]["applications"][0]["runtime_env"]["working_dir"]
+    }
+    Path("main.py").write_text("app = 2\n")
+    api.states[first] = ["RUNNING", "RUNNING", "RUNNING", "STOPPED"]
+    assert run("deploy", "main:app", "--port", "8000").exit_code == 0
+    assert f"POST /api/jobs/{first}/stop" in api.calls()
+    assert len(api.jobs) == 2
 
 
 # Status

@@ -170,7 +170,7 @@ def logs(
     if node is not None:
         node_logs = abilities.need(target, NodeLogs)
         sys.exit(node_logs.node_log(name, node, sys.stdout, console.note, follow=follow))
-    client = connect(target, name)
+    client: Any = connect(target, name)
     if not follow:
         sys.stdout.write(client.logs(job_id))
         return

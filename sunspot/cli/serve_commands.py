@@ -54,7 +54,7 @@ def deploy(
 
     The ingress runs on the head, on its loopback address. Ctrl-C stops the waiting only.
     """
-    from sunspot.ray import serve_config
+    from sunspot.ray import serve_config, serve_files
     from sunspot.ray.serving import ServeClient
 
     config = serve_config.load(what, port)
@@ -70,8 +70,10 @@ def deploy(
         console.note(f"no longer deployed, since the config does not have them: {', '.join(gone)}")
     try:
         with console.progress("deploying") as progress:
+            serve_files.keep(client, config)
             serve.deploy(config, before)
             found = serve.wait(names, progress, before)
+            serve_files.release(client, config)
     except KeyboardInterrupt:
         console.fail(
             f"interrupted; Serve goes on deploying {', '.join(names) or 'nothing'}. To see how far "

@@ -35,6 +35,7 @@ def load(source: str, port: int | None) -> dict[str, Any]:
         UsageError: there is no such file, it is not a config, or its ingress would be open to
             other machines.
     """
+    config: dict[str, Any]
     if Path(source).is_file():
         config = _read(Path(source))
     elif _APP.fullmatch(source):

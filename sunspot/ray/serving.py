@@ -245,8 +245,10 @@ def _check(apps: Sequence[Application], before: Instance) -> None:
     """Checks that none of the applications has failed."""
     for app in apps:
         if app.status == FAILED:
-            was_there = app.name in before.applications
-            goes_on = was_there and any(one.running for one in app.deployments)
+            # After a failed import Serve keeps the replicas before, and lists none (2.60).
+            goes_on = app.name in before.applications and (
+                not app.deployments or any(one.running for one in app.deployments)
+            )
             still = ". Replicas of what was deployed before go on" if goes_on else ""
             raise SunspotError(f"application {app.name!r} failed: {app.reason}{still}")
 

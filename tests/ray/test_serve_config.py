@@ -96,15 +96,13 @@ class TestWorkingDirectories:
     @pytest.fixture
     def api(self):
         with serving() as (api, port):
-            api.port = port
-            yield api
+            yield api, port
 
     def send(self, api, place, config, folder="."):
         state = place / "state"
         state.mkdir()
-        serve_config.send_working_dirs(
-            JobClient(handle_at(api.port, state)), config, folder, lambda _text: None
-        )
+        client = JobClient(handle_at(api[1], state))
+        serve_config.send_working_dirs(client, config, folder, lambda _text: None)
 
     def test_applications_get_the_folder_unless_they_name_one(self, api, place):
         (place / "here").mkdir()
@@ -123,7 +121,7 @@ class TestWorkingDirectories:
         a, b, c, d = (app["runtime_env"]["working_dir"] for app in config["applications"])
         assert a == b != c
         assert d == "https://x/y.zip"
-        assert set(api.packages) == {uri.removeprefix("gcs://") for uri in (a, c)}
+        assert set(api[0].packages) == {uri.removeprefix("gcs://") for uri in (a, c)}
         assert config["applications"][1]["runtime_env"]["env_vars"] == {"X": "1"}
 
     def test_an_empty_folder_is_left_out(self, api, place):
