@@ -10,7 +10,7 @@ LOCKS  := requirements.txt requirements-dev.txt
 UV     := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-train demo test faults engine image check format lock clean
+.PHONY: help setup setup-train setup-serve demo test faults engine image check format lock clean
 
 help:
 	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
@@ -40,6 +40,10 @@ $(STAMP): $(UV) $(LOCKS) pyproject.toml
 #   make setup-train   adds torch and Lightning (large) for the training workloads
 setup-train: $(STAMP)
 	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-train.txt
+
+#   make setup-serve   adds Ray Serve, for `sunspot serve` on clusters of this machine
+setup-serve: $(STAMP)
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-serve.txt
 
 demo: $(STAMP)
 	@$(BIN)/sunspot demo
@@ -81,12 +85,13 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-emit-inde
 	--python-version 3.11 --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 # For the images: what they add to Ray's image, in the same versions.
 IMAGE := docker/requirements
-COMPILE_IMAGE = $(COMPILE) -c requirements-train.txt
+COMPILE_IMAGE = $(COMPILE) -c requirements-train.txt -c requirements-serve.txt
 lock: $(UV)
 	@$(COMPILE) pyproject.toml -o requirements.txt
 	@$(COMPILE) pyproject.toml --extra dev -c requirements.txt -o requirements-dev.txt
 	@$(COMPILE) pyproject.toml --extra azure -c requirements-dev.txt -o requirements-azure.txt
 	@$(COMPILE) pyproject.toml --extra train -c requirements.txt -o requirements-train.txt
+	@$(COMPILE) pyproject.toml --extra serve -c requirements-train.txt -o requirements-serve.txt
 	@$(COMPILE_IMAGE) $(IMAGE)/ray.in -o $(IMAGE)/ray.txt
 	@$(filter-out --generate-hashes,$(COMPILE_IMAGE)) $(IMAGE)/torch.in --no-deps -o $(IMAGE)/torch.txt
 	@$(COMPILE_IMAGE) $(IMAGE)/torch.in --excludes $(IMAGE)/ray.txt -o $(IMAGE)/cuda.txt

@@ -36,10 +36,14 @@ assert sorted(ran) == sorted(nodes) and len(nodes) == int(os.environ["NODES"]), 
 
 @dataclass(frozen=True)
 class Project:
-    """A folder with a stack of `workers` fixed workers, and a state directory of its own."""
+    """A folder with a stack of `workers` fixed workers, and a state directory of its own.
+
+    `programs` is the folder of the `sunspot` command that it uses.
+    """
 
     folder: Path
     environment: Mapping[str, str]
+    programs: Path
 
     def sunspot(self, *arguments: str) -> str:
         """Run the `sunspot` command and return what it prints.
@@ -48,7 +52,7 @@ class Project:
             RuntimeError: If it fails, with its messages.
         """
         done = subprocess.run(
-            [str(BIN / "sunspot"), *arguments],
+            [str(self.programs / "sunspot"), *arguments],
             cwd=self.folder,
             env=dict(self.environment),
             capture_output=True,
@@ -61,20 +65,21 @@ class Project:
 
 
 @contextlib.contextmanager
-def project(workers: int) -> Iterator[Project]:
+def project(workers: int, programs: Path = BIN) -> Iterator[Project]:
     """Yield a project; its cluster is taken down at the end of the block."""
     node = {"cpu": CPUS_A_NODE, "memory_gb": 2}
     group = {"worker_nodes": node, "min_workers": workers, "max_workers": workers}
+    groups = [group] if workers else []
     with tempfile.TemporaryDirectory(prefix="sunspot-bench-") as name:
         folder = Path(name)
         config = {
             "sunspot:target": "local",
-            "sunspot:cluster": {"head_node": node, "scaling_groups": [group]},
+            "sunspot:cluster": {"head_node": node, "scaling_groups": groups},
         }
         (folder / "Pulumi.yaml").write_text("name: bench\nruntime: python\n")
         (folder / f"Pulumi.{STACK}.yaml").write_text(yaml.safe_dump({"config": config}))
         environment = os.environ | {"SUNSPOT_STATE_DIR": str(folder / "state")}
-        made = Project(folder, environment)
+        made = Project(folder, environment, programs)
         try:
             yield made
         finally:
@@ -93,10 +98,12 @@ def token_environment(folder: Path) -> dict[str, str]:
     }
 
 
-def run_task_on_each_node(environment: Mapping[str, str], address: str, nodes: int) -> None:
+def run_task_on_each_node(
+    environment: Mapping[str, str], address: str, nodes: int, programs: Path = BIN
+) -> None:
     """Run one task on each of the cluster's nodes, in a driver process of its own."""
     subprocess.run(
-        [sys.executable, "-c", TASK_ON_EACH_NODE],
+        [str(programs / "python"), "-c", TASK_ON_EACH_NODE],
         env={**environment, "RAY_ADDRESS": address, "NODES": str(nodes)},
         check=True,
         stdout=subprocess.DEVNULL,
@@ -104,14 +111,20 @@ def run_task_on_each_node(environment: Mapping[str, str], address: str, nodes: i
     )
 
 
-def bring_up_seconds(workers: int) -> float:
-    """Return the seconds from `sunspot up` until a task has run on the head and each worker."""
-    with project(workers) as made:
+def bring_up_seconds(workers: int, programs: Path = BIN) -> float:
+    """Return the seconds from `sunspot up` until a task has run on the head and each worker.
+
+    Args:
+        workers: The number of workers.
+        programs: The folder of the environment's programs.
+    """
+    with project(workers, programs) as made:
         started = time.monotonic()
         printed = made.sunspot("up", STACK)
         lines = (shlex.split(line) for line in printed.splitlines() if "export " in line)
         exports = dict(words[-1].split("=", 1) for words in lines)
-        run_task_on_each_node({**made.environment, **exports}, exports["RAY_ADDRESS"], workers + 1)
+        environment, address = {**made.environment, **exports}, exports["RAY_ADDRESS"]
+        run_task_on_each_node(environment, address, workers + 1, programs)
         return time.monotonic() - started
 
 
@@ -138,7 +151,7 @@ def plain_ray(workers: int, host: str) -> Iterator[PlainRay]:
     ):
         folder = Path(name)
         environment = token_environment(folder)
-        port, dashboard, *agents = _free_ports(workers + 3)
+        port, dashboard, *agents = free_ports(workers + 3)
         common = ["start", f"--num-cpus={CPUS_A_NODE}", "--disable-usage-stats", "--block"]
         head = ["--head", f"--port={port}", f"--dashboard-port={dashboard}"]
         address = f"{host}:{port}"
@@ -175,7 +188,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait(timeout=60)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return so many ports that nothing has at the moment."""
     with contextlib.ExitStack() as open_sockets:
         sockets = [open_sockets.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

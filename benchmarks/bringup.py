@@ -4,10 +4,16 @@ Compares `sunspot up` with `ray.cluster_utils.Cluster`, and with `ray start` cal
 after the other. All use token authentication; each connects with a driver of its own.
 
     python benchmarks/bringup.py
+
+With --extras, it compares this environment, with the extras that are installed in it, with another
+one, without them:
+
+    python benchmarks/bringup.py --extras OTHER/.venv
 """
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 import tempfile
@@ -28,6 +34,8 @@ from _pairs import compare
 
 WORKERS = 2
 PAIRS = 5
+# What the extras bring that the environment does not have otherwise.
+EXTRAS = ("fastapi", "jupyterlab", "torch")
 
 CLUSTER_UTILS = f"""
 from ray.cluster_utils import Cluster
@@ -70,9 +78,30 @@ def ray_start() -> float:
         return time.monotonic() - started
 
 
+def compare_environments(plain: Path) -> None:
+    """Print how the bring-up in this environment compares with that in one without extras."""
+    found = [name for name in EXTRAS if importlib.util.find_spec(name)]
+    if not found:
+        raise SystemExit(f"this environment has no extra ({', '.join(EXTRAS)}): make setup-serve")
+    compare(
+        "bringup-extras",
+        lambda: bring_up_seconds(WORKERS),
+        lambda: bring_up_seconds(WORKERS, plain / "bin"),
+        PAIRS,
+        peer_name="without extras",
+        aim=1.1,
+        extra={"extras": found},
+    )
+
+
 def main() -> None:
     """Print the comparisons; the last line is JSON."""
-    _options.parser(__doc__).parse_args()
+    options = _options.parser(__doc__)
+    extras = "the environment without extras to compare with"
+    options.add_argument("--extras", type=Path, metavar="VENV", help=extras)
+    if plain := options.parse_args().extras:
+        compare_environments(plain)
+        return
     sequential = round(median(ray_start() for _ in range(3)), 4)
     compare(
         "bringup",

@@ -350,13 +350,13 @@ def serving():
 
 
 @contextmanager
-def served(api: Api, port: int = 0):
+def served(api: Api, port: int = 0, handler: type[Handler] = Handler):
     """Serves what an API knows, at the same port again if it is given; yields the port.
 
     At the end whoever is connected is cut off.
     """
-    handler = type("BoundHandler", (Handler,), {"api": api})
-    with _Server(("127.0.0.1", port), handler) as server:
+    bound = type("BoundHandler", (handler,), {"api": api})
+    with _Server(("127.0.0.1", port), bound) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

@@ -16,6 +16,7 @@ from sunspot.cli import (
     head_commands,
     job_commands,
     manifest_commands,
+    serve_commands,
     stack_commands,
 )
 from sunspot.cli.base import Group
@@ -34,6 +35,7 @@ for module in (
     cluster_commands,
     job_commands,
     batch_commands,
+    serve_commands,
     head_commands,
     stack_commands,
     doctor_commands,

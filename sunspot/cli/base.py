@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import functools
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -11,15 +12,23 @@ from sunspot import console
 from sunspot.cli import interrupts
 from sunspot.errors import SunspotError
 
+if TYPE_CHECKING:
+    from sunspot.ray.jobs import JobClient
+    from sunspot.targets.protocol import Target
+
 DEFAULT_STACK = "dev"
 
 
-class Group(TyperGroup):
-    """Prints a SunspotError as one message and exits with its code."""
+class Subcommands(TyperGroup):
+    """Commands below a common name."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         _put_columns_closer()
         super().format_help(ctx, formatter)
+
+
+class Group(Subcommands):
+    """Prints a SunspotError as one message and exits with its code."""
 
     def invoke(self, ctx: Any) -> Any:
         with interrupts.Raising() as signals:
@@ -81,6 +90,14 @@ class AfterDashes(Command):
             ctx.meta[self.KEY] = args[cut + 1 :]
             args = args[:cut]
         return super().parse_args(ctx, args)
+
+
+def connect(target: Target, name: str) -> JobClient:
+    """The job API of a cluster that is up; it finds the cluster again if its tunnel dies."""
+    from sunspot.ray.jobs import JobClient
+
+    find = functools.partial(target.handle, name, console.note)
+    return JobClient(find(), reconnect=find)
 
 
 NewStack = Annotated[str, typer.Argument(metavar="STACK", help="Reads Pulumi.STACK.yaml.")]

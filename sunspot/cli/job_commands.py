@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import sys
 import time
@@ -15,10 +14,10 @@ import typer
 
 from sunspot import console
 from sunspot.cli import interrupts
-from sunspot.cli.base import AsJson, Commands, JobId, StackOption, UpStack, UpTarget
+from sunspot.cli.base import AsJson, Commands, JobId, StackOption, UpStack, UpTarget, connect
 from sunspot.errors import SunspotError, UsageError
 from sunspot.targets import abilities, clusters
-from sunspot.targets.protocol import NodeLogs, Target
+from sunspot.targets.protocol import NodeLogs
 
 commands = Commands()
 
@@ -94,7 +93,7 @@ def submit(
     if wait and detach:
         raise UsageError("--wait waits here, so it excludes --detach: leave one of them out")
     target, cluster = clusters.find(stack, target_name)
-    client = _connect(target, cluster)
+    client = connect(target, cluster)
     types = feasibility.node_types(target.stack(cluster))
     if feasibility.can_hold(request.amounts(), types):
         pass  # the usual case: the live nodes need not be read
@@ -171,7 +170,7 @@ def logs(
     if node is not None:
         node_logs = abilities.need(target, NodeLogs)
         sys.exit(node_logs.node_log(name, node, sys.stdout, console.note, follow=follow))
-    client = _connect(target, name)
+    client: Any = connect(target, name)
     if not follow:
         sys.stdout.write(client.logs(job_id))
         return
@@ -227,14 +226,7 @@ def timeline(
 
 
 def _job_client(stack: str | None, target_name: str | None) -> Any:
-    return _connect(*clusters.find(stack, target_name))
-
-
-def _connect(target: Target, name: str) -> Any:
-    from sunspot.ray import jobs as job_api
-
-    find = functools.partial(target.handle, name, console.note)
-    return job_api.JobClient(find(), reconnect=find)
+    return connect(*clusters.find(stack, target_name))
 
 
 def _follow(client: Any, job_id: str, watch: Any) -> int:

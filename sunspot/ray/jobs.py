@@ -34,7 +34,6 @@ UPLOAD_TIMEOUT_S = 600.0
 # The head's agent connects to the cluster as a driver when its first job arrives
 # (init_ray_and_catch_exceptions, 2.60), which takes a busy or small head long.
 SUBMIT_TIMEOUT_S = 300.0
-
 STOP_TIMEOUT_S = 20.0
 
 JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -117,7 +116,7 @@ class JobClient:
     def list(self) -> list[Job]:
         """The cluster's jobs, the newest first. Drivers that joined by `ray.init` are left out."""
         jobs = [
-            Job.from_api(f) for f in self._call("GET", "/api/jobs/") if f["type"] == "SUBMISSION"
+            Job.from_api(f) for f in self.call("GET", "/api/jobs/") if f["type"] == "SUBMISSION"
         ]
         return sorted(jobs, key=lambda job: job.started or 0, reverse=True)
 
@@ -133,7 +132,7 @@ class JobClient:
         """All that a job has printed so far, with U+FFFD for what is not UTF-8."""
         fields = self._fields(job_id)
         try:
-            return self._call("GET", job_path(job_id) + "/logs")["logs"]
+            return self.call("GET", job_path(job_id) + "/logs")["logs"]
         except RefusedError as error:
             if not job_log.is_undecodable(error):
                 raise
@@ -166,7 +165,7 @@ class JobClient:
             "entrypoint_resources": amounts or None,
         }
         try:
-            answer = self._call("POST", "/api/jobs/", timeout=SUBMIT_TIMEOUT_S, json=body)
+            answer = self.call("POST", "/api/jobs/", timeout=SUBMIT_TIMEOUT_S, json=body)
         except RefusedError as error:
             if "already exists" in str(error):
                 raise _taken(job_id) from None
@@ -196,7 +195,7 @@ class JobClient:
         job = self._get_late(job_id, late_s)
         deadline = time.monotonic() + STOP_TIMEOUT_S
         if not job.has_ended:
-            self._call("POST", job_path(job_id) + "/stop")
+            self.call("POST", job_path(job_id) + "/stop")
         while not job.has_ended:
             if time.monotonic() > deadline:
                 raise SunspotError(
@@ -225,11 +224,11 @@ class JobClient:
             path = "/api/packages/" + package.uri.replace("://", "/")
             what = f"{directory.resolve()} ({len(files)} files, {_size(package.size)})"
             try:
-                self._call("GET", path)
+                self.call("GET", path)
                 note(f"{what} is on the cluster already")
             except NotFoundError:
                 note(f"uploading {what}")
-                self._call("PUT", path, data=package.file, timeout=UPLOAD_TIMEOUT_S)
+                self.call("PUT", path, data=package.file, timeout=UPLOAD_TIMEOUT_S)
         return package.uri
 
     def state(
@@ -252,7 +251,7 @@ class JobClient:
         if filters:
             query |= {"filter_keys": list(filters), "filter_values": list(filters.values())}
             query["filter_predicates"] = ["="] * len(filters)
-        answer = self._call("GET", f"/api/v0/{kind}", params=query, timeout=timeout)
+        answer = self.call("GET", f"/api/v0/{kind}", params=query, timeout=timeout)
         return answer["data"]["result"]["result"]
 
     def timeline(self, job_id: str | None = None) -> list[dict[str, Any]]:
@@ -264,7 +263,7 @@ class JobClient:
         job = {} if job_id is None else {"job_id": self.get(job_id).ray_id}
         if "" in job.values():
             return []  # its driver has not connected, so it has no task
-        return self._call("GET", "/api/v0/tasks/timeline", params=job)
+        return self.call("GET", "/api/v0/tasks/timeline", params=job)
 
     def live_nodes(self) -> list[NodeType]:
         """The nodes that are in the cluster now, also nodes that the stack does not declare."""
@@ -276,7 +275,7 @@ class JobClient:
 
     def node_summary(self) -> dict[str, Any]:
         """The dashboard's summary of the nodes, with their logical resources in use."""
-        return self._call("GET", "/nodes?view=summary")["data"]
+        return self.call("GET", "/nodes?view=summary")["data"]
 
     def send_working_dir(self, env: dict[str, Any], note: Callable[[str], None]) -> None:
         """Uploads a local `working_dir` of the environment and puts its URI in its place.
@@ -314,12 +313,13 @@ class JobClient:
 
     def _fields(self, job_id: str) -> dict[str, Any]:
         try:
-            return self._call("GET", job_path(job_id))
+            return self.call("GET", job_path(job_id))
         except NotFoundError:
             known = ", ".join(job.id for job in self.list()[:10]) or "none"
             raise UsageError(f"there is no job {job_id!r}; jobs: {known}") from None
 
-    def _call(self, method: str, path: str, **kwargs: Any) -> Any:
+    def call(self, method: str, path: str, **kwargs: Any) -> Any:
+        """What the dashboard's REST API answers, parsed if JSON. Raises what api_errors has."""
         response = self._request(method, path, **kwargs)
         is_json = "json" in response.headers.get("Content-Type", "")
         return response.json() if is_json else response.text

@@ -83,6 +83,14 @@ PORTS: tuple[Port, ...] = (
         purpose="Ray Client (ray:// addresses)",
     ),
     Port(
+        name="serve",
+        number=8000,
+        setting=None,
+        where="head",
+        reach="node",
+        purpose="Ray Serve's ingress, once something is deployed; from outside by a forward",
+    ),
+    Port(
         name="autoscaler-metrics",
         number=44217,
         setting="AUTOSCALER_METRIC_PORT",

@@ -25,6 +25,7 @@ COMMANDS = [
     "timeline",
     "dashboard",
     "notebook",
+    "serve",
     "ssh",
     "forward",
     "rsync",
@@ -60,6 +61,13 @@ def test_help_of_every_command_shows_an_example(command, flag):
     result = run(command, flag)
     assert result.exit_code == 0
     assert f"Example: sunspot {command}" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["deploy", "status"])
+def test_help_of_the_commands_of_serve_shows_an_example(command):
+    result = run("serve", command, "--help")
+    assert result.exit_code == 0
+    assert f"Example: sunspot serve {command}" in result.stdout
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -53,6 +53,7 @@ def test_ports_of_a_worker_are_those_of_every_node():
         "gcs",
         "dashboard",
         "client",
+        "serve",
         "autoscaler-metrics",
         "dashboard-metrics",
         "eviction-metrics",

@@ -1,0 +1,149 @@
+"""Commands about Ray Serve: deploy applications, show them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sunspot import console
+from sunspot.cli import interrupts
+from sunspot.cli.base import AsJson, Commands, Subcommands, UpStack, UpTarget, connect
+from sunspot.errors import UsageError
+from sunspot.targets import abilities, clusters
+from sunspot.targets.forwarding import Forwarding
+from sunspot.targets.protocol import Target, silent
+
+if TYPE_CHECKING:
+    from sunspot.ray.serving import Instance
+
+commands = Commands(
+    name="serve",
+    cls=Subcommands,
+    help="Deploy applications of Ray Serve, and show them.",
+    epilog="Example: sunspot serve deploy main:app",
+    no_args_is_help=True,
+)
+
+
+@commands.command(
+    epilog="Example: sunspot serve deploy main:app\nExample: sunspot serve deploy serve.yaml hybrid"
+)
+def deploy(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONFIG|MODULE:APP",
+            help="A file in Serve's format, as `serve build` writes it, or an application.",
+        ),
+    ],
+    stack: UpStack = None,
+    target_name: UpTarget = None,
+    working_dir: Annotated[
+        str,
+        typer.Option(help="Folder (or URI of a zip) of the applications that name none."),
+    ] = ".",
+    port: Annotated[
+        int | None,
+        typer.Option(help="Port of the ingress, on the head; by default the config's, or 8000."),
+    ] = None,
+) -> None:
+    """Deploy applications and wait until they run; what was deployed before is replaced.
+
+    The ingress runs on the head, on its loopback address. Ctrl-C stops the waiting only.
+    """
+    from sunspot.ray import serve_config, serve_files
+    from sunspot.ray.serving import ServeClient
+
+    config = serve_config.load(what, port)
+    target, name = clusters.find(stack, target_name)
+    client = connect(target, name)
+    serve = ServeClient(client)
+    with console.progress("asking Serve"):
+        before = serve.instance()
+    _check_address(target, name, before, config["http_options"])
+    serve_config.send_working_dirs(client, config, working_dir, console.note)
+    names = [app.get("name", "default") for app in config["applications"]]
+    if gone := sorted(before.applications.keys() - set(names)):
+        console.note(f"no longer deployed, since the config does not have them: {', '.join(gone)}")
+    try:
+        with console.progress("deploying") as progress:
+            serve_files.keep(client, config)
+            serve.deploy(config, before)
+            found = serve.wait(names, progress, before)
+            serve_files.release(client, config)
+    except KeyboardInterrupt:
+        console.fail(
+            f"interrupted; Serve goes on deploying {', '.join(names) or 'nothing'}. To see how far "
+            f"it is: sunspot serve status {name}"
+        )
+        sys.exit(interrupts.INTERRUPTED)
+    _print_applications(name, found)
+
+
+@commands.command(epilog="Example: sunspot serve status --json | jq '.applications[].status'")
+def status(stack: UpStack = None, target_name: UpTarget = None, as_json: AsJson = False) -> None:
+    """Show the applications, the replicas and the nodes that they are on, and the ingress."""
+    from sunspot import serve_status as view
+    from sunspot.ray.serving import ServeClient
+
+    target, name = clusters.find(stack, target_name)
+    client = connect(target, name)
+    found = ServeClient(client).instance()
+    nodes = {node["node_id"]: node["node_name"] for node in client.state("nodes")}
+    if as_json:
+        print(json.dumps(view.to_json(name, found, nodes), indent=2))
+    elif found.runs:
+        view.show(found, nodes, console.out)
+    else:
+        console.out.print(f"Serve does not run on {name!r}", markup=False)
+        console.note(f"start it with: sunspot serve deploy MODULE:APP {name}")
+
+
+def _check_address(target: Target, name: str, before: Instance, wanted: dict[str, Any]) -> None:
+    """Checks that the ingress can have the address that it should have.
+
+    Raises:
+        UsageError: Serve runs and has another, or another process listens there.
+    """
+    from sunspot.ray.serving import port_taken
+
+    host, port = wanted["host"], wanted["port"]
+    if not before.runs:
+        if _listens(target, name, port):
+            raise port_taken(f"{host}:{port}")
+    elif (before.host, before.port) != (host, port):
+        raise UsageError(
+            f"Serve runs on {name!r} with its ingress on {before.host}:{before.port}, and cannot "
+            f"change that to {host}:{port} while it runs: deploy with that address, or end Serve "
+            "first, with all its applications (`serve shutdown`, docs/serve.md)"
+        )
+
+
+def _listens(target: Target, name: str, port: int) -> bool:
+    """Whether something listens on a port of the head, where that can be asked.
+
+    Serve would not notice another Serve there, since both share the port (SO_REUSEPORT, 2.60).
+    """
+    way = abilities.find(target, Forwarding)
+    if way is None:
+        return False
+    try:
+        with way.forward(name, port, None, silent):
+            return True
+    except UsageError:
+        return False
+
+
+def _print_applications(name: str, found: Instance) -> None:
+    from sunspot import serve_status as view
+
+    for app in found.applications.values():
+        where = f"{view.address(found)}{app.route}" if app.route else "without an address"
+        console.out.print(f"{app.name} is {app.status}: {where}", markup=False)
+    console.note(
+        f"the address is the head's own. To reach it: sunspot forward {name} {found.port} · "
+        f"replicas: sunspot serve status {name}"
+    )

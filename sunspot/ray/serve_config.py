@@ -1,0 +1,136 @@
+"""What is deployed with Ray Serve: its config, from a file or from MODULE:APP, made safe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sunspot import yaml_files
+from sunspot.errors import UsageError
+from sunspot.ray import ports
+from sunspot.ray.jobs import JobClient
+from sunspot.ray.start import LOOPBACK
+
+# Serve's own default is a proxy on every node that has a replica (ServeDeploySchema, 2.60).
+PROXIES = "HeadOnly"
+
+_APP = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+# Every address of a machine; None and "" are taken for it by sockets.
+_EVERYWHERE = frozenset({"0.0.0.0", "::", "[::]", "", None})  # noqa: S104 - what is refused
+_NUMBERS = range(1, 65_536)
+
+
+def load(source: str, port: int | None) -> dict[str, Any]:
+    """The config that Serve's REST API takes, with an ingress on the head's loopback address only.
+
+    Args:
+        source: a file in Serve's format (YAML or JSON), or MODULE:APP.
+        port: the ingress's port; by default the config's, or else that of the ports' table.
+
+    Raises:
+        UsageError: there is no such file, it is not a config, or its ingress would be open to
+            other machines.
+    """
+    config: dict[str, Any]
+    if Path(source).is_file():
+        config = _read(Path(source))
+    elif _APP.fullmatch(source):
+        config = {"applications": [{"name": "default", "import_path": source}]}
+    else:
+        raise UsageError(
+            f"{source!r} is neither a file that exists nor MODULE:APP, such as main:app"
+        )
+    http = _mapping(config, "http_options", source)
+    http.setdefault("host", LOOPBACK)
+    http["port"] = port if port is not None else http.get("port", ports.get("serve").number)
+    config.setdefault("proxy_location", PROXIES)
+    _check_ingress(config, source)
+    return config
+
+
+def send_working_dirs(
+    client: JobClient, config: dict[str, Any], working_dir: str, note: Callable[[str], None]
+) -> None:
+    """Sends each application's files, and puts their URIs into the config.
+
+    Args:
+        client: the cluster's job API.
+        config: as from `load`.
+        working_dir: the folder of the applications that name none.
+        note: called with what is uploaded.
+
+    Raises:
+        UsageError: a folder is missing or too large.
+    """
+    sent: dict[str, dict[str, Any]] = {}
+    for app in config["applications"]:
+        env = _mapping(app, "runtime_env", f"application {app.get('name', 'default')!r}")
+        env.setdefault("working_dir", working_dir)
+        key = repr((env["working_dir"], env.get("excludes")))
+        if key not in sent:
+            client.send_working_dir(env, note)
+            sent[key] = env
+        elif "working_dir" in sent[key]:
+            env["working_dir"] = sent[key]["working_dir"]
+        else:  # an empty folder
+            del env["working_dir"]
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        config = yaml_files.load(file)  # JSON is YAML
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from error
+    except yaml_files.TooLargeError as error:
+        raise UsageError(f"{file}: {error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UsageError(f"{file} is neither YAML nor JSON: {error}") from error
+    apps = config.get("applications") if isinstance(config, dict) else None
+    if not isinstance(apps, list) or not all(isinstance(app, dict) for app in apps):
+        raise UsageError(
+            f"{file} is not a config of Ray Serve: it needs a list 'applications', each with an "
+            "import_path, as `serve build MODULE:APP` writes it"
+        )
+    return config
+
+
+def _mapping(parent: dict[str, Any], key: str, source: str) -> dict[str, Any]:
+    """The mapping of that key, which the parent has afterwards.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    value = parent.get(key)
+    if value is None:
+        value = parent[key] = {}
+    if not isinstance(value, dict):
+        raise UsageError(f"{source}: {key} must be a mapping, not {value!r}")
+    return value
+
+
+def _check_ingress(config: dict[str, Any], source: str) -> None:
+    """Refuses an ingress that other machines reach: it knows no token."""
+    http = config["http_options"]
+    host, port = http["host"], http["port"]
+    if host in _EVERYWHERE:
+        raise UsageError(
+            f"{source}: http_options.host {host!r} opens the ingress, which asks for no token, on "
+            f"every address of the head. Remove the line (the default is {LOOPBACK}), and put a "
+            "gateway before it: docs/serve.md"
+        )
+    if not isinstance(host, str):
+        raise UsageError(f"{source}: http_options.host {host!r} is not an address")
+    if type(port) is not int or port not in _NUMBERS:
+        raise UsageError(
+            f"{source}: port {port!r} is not a number from {_NUMBERS[0]} to {_NUMBERS[-1]}"
+        )
+    # Serve binds it to [::], whatever the host is (start_grpc_server, 2.60).
+    if _mapping(config, "grpc_options", source).get("grpc_servicer_functions"):
+        raise UsageError(
+            f"{source}: grpc_options.grpc_servicer_functions starts a gRPC ingress, which listens "
+            "on every address of the head and asks for no token. Remove it, and serve over HTTP"
+        )
