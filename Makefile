@@ -10,7 +10,7 @@ LOCKS  := requirements.txt requirements-dev.txt
 UV     := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-train setup-serve demo test faults engine image check format lock clean
+.PHONY: help setup setup-train setup-serve setup-notebook demo test faults engine image check format lock clean
 
 help:
 	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
@@ -44,6 +44,10 @@ setup-train: $(STAMP)
 #   make setup-serve   adds Ray Serve, for `sunspot serve` on clusters of this machine
 setup-serve: $(STAMP)
 	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-serve.txt
+
+#   make setup-notebook   adds JupyterLab, for `sunspot notebook`
+setup-notebook: $(STAMP)
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-notebook.txt
 
 demo: $(STAMP)
 	@$(BIN)/sunspot demo
@@ -92,6 +96,7 @@ lock: $(UV)
 	@$(COMPILE) pyproject.toml --extra azure -c requirements-dev.txt -o requirements-azure.txt
 	@$(COMPILE) pyproject.toml --extra train -c requirements.txt -o requirements-train.txt
 	@$(COMPILE) pyproject.toml --extra serve -c requirements-train.txt -o requirements-serve.txt
+	@$(COMPILE) pyproject.toml --extra notebook -c requirements-serve.txt -o requirements-notebook.txt
 	@$(COMPILE_IMAGE) $(IMAGE)/ray.in -o $(IMAGE)/ray.txt
 	@$(filter-out --generate-hashes,$(COMPILE_IMAGE)) $(IMAGE)/torch.in --no-deps -o $(IMAGE)/torch.txt
 	@$(COMPILE_IMAGE) $(IMAGE)/torch.in --excludes $(IMAGE)/ray.txt -o $(IMAGE)/cuda.txt
