@@ -6,13 +6,14 @@ sbatch(1)    reads a script from stdin; options on the command line override SBA
              those the #SBATCH lines; hetjob separates components; --parsable prints the id; a
              partition that does not exist is refused, a time over its limit stays pending
 srun(1)      runs one task on each of the chosen nodes of a component (--relative, --het-group);
-             returns the highest exit code
+             returns the highest exit code; refuses SLURM_MEM_PER_CPU beside --mem, as in a job
+             that was submitted from another one (github.com/snakemake/snakemake, issue 2230)
 scancel(1)   SIGTERM for the script and its tasks, SIGKILL later; --batch --signal only for the
              script; a job that has ended, and a signal to one that waits, is an error
 scontrol(1)  show job, requeue: the job ends and its script begins again, SLURM_RESTART_COUNT grows
 squeue(1)    the wanted format; ended jobs too, with --states=all; the elements of an array that
-             wait in one line, unless --array is given
-sinfo(1)     a line for each partition
+             wait in one line, unless --array is given; only the partition SQUEUE_PARTITION
+sinfo(1)     a line for each partition, or only for SINFO_PARTITION
 
 The cluster is cluster.json in the folder that STAND_IN_SLURM names: {partition: {"limit", "nodes",
 "cpus", "memory", "gres"}}, the first is the default. Jobs begin at once, unless a file `hold` is
@@ -219,7 +220,8 @@ def squeue(arguments: list[str]) -> int:
     names = given["name"].split(",")
     together: set[str] = set()
     for job in jobs(folder()):
-        if job["name"] not in names:
+        partition = job["components"][0]["partition"]
+        if job["name"] not in names or not _is_shown(partition, "SQUEUE_PARTITION"):
             continue
         for offset in range(len(job["components"])):
             shown = job["array"] or str(job["id"])
@@ -233,6 +235,10 @@ def squeue(arguments: list[str]) -> int:
             values = {"%i": shown, "%j": job["name"], "%T": job["state"], "%r": job["reason"]}
             print(re.sub("%[A-Za-z]", lambda found: values[found[0]], given["format"]))  # noqa: B023
     return 0
+
+
+def _is_shown(partition: str, variable: str) -> bool:
+    return os.environ.get(variable, partition) == partition
 
 
 def scancel(arguments: list[str]) -> int:
@@ -283,6 +289,8 @@ def sinfo(arguments: list[str]) -> int:
         return 0
     cluster = json.loads((folder() / "cluster.json").read_text())
     for number, (name, has) in enumerate(cluster.items()):
+        if not _is_shown(name, "SINFO_PARTITION"):
+            continue
         values = {
             "%P": name + ("" if number else "*"),
             "%l": has["limit"],
@@ -301,6 +309,10 @@ def srun(arguments: list[str]) -> int:
         _fail("the stand-in knows no heterogeneous steps")
     end = next(at for at, word in enumerate(arguments) if not word.startswith("--"))
     given, command = _options(arguments[:end]), arguments[end:]
+    if "mem" in given and "SLURM_MEM_PER_CPU" in os.environ:
+        _fail(
+            "SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU, and SLURM_MEM_PER_NODE are mutually exclusive."
+        )
     number = int(os.environ["SLURM_JOB_ID"])
     job, component = read(number), int(given.get("het-group", "0"))
     first = int(given.get("relative", "0"))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sunspot.errors import SunspotError, UsageError
+from sunspot.targets.slurm import variables
 from sunspot.targets.slurm.settings import in_shell
 from sunspot.targets.ssh import Ssh, no_program
 
@@ -50,19 +51,6 @@ _REFUSED = {
     "unrecognized option": "extra",
     "Invalid feature specification": "extra",
 }
-# The variables of sbatch that are not called after their option.
-_VARIABLES = {
-    "array": "SBATCH_ARRAY_INX",
-    "mem": "SBATCH_MEM_PER_NODE",
-    "time": "SBATCH_TIMELIMIT",
-}
-# What no script of ours says: to wait for the job's end, and to print errors elsewhere; and what
-# contradicts what each one says.
-_UNWANTED = (
-    *("SBATCH_WAIT", "SBATCH_ERROR", "SBATCH_REQUEUE", "SBATCH_NO_REQUEUE"),
-    *("SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU"),
-)
-
 # What is said of a job that has ended, and of one that is forgotten.
 _OVER = ("already completing or completed", "Invalid job id specified")
 
@@ -135,7 +123,9 @@ class Slurm:
             UsageError: Slurm refuses what the job asks for; the message names the key.
         """
         try:
-            printed = self.run("sbatch", "--parsable", text=script, without=_overriding(script))
+            printed = self.run(
+                "sbatch", "--parsable", text=script, without=variables.of_submission(script)
+            )
         except SlurmError as error:
             about = [key for words, key in _REFUSED.items() if words.lower() in str(error).lower()]
             if not about:
@@ -227,7 +217,8 @@ class Slurm:
         return self._call(words, text.encode(), without).decode(errors="replace")
 
     def _call(self, words: Sequence[str], given: bytes = b"", without: Sequence[str] = ()) -> bytes:
-        unset = [word for name in without for word in ("-u", name)]
+        names = [*variables.FILTERS.get(words[0], ()), *without]
+        unset = [word for name in names for word in ("-u", name)]
         command = ["env", *unset, *words] if unset else list(words)
         called = f"`{words[0]}`"
         if self.login is not None:
@@ -340,13 +331,6 @@ def no_slurm(command: str, host: str = "this machine") -> UsageError:
         f"there is no Slurm on {host} (no `{command}`): run this on a login node, or name one as "
         "login_host in sunspot:slurm"
     )
-
-
-def _overriding(script: str) -> list[str]:
-    """The variables that sbatch would heed more than what the script says (sbatch(1))."""
-    said = dict.fromkeys(re.findall(r"^#SBATCH --([a-z-]+)", script, re.MULTILINE))
-    named = (f"SBATCH_{option.replace('-', '_').upper()}" for option in said)
-    return [*_UNWANTED, *(_VARIABLES[one] for one in said if one in _VARIABLES), *named]
 
 
 def _is_busy(error: SlurmError) -> bool:

@@ -137,6 +137,16 @@ def test_a_busy_controller_is_asked_again(slurm, monkeypatch):
         Slurm().queue(["x"])
 
 
+def test_what_the_users_environment_hides_is_seen(slurm, monkeypatch):
+    monkeypatch.setenv("SINFO_PARTITION", "gpu")
+    monkeypatch.setenv("SQUEUE_PARTITION", "gpu")
+    assert {offer.partition for offer in checks.offers(Slurm())} == set(PARTITIONS)
+    (slurm / "slurm" / "hold").touch()
+    job = Slurm().submit("#!/bin/bash\n#SBATCH --job-name=x\n")
+    assert [one.id for one in Slurm().queue(["x"])] == [job]
+    Slurm().cancel([job])
+
+
 def test_what_will_not_change_is_not_asked_again(slurm, monkeypatch):
     clock = SimpleNamespace(monotonic=lambda: 0, sleep=lambda _seconds: pytest.fail("asked again"))
     monkeypatch.setattr(commands, "time", clock)
