@@ -4,7 +4,9 @@ It behaves as the man pages of Slurm 22.05 say, as far as Sunspot relies on it:
 
 sbatch(1)    reads a script from stdin; options on the command line override SBATCH_* variables, and
              those the #SBATCH lines; hetjob separates components; --parsable prints the id; a
-             partition that does not exist is refused, a time over its limit stays pending
+             partition that does not exist is refused, a time over its limit stays pending; --mem is
+             refused where nodes have no RealMemory, which sinfo shows as 1
+             (github.com/aws/aws-parallelcluster, issue 2198)
 srun(1)      runs one task on each of the chosen nodes of a component (--relative, --het-group);
              returns the highest exit code; refuses SLURM_MEM_PER_CPU beside --mem, as in a job
              that was submitted from another one (github.com/snakemake/snakemake, issue 2230)
@@ -175,6 +177,8 @@ def sbatch(arguments: list[str]) -> int:
                 "Batch job submission failed: Invalid account or account/partition combination "
                 "specified"
             )
+        if "mem" in one and cluster[name]["memory"] <= 1:
+            _fail("Memory specification can not be satisfied")
         if "time" in one and _seconds(one["time"]) > _seconds(cluster[name]["limit"]):
             pending = "PartitionTimeLimit"
         free = [node for node in cluster[name]["nodes"] if node not in taken]

@@ -45,7 +45,7 @@ _REFUSED = {
     "Invalid generic resource": "gres",
     "Requested node configuration is not available": "partition, gres, or the nodes' size",
     "More processors requested than permitted": "the nodes' size",
-    "Memory specification can not be satisfied": "the nodes' size",
+    "Memory specification can not be satisfied": "the nodes' size, or set memory: false,",
     "Node count specification invalid": "the number of nodes",
     "Job violates accounting/QOS policy": "qos, time, or the nodes' size",
     "unrecognized option": "extra",

@@ -10,7 +10,7 @@ import stand_in_slurm
 from sunspot.errors import UsageError
 from sunspot.stack import Stack
 from sunspot.targets.records import Folders
-from sunspot.targets.slurm import checks, commands
+from sunspot.targets.slurm import checks, commands, script
 from sunspot.targets.slurm.commands import Slurm, SlurmError
 from sunspot.targets.slurm.records import Records
 from sunspot.targets.slurm.target import SlurmTarget
@@ -94,6 +94,18 @@ def test_what_slurm_does_not_have_is_refused(slurm, wanted, parts):
     assert message.startswith("stack dev on slurm:")
     for part in parts:
         assert part in message
+
+
+def test_where_slurm_knows_no_memory_none_is_asked_for(tmp_path, monkeypatch):
+    nodes = {"main": {"nodes": ["n1", "n2"], "memory": 1}}
+    for name, value in stand_in_slurm.install(tmp_path / "slurm", nodes).items():
+        monkeypatch.setenv(name, value)
+    assert "set memory: false" in refusal(tmp_path, stack())
+    with pytest.raises(UsageError, match="memory: false"):
+        Slurm().submit("#!/bin/bash\n#SBATCH --mem=2048M\n")
+    wanted = stack(memory=False, extra=["--mem-per-cpu=2G"])
+    assert checks.of_partitions(wanted, checks.offers(Slurm())) == []
+    assert "--mem=" not in script.manifest(wanted)
 
 
 def test_a_machine_without_slurm_is_refused(tmp_path, monkeypatch):

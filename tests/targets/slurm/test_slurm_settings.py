@@ -43,6 +43,8 @@ def test_a_time_in_slurms_notation(text, expected):
         ({"gres": "gpu:2"}, ["gres: 'gpu:2'", "gpu_count"]),
         ({"extra": ["-C a100"]}, ["'-C a100'", "--constraint"]),
         ({"extra": ["--nodes=4"]}, ["--nodes is set by Sunspot"]),
+        ({"extra": ["--mem-per-cpu=3968"]}, ["--mem-per-cpu=3968", "memory: false"]),
+        ({"groups": {"head": {"extra": ["--mem-per-gpu=1G"]}}}, ["--mem-per-gpu=1G"]),
         ({"extra": ["--wait"]}, ["--wait is set by Sunspot"]),
         ({"login_host": "-oProxyCommand=true"}, ["login_host: '-oProxyCommand=true'"]),
         ({"extra": ["--time=1"]}, ["--time has a place of its own"]),
