@@ -18,7 +18,7 @@ from sunspot.node.free_ports import PORT_RANGE
 from sunspot.node.slurm import addresses, head, listeners, main, ray_node
 from sunspot.node.slurm.allocation import Allocation
 from sunspot.node.slurm.plan import Group, Plan, Published
-from sunspot.node.slurm.task import LOCK, Task, scratch_folder
+from sunspot.node.slurm.task import LOCK, Task, name_amd_gpus, scratch_folder
 
 GROUP = Group(
     name="gpu",
@@ -78,6 +78,21 @@ def test_too_little_is_told(variable, value, said):
 def test_gpus_of_the_users_own_environment_do_not_count_for_a_node_without():
     plain = replace(GROUP, gpus=0, cpus=0)
     assert Allocation.of(STEP).flags(plain) == ["--num-cpus=0", "--num-gpus=0"]
+
+
+def test_ray_takes_the_list_of_amd_gpus_that_slurm_gives(monkeypatch):
+    from ray._private.accelerators.amd_gpu import AMDGPUAcceleratorManager as Amd
+
+    monkeypatch.delenv("HIP_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "2,3")
+    with pytest.raises(RuntimeError, match="HIP_VISIBLE_DEVICES"):
+        Amd.get_current_process_visible_accelerator_ids()
+    name_amd_gpus(os.environ)
+    assert Amd.get_current_process_visible_accelerator_ids() == ["2", "3"]
+    assert "ROCR_VISIBLE_DEVICES" not in os.environ
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "4,5")
+    name_amd_gpus(os.environ)  # a container's own HIP_VISIBLE_DEVICES counts within it
+    assert os.environ["ROCR_VISIBLE_DEVICES"] == "4,5"
 
 
 # Addresses
