@@ -19,8 +19,9 @@ sinfo(1)     a line for each partition, or only for SINFO_PARTITION
 
 The cluster is cluster.json in the folder that STAND_IN_SLURM names: {partition: {"limit", "nodes",
 "cpus", "memory", "gres"}}, the first is the default. Jobs begin at once, unless a file `hold` is
-there. Nodes that a file `blind` names see other files. As often as a file `busy` says, the
-controller does not answer. Nothing is isolated: all are this machine.
+there; with a file `boot` their nodes are still booting. Nodes that a file `blind` names see other
+files. As often as a file `busy` says, the controller does not answer. Nothing is isolated: all are
+this machine.
 """
 
 from __future__ import annotations
@@ -257,7 +258,7 @@ def scancel(arguments: list[str]) -> int:
         _fail(f"Kill job error on job id {wanted}: Invalid job id specified")
     for job in ours:
         problem = f"scancel: error: Kill job error on job id {job['id']}: "
-        if job["state"] not in {"PENDING", "RUNNING"}:
+        if job["state"] not in {"PENDING", "CONFIGURING", "RUNNING"}:
             print(problem + "Job/step already completing or completed", file=sys.stderr)
         elif "signal" in given and job["state"] == "PENDING":
             _fail(f"Kill job error on job id {job['id']}: Job is pending execution")
@@ -266,7 +267,7 @@ def scancel(arguments: list[str]) -> int:
         else:
             with changed(job["id"]) as now:
                 now["cancelled"] = True
-                if now["state"] == "PENDING":
+                if now["state"] != "RUNNING":
                     now["state"] = "CANCELLED"
     return 0
 

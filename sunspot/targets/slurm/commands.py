@@ -29,11 +29,13 @@ _BUSY = ("Unable to contact slurm controller", "timed out", "Unexpected message"
 # Exit codes of ssh and of the shell behind it.
 SSH_FAILED, NO_SUCH_COMMAND = 255, 127
 
-# squeue(1), "JOB STATE CODES": what is in the queue, and what still holds nodes.
-WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD",
-                     "SPECIAL_EXIT"})  # fmt: skip
-RUNNING = frozenset({"RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING",
-                     "STAGE_OUT", "RESIZING"})  # fmt: skip
+# squeue(1), "JOB STATE CODES": what has no nodes that could run something, and what has ended. A
+# state that a later Slurm adds (25.05: EXPEDITING) is none of these. Nodes in a cloud boot for
+# minutes while their job is CONFIGURING (github.com/aws/aws-parallelcluster, issue 4236).
+WAITING = frozenset({"PENDING", "CONFIGURING", "POWER_UP_NODE", "REQUEUED", "REQUEUE_HOLD",
+                     "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})  # fmt: skip
+ENDED = frozenset({"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED",
+                   "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "REVOKED"})  # fmt: skip
 
 _QUEUE_FORMAT = "%i|%j|%T|%r"
 # What sbatch says of a request that it refuses (slurm_errno.c), and the key that it is about.
@@ -67,7 +69,7 @@ class Job:
         id: what scancel takes: "17", or "17_2" for an element of an array.
         name: the job's name.
         state: Slurm's word for its state, such as RUNNING.
-        reason: why it waits, or how it ended, in Slurm's words.
+        reason: why it waits, or how it ended, in Slurm's words; "" where Slurm gives none.
     """
 
     id: str
@@ -86,13 +88,18 @@ class Job:
 
     @property
     def waits(self) -> bool:
-        """Whether it is in the queue and has no nodes."""
+        """Whether it is in the queue, or its nodes are still booting."""
         return self.state in WAITING
+
+    @property
+    def why(self) -> str:
+        """Why it waits."""
+        return self.reason or self.state
 
     @property
     def is_there(self) -> bool:
         """Whether it waits or has nodes."""
-        return self.state in WAITING | RUNNING
+        return self.state not in ENDED
 
     @property
     def runs(self) -> bool:

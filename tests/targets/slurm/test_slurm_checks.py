@@ -176,6 +176,22 @@ def test_elements_of_an_array_that_wait_are_told_apart(slurm):
 
 
 @pytest.mark.parametrize(
+    ("state", "there", "waits"),
+    [
+        ("CONFIGURING", True, True),
+        ("RESV_DEL_HOLD", True, True),
+        ("COMPLETING", True, False),
+        ("EXPEDITING", True, False),
+        ("REVOKED", False, False),
+        ("OUT_OF_MEMORY", False, False),
+    ],
+)
+def test_a_job_is_there_until_slurm_says_that_it_has_ended(state, there, waits):
+    job = commands.Job(id="17", name="x", state=state)
+    assert (job.is_there, job.waits) == (there, waits)
+
+
+@pytest.mark.parametrize(
     ("gres", "expected"),
     [
         ("(null)", {}),
