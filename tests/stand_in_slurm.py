@@ -6,7 +6,9 @@ sbatch(1)    reads a script from stdin; options on the command line override SBA
              those the #SBATCH lines; hetjob separates components; --parsable prints the id; a
              partition that does not exist is refused, a time over its limit stays pending; --mem is
              refused where nodes have no RealMemory, which sinfo shows as 1
-             (github.com/aws/aws-parallelcluster, issue 2198)
+             (github.com/aws/aws-parallelcluster, issues 1517 and 2198); with SLURM_CLUSTERS the id
+             is "17;CLUSTER"; the text of a file `greeting` comes before it
+             (github.com/llnl/maestrowf, issue 441)
 srun(1)      runs one task on each of the chosen nodes of a component (--relative, --het-group);
              returns the highest exit code; refuses SLURM_MEM_PER_CPU beside --mem, as in a job
              that was submitted from another one (github.com/snakemake/snakemake, issue 2230)
@@ -179,7 +181,8 @@ def sbatch(arguments: list[str]) -> int:
                 "specified"
             )
         if "mem" in one and cluster[name]["memory"] <= 1:
-            _fail("Memory specification can not be satisfied")
+            print("sbatch: error: Memory specification can not be satisfied", file=sys.stderr)
+            _fail("Batch job submission failed: Requested node configuration is not available")
         if "time" in one and _seconds(one["time"]) > _seconds(cluster[name]["limit"]):
             pending = "PartitionTimeLimit"
         free = [node for node in cluster[name]["nodes"] if node not in taken]
@@ -216,7 +219,10 @@ def sbatch(arguments: list[str]) -> int:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-    print(leader)
+    greeting, several = folder() / "greeting", os.environ.get("SLURM_CLUSTERS")
+    if greeting.exists():
+        print(greeting.read_text())
+    print(f"{leader};{several}" if several else leader)
     return 0
 
 

@@ -22,15 +22,17 @@ from sunspot.targets.ssh import Ssh, no_program
 COMMAND_TIMEOUT_S = 60.0
 
 # A busy controller refuses connections, or answers too late, and is itself again after a while
-# (github.com/snakemake/snakemake-executor-plugin-slurm, issues 209 and 313).
+# (github.com/snakemake/snakemake-executor-plugin-slurm, issues 209 and 313); so is one that limits
+# requests (slurm.conf(5), rl_enable), and a second one while it takes over (slurm_errno.c).
 PATIENCE_S, RETRY_S = 60.0, 2.0
-_BUSY = ("Unable to contact slurm controller", "timed out", "Unexpected message", "did not answer")
+_BUSY = ("Unable to contact slurm controller", "timed out", "Unexpected message", "did not answer",
+         "Rate limit exceeded", "in standby mode")  # fmt: skip
 
 # Exit codes of ssh and of the shell behind it.
 SSH_FAILED, NO_SUCH_COMMAND = 255, 127
 
 # squeue(1), "JOB STATE CODES": what has no nodes that could run something, and what has ended. A
-# state that a later Slurm adds (25.05: EXPEDITING) is none of these. Nodes in a cloud boot for
+# state that a later Slurm adds, such as EXPEDITING, is none of these. Nodes in a cloud boot for
 # minutes while their job is CONFIGURING (github.com/aws/aws-parallelcluster, issue 4236).
 WAITING = frozenset({"PENDING", "CONFIGURING", "POWER_UP_NODE", "REQUEUED", "REQUEUE_HOLD",
                      "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})  # fmt: skip
@@ -39,15 +41,19 @@ ENDED = frozenset({"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "
 
 _QUEUE_FORMAT = "%i|%j|%T|%r"
 # What sbatch says of a request that it refuses (slurm_errno.c), and the key that it is about.
+# Of several the first counts: "Requested node configuration" comes behind "Memory specification".
 _REFUSED = {
+    "Memory specification can not be satisfied": "the nodes' size, or set memory: false,",
     "invalid partition": "partition",
+    "No partition specified": "partition",
+    "not permitted to use this partition": "partition",
+    "Required partition not available": "partition",
     "Invalid account": "account",
     "Invalid qos": "qos",
     "Requested time limit is invalid": "time",
     "Invalid generic resource": "gres",
     "Requested node configuration is not available": "partition, gres, or the nodes' size",
     "More processors requested than permitted": "the nodes' size",
-    "Memory specification can not be satisfied": "the nodes' size, or set memory: false,",
     "Node count specification invalid": "the number of nodes",
     "Job violates accounting/QOS policy": "qos, time, or the nodes' size",
     "unrecognized option": "extra",
@@ -128,6 +134,7 @@ class Slurm:
 
         Raises:
             UsageError: Slurm refuses what the job asks for; the message names the key.
+            SlurmError: sbatch failed otherwise, or printed no job's id.
         """
         try:
             printed = self.run(
@@ -140,8 +147,12 @@ class Slurm:
             raise UsageError(
                 f"Slurm refuses the job: {_said(error)}. Change {about[0]} in the stack file"
             ) from error
-        # "17", or "17;cluster" where Slurm has several clusters.
-        return printed.strip().partition(";")[0]
+        # "17", or "17;cluster" where Slurm has several clusters. A site's own sbatch may greet
+        # before that (github.com/llnl/maestrowf, issue 441).
+        found = re.findall(r"^(\d+)(?:;.*)?$", printed, re.MULTILINE)
+        if not found:
+            raise SlurmError(f"`sbatch` printed no job's id: {printed.strip()!r}")
+        return found[-1]
 
     def queue(self, names: Iterable[str]) -> list[Job]:
         """The user's jobs of these names, also those that have just ended."""
@@ -154,7 +165,8 @@ class Slurm:
             f"--name={','.join(names)}",
             f"--format={_QUEUE_FORMAT}",
         )
-        return [_job(line) for line in printed.splitlines() if line.strip()]
+        # With several clusters older ones also print a line "CLUSTER: NAME".
+        return [_job(line) for line in printed.splitlines() if "|" in line]
 
     def cancel(self, ids: Sequence[str]) -> None:
         """Cancels jobs; those that have ended are left as they are."""

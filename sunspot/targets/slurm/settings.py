@@ -30,6 +30,8 @@ OWN_OPTIONS = frozenset(
 # Those that have a key of their own.
 KEYED_OPTIONS = frozenset({"--account", "--gres", "--mem", "--partition", "--qos", "--time"})
 
+# Of the commands only sbatch would go there.
+_CLUSTER_OPTIONS = frozenset({"--cluster", "--clusters"})
 # What sbatch does not take beside --mem.
 _MEMORY_OPTIONS = ("--mem-per-cpu", "--mem-per-gpu")
 
@@ -98,6 +100,11 @@ def _option(text: str) -> str:
         )
     if name in OWN_OPTIONS:
         raise UsageError(f"{name} is set by Sunspot: leave it out")
+    if name in _CLUSTER_OPTIONS:
+        raise UsageError(
+            f"{text} would send the job where no other command looks for it: leave it out, and set "
+            "the variable SLURM_CLUSTERS, which all of Slurm's commands heed"
+        )
     if name in KEYED_OPTIONS:
         raise UsageError(f"{name} has a place of its own in the stack file: leave it out here")
     return text

@@ -131,6 +131,28 @@ def test_what_sbatch_refuses_is_told_with_the_key(slurm):
         Slurm().run("scontrol", "show", "job", "99")
 
 
+def test_the_id_is_found_behind_what_a_sites_own_sbatch_prints(slurm, monkeypatch):
+    monkeypatch.setenv("SLURM_CLUSTERS", "slaking")
+    greeting = slurm / "slurm" / "greeting"
+    greeting.write_text("Welcome to Stampede 3\n--> Checking 2 quotas...OK\n")
+    (slurm / "slurm" / "hold").touch()
+    job = Slurm().submit("#!/bin/bash\n#SBATCH --job-name=x\n")
+    assert [one.id for one in Slurm().queue(["x"])] == [job]
+    Slurm().cancel([job])
+    tool = slurm / "slurm" / "bin" / "sbatch"
+    tool.write_text("#!/bin/sh\necho Submitted\n")
+    with pytest.raises(SlurmError, match="no job's id: 'Submitted'"):
+        Slurm().submit("#!/bin/bash\n")
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["Rate limit exceeded, please retry momentarily", "Slurm backup controller in standby mode"],
+)
+def test_what_another_slurm_says_when_it_is_busy(said):
+    assert commands._is_busy(SlurmError(f"`squeue` failed: slurm_load_jobs error: {said}"))
+
+
 def test_a_quality_of_service_may_allow_more_time(slurm):
     wanted = stack(time="3:00:00", qos="long")
     assert checks.of_partitions(wanted, checks.offers(Slurm())) == []

@@ -45,6 +45,7 @@ def test_a_time_in_slurms_notation(text, expected):
         ({"extra": ["--nodes=4"]}, ["--nodes is set by Sunspot"]),
         ({"extra": ["--mem-per-cpu=3968"]}, ["--mem-per-cpu=3968", "memory: false"]),
         ({"groups": {"head": {"extra": ["--mem-per-gpu=1G"]}}}, ["--mem-per-gpu=1G"]),
+        ({"extra": ["--clusters=b"]}, ["--clusters=b", "SLURM_CLUSTERS"]),
         ({"extra": ["--wait"]}, ["--wait is set by Sunspot"]),
         ({"login_host": "-oProxyCommand=true"}, ["login_host: '-oProxyCommand=true'"]),
         ({"extra": ["--time=1"]}, ["--time has a place of its own"]),
