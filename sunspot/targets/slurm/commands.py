@@ -31,6 +31,13 @@ _BUSY = ("Unable to contact slurm controller", "timed out", "Unexpected message"
 # Exit codes of ssh and of the shell behind it.
 SSH_FAILED, NO_SUCH_COMMAND = 255, 127
 
+# Many sites put Slurm on the PATH of login shells only, which a command through SSH has not
+# (github.com/mila-iqia/milatools, issue 3; github.com/cylc/cylc-flow, issue 533). bash: a file of
+# profile.d that is not POSIX would end another shell.
+_PROGRAMS = frozenset({"sacct", "sbatch", "scancel", "scontrol", "sinfo", "squeue"})
+PROFILE = "/etc/profile"
+_WITH_PROFILE = '{ command -v sbatch || . "$0" < /dev/null; } > /dev/null 2>&1; exec "$@"'
+
 # squeue(1), "JOB STATE CODES": what has no nodes that could run something, and what has ended. A
 # state that a later Slurm adds, such as EXPEDITING, is none of these. Nodes in a cloud boot for
 # minutes while their job is CONFIGURING (github.com/aws/aws-parallelcluster, issue 4236).
@@ -241,6 +248,8 @@ class Slurm:
         command = ["env", *unset, *words] if unset else list(words)
         called = f"`{words[0]}`"
         if self.login is not None:
+            if words[0] in _PROGRAMS:
+                command = ["bash", "-c", _WITH_PROFILE, PROFILE, *command]
             command = self.login.arguments(remote=[shlex.join(command)])
             called = f"`{words[0]}` on {self.login.called}"
         try:
