@@ -106,6 +106,47 @@ def test_an_interface_is_found_by_its_name_and_by_a_block():
             addresses.own_address(wrong)
 
 
+@pytest.fixture
+def no_route(monkeypatch):
+    """Gives the node these addresses, and its name this one; None for none."""
+
+    def unreachable(*_):
+        raise OSError("Network is unreachable")
+
+    def install(known, named):
+        def resolve(name):
+            if named is None:
+                raise socket.gaierror(name)
+            return named
+
+        monkeypatch.setattr(socket.socket, "connect", unreachable)
+        monkeypatch.setattr(socket, "gethostbyname", resolve)
+        monkeypatch.setattr(addresses, "_addresses", lambda: {"lo": "127.0.0.1", **known})
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("known", "named", "expected"),
+    [
+        ({"ib0": "10.0.0.7", "eth0": "10.1.0.7"}, "10.1.0.7", "10.1.0.7"),
+        ({"ib0": "10.0.0.7"}, "127.0.1.1", "10.0.0.7"),
+        ({"ib0": "10.0.0.7"}, None, "10.0.0.7"),
+        ({}, "127.0.1.1", "127.0.1.1"),
+    ],
+    ids=str,
+)
+def test_a_node_from_which_no_route_leads_out(no_route, known, named, expected):
+    no_route(known, named)
+    assert addresses.own_address(None) == expected
+
+
+def test_a_node_whose_address_is_not_clear_lists_those_that_it_has(no_route):
+    no_route({"eth0": "10.1.0.7", "ib0": "10.0.0.7"}, "127.0.1.1")
+    with pytest.raises(addresses.AddressError, match=r"ib0 10\.0\.0\.7.*Set interface"):
+        addresses.own_address(None)
+
+
 def test_jobs_that_start_together_have_heads_with_different_ports(monkeypatch):
     monkeypatch.setattr(addresses, "port_is_free", lambda _port: True)
     blocks = [addresses.head_block(job, 11) for job in range(1000, 1100)]
