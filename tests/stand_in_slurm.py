@@ -4,20 +4,26 @@ It behaves as the man pages of Slurm 22.05 say, as far as Sunspot relies on it:
 
 sbatch(1)    reads a script from stdin; options on the command line override SBATCH_* variables, and
              those the #SBATCH lines; hetjob separates components; --parsable prints the id; a
-             partition that does not exist is refused, a time over its limit stays pending
+             partition that does not exist is refused, a time over its limit stays pending; --mem is
+             refused where nodes have no RealMemory, which sinfo shows as 1
+             (github.com/aws/aws-parallelcluster, issues 1517 and 2198); with SLURM_CLUSTERS the id
+             is "17;CLUSTER"; the text of a file `greeting` comes before it
+             (github.com/llnl/maestrowf, issue 441)
 srun(1)      runs one task on each of the chosen nodes of a component (--relative, --het-group);
-             returns the highest exit code
+             returns the highest exit code; refuses SLURM_MEM_PER_CPU beside --mem, as in a job
+             that was submitted from another one (github.com/snakemake/snakemake, issue 2230)
 scancel(1)   SIGTERM for the script and its tasks, SIGKILL later; --batch --signal only for the
              script; a job that has ended, and a signal to one that waits, is an error
 scontrol(1)  show job, requeue: the job ends and its script begins again, SLURM_RESTART_COUNT grows
 squeue(1)    the wanted format; ended jobs too, with --states=all; the elements of an array that
-             wait in one line, unless --array is given
-sinfo(1)     a line for each partition
+             wait in one line, unless --array is given; only the partition SQUEUE_PARTITION
+sinfo(1)     a line for each partition, or only for SINFO_PARTITION
 
 The cluster is cluster.json in the folder that STAND_IN_SLURM names: {partition: {"limit", "nodes",
 "cpus", "memory", "gres"}}, the first is the default. Jobs begin at once, unless a file `hold` is
-there. Nodes that a file `blind` names see other files. As often as a file `busy` says, the
-controller does not answer. Nothing is isolated: all are this machine.
+there; with a file `boot` their nodes are still booting. Nodes that a file `blind` names see other
+files. As often as a file `busy` says, the controller does not answer. Nothing is isolated: all are
+this machine.
 """
 
 from __future__ import annotations
@@ -174,6 +180,9 @@ def sbatch(arguments: list[str]) -> int:
                 "Batch job submission failed: Invalid account or account/partition combination "
                 "specified"
             )
+        if "mem" in one and cluster[name]["memory"] <= 1:
+            print("sbatch: error: Memory specification can not be satisfied", file=sys.stderr)
+            _fail("Batch job submission failed: Requested node configuration is not available")
         if "time" in one and _seconds(one["time"]) > _seconds(cluster[name]["limit"]):
             pending = "PartitionTimeLimit"
         free = [node for node in cluster[name]["nodes"] if node not in taken]
@@ -210,7 +219,10 @@ def sbatch(arguments: list[str]) -> int:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-    print(leader)
+    greeting, several = folder() / "greeting", os.environ.get("SLURM_CLUSTERS")
+    if greeting.exists():
+        print(greeting.read_text())
+    print(f"{leader};{several}" if several else leader)
     return 0
 
 
@@ -219,7 +231,8 @@ def squeue(arguments: list[str]) -> int:
     names = given["name"].split(",")
     together: set[str] = set()
     for job in jobs(folder()):
-        if job["name"] not in names:
+        partition = job["components"][0]["partition"]
+        if job["name"] not in names or not _is_shown(partition, "SQUEUE_PARTITION"):
             continue
         for offset in range(len(job["components"])):
             shown = job["array"] or str(job["id"])
@@ -235,6 +248,10 @@ def squeue(arguments: list[str]) -> int:
     return 0
 
 
+def _is_shown(partition: str, variable: str) -> bool:
+    return os.environ.get(variable, partition) == partition
+
+
 def scancel(arguments: list[str]) -> int:
     given = _options([word for word in arguments if word.startswith("--")])
     wanted = {word for word in arguments if not word.startswith("--")}
@@ -247,7 +264,7 @@ def scancel(arguments: list[str]) -> int:
         _fail(f"Kill job error on job id {wanted}: Invalid job id specified")
     for job in ours:
         problem = f"scancel: error: Kill job error on job id {job['id']}: "
-        if job["state"] not in {"PENDING", "RUNNING"}:
+        if job["state"] not in {"PENDING", "CONFIGURING", "RUNNING"}:
             print(problem + "Job/step already completing or completed", file=sys.stderr)
         elif "signal" in given and job["state"] == "PENDING":
             _fail(f"Kill job error on job id {job['id']}: Job is pending execution")
@@ -256,7 +273,7 @@ def scancel(arguments: list[str]) -> int:
         else:
             with changed(job["id"]) as now:
                 now["cancelled"] = True
-                if now["state"] == "PENDING":
+                if now["state"] != "RUNNING":
                     now["state"] = "CANCELLED"
     return 0
 
@@ -283,6 +300,8 @@ def sinfo(arguments: list[str]) -> int:
         return 0
     cluster = json.loads((folder() / "cluster.json").read_text())
     for number, (name, has) in enumerate(cluster.items()):
+        if not _is_shown(name, "SINFO_PARTITION"):
+            continue
         values = {
             "%P": name + ("" if number else "*"),
             "%l": has["limit"],
@@ -301,6 +320,10 @@ def srun(arguments: list[str]) -> int:
         _fail("the stand-in knows no heterogeneous steps")
     end = next(at for at, word in enumerate(arguments) if not word.startswith("--"))
     given, command = _options(arguments[:end]), arguments[end:]
+    if "mem" in given and "SLURM_MEM_PER_CPU" in os.environ:
+        _fail(
+            "SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU, and SLURM_MEM_PER_NODE are mutually exclusive."
+        )
     number = int(os.environ["SLURM_JOB_ID"])
     job, component = read(number), int(given.get("het-group", "0"))
     first = int(given.get("relative", "0"))

@@ -19,6 +19,7 @@ def run(number: int) -> None:
     """Runs the job, again and again if it is put back into the queue."""
     while (folder() / "hold").exists() and not read(number)["cancelled"]:
         time.sleep(POLL_S)
+    _wait_for_nodes(number)
     while not read(number)["cancelled"]:
         code = _run_once(number)
         with changed(number) as job:
@@ -31,6 +32,15 @@ def run(number: int) -> None:
                 job["code"] = f"{code}:0" if code >= 0 else f"0:{-code}"
         if not again:
             break
+
+
+def _wait_for_nodes(number: int) -> None:
+    """As long as nodes boot, a job is CONFIGURING and without a reason (squeue(1))."""
+    while (folder() / "boot").exists() and not read(number)["cancelled"]:
+        with changed(number) as job:
+            if not job["cancelled"]:
+                job |= {"state": "CONFIGURING", "reason": "None"}
+        time.sleep(POLL_S)
 
 
 def _final(job: Job, code: int) -> str:

@@ -18,7 +18,7 @@ from sunspot.node.free_ports import PORT_RANGE
 from sunspot.node.slurm import addresses, head, listeners, main, ray_node
 from sunspot.node.slurm.allocation import Allocation
 from sunspot.node.slurm.plan import Group, Plan, Published
-from sunspot.node.slurm.task import LOCK, Task, scratch_folder
+from sunspot.node.slurm.task import LOCK, Task, name_amd_gpus, scratch_folder
 
 GROUP = Group(
     name="gpu",
@@ -80,6 +80,21 @@ def test_gpus_of_the_users_own_environment_do_not_count_for_a_node_without():
     assert Allocation.of(STEP).flags(plain) == ["--num-cpus=0", "--num-gpus=0"]
 
 
+def test_ray_takes_the_list_of_amd_gpus_that_slurm_gives(monkeypatch):
+    from ray._private.accelerators.amd_gpu import AMDGPUAcceleratorManager as Amd
+
+    monkeypatch.delenv("HIP_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "2,3")
+    with pytest.raises(RuntimeError, match="HIP_VISIBLE_DEVICES"):
+        Amd.get_current_process_visible_accelerator_ids()
+    name_amd_gpus(os.environ)
+    assert Amd.get_current_process_visible_accelerator_ids() == ["2", "3"]
+    assert "ROCR_VISIBLE_DEVICES" not in os.environ
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "4,5")
+    name_amd_gpus(os.environ)  # a container's own HIP_VISIBLE_DEVICES counts within it
+    assert os.environ["ROCR_VISIBLE_DEVICES"] == "4,5"
+
+
 # Addresses
 
 
@@ -89,6 +104,47 @@ def test_an_interface_is_found_by_its_name_and_by_a_block():
     for wrong in ("moon0", "198.51.100.0/24"):
         with pytest.raises(addresses.AddressError, match=r"lo 127\.0\.0\.1"):
             addresses.own_address(wrong)
+
+
+@pytest.fixture
+def no_route(monkeypatch):
+    """Gives the node these addresses, and its name this one; None for none."""
+
+    def unreachable(*_):
+        raise OSError("Network is unreachable")
+
+    def install(known, named):
+        def resolve(name):
+            if named is None:
+                raise socket.gaierror(name)
+            return named
+
+        monkeypatch.setattr(socket.socket, "connect", unreachable)
+        monkeypatch.setattr(socket, "gethostbyname", resolve)
+        monkeypatch.setattr(addresses, "_addresses", lambda: {"lo": "127.0.0.1", **known})
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("known", "named", "expected"),
+    [
+        ({"ib0": "10.0.0.7", "eth0": "10.1.0.7"}, "10.1.0.7", "10.1.0.7"),
+        ({"ib0": "10.0.0.7"}, "127.0.1.1", "10.0.0.7"),
+        ({"ib0": "10.0.0.7"}, None, "10.0.0.7"),
+        ({}, "127.0.1.1", "127.0.1.1"),
+    ],
+    ids=str,
+)
+def test_a_node_from_which_no_route_leads_out(no_route, known, named, expected):
+    no_route(known, named)
+    assert addresses.own_address(None) == expected
+
+
+def test_a_node_whose_address_is_not_clear_lists_those_that_it_has(no_route):
+    no_route({"eth0": "10.1.0.7", "ib0": "10.0.0.7"}, "127.0.1.1")
+    with pytest.raises(addresses.AddressError, match=r"ib0 10\.0\.0\.7.*Set interface"):
+        addresses.own_address(None)
 
 
 def test_jobs_that_start_together_have_heads_with_different_ports(monkeypatch):

@@ -6,10 +6,12 @@ a block of ports; which one, its job's id says, and if one of its ports is taken
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import ipaddress
 import socket
 import struct
+from collections.abc import Mapping
 
 from sunspot.node.free_ports import PORT_RANGE, port_is_free
 
@@ -32,7 +34,8 @@ def own_address(interface: str | None) -> str:
 
     Args:
         interface: a network interface's name, or an address block that the address is in; None for
-            the address that leads out, or if none does, the one that the host's name has.
+            the address that leads out, or if none does, the one that the host's name has, or the
+            only one.
 
     Raises:
         AddressError: this machine has no such address; the message lists those that it has.
@@ -49,11 +52,14 @@ def own_address(interface: str | None) -> str:
     for address in known.values():
         if block is not None and ipaddress.ip_address(address) in block:
             return address
-    listed = ", ".join(f"{name} {address}" for name, address in sorted(known.items()))
     raise AddressError(
         f"there is no network interface {interface!r} with an IPv4 address here; there are: "
-        f"{listed or 'none'}. Change interface in sunspot:slurm"
+        f"{_listed(known)}. Change interface in sunspot:slurm"
     )
+
+
+def _listed(known: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {address}" for name, address in sorted(known.items())) or "none"
 
 
 def head_block(job: int, needed: int) -> int:
@@ -90,7 +96,34 @@ def _outer_address() -> str:
             probe.connect(("192.0.2.1", 9))
             return probe.getsockname()[0]
         except OSError:
-            return socket.gethostbyname(socket.gethostname())
+            return _named_address()
+
+
+def _named_address() -> str:
+    """The address of the host's name; the only other one where that leads back to this machine.
+
+    Compute nodes may have no route that leads out, and a name that /etc/hosts gives 127.0.1.1
+    (github.com/skypilot-org/skypilot, issue 10333).
+    """
+    named = ""
+    with contextlib.suppress(OSError):
+        named = socket.gethostbyname(socket.gethostname())
+        if not _leads_back(named):
+            return named
+    known = _addresses()
+    outer = [address for address in known.values() if not _leads_back(address)]
+    if len(outer) == 1:
+        return outer[0]
+    if named and not outer:  # a machine without any network
+        return named
+    raise AddressError(
+        f"no route leads out of this machine, and its name {socket.gethostname()!r} has no address "
+        f"that others reach; there are: {_listed(known)}. Set interface in sunspot:slurm"
+    )
+
+
+def _leads_back(address: str) -> bool:
+    return ipaddress.ip_address(address).is_loopback
 
 
 def _addresses() -> dict[str, str]:

@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -163,6 +163,7 @@ def run(task: Task, live: Callable[[Node], int]) -> int:
     process_tree.adopt_orphans()
     for name in FOREIGN_VARIABLES:
         os.environ.pop(name, None)
+    name_amd_gpus(os.environ)
     # Around everything: a second signal must not end the clean-up.
     with _stoppable():
         try:
@@ -180,6 +181,17 @@ def run(task: Task, live: Callable[[Node], int]) -> int:
             return 1
         except Stopped as stopped:
             return stopped.exit_code
+
+
+def name_amd_gpus(env: MutableMapping[str, str]) -> None:
+    """Gives Ray its own name for the list of AMD's GPUs; it ends where it finds only Slurm's.
+
+    The same numbers (slurm.conf's AutoDetect=rsmi sets ROCR_VISIBLE_DEVICES), but not beside it:
+    there they would count within it (ray/_private/accelerators/amd_gpu.py, 2.60;
+    github.com/lumi-ai-factory/laifs-container-recipes, issues 6 and 13).
+    """
+    if "ROCR_VISIBLE_DEVICES" in env and "HIP_VISIBLE_DEVICES" not in env:
+        env["HIP_VISIBLE_DEVICES"] = env.pop("ROCR_VISIBLE_DEVICES")
 
 
 def _run_in(scratch: Path, task: Task, live: Callable[[Node], int]) -> int:

@@ -85,9 +85,9 @@ def _follow(life: Life, number: str, out: TextIO, progress: Progress) -> int:
     def goes_on() -> bool:
         nonlocal told
         job = life.main()
-        if job is not None and job.waits and job.reason != told:
-            progress(f"job {job.id} waits in Slurm's queue: {job.reason}")
-            told = job.reason
+        if job is not None and job.waits and job.why != told:
+            progress(f"job {job.id} waits in Slurm's queue: {job.why}")
+            told = job.why
         return job is not None and job.is_there
 
     try:

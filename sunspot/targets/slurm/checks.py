@@ -22,6 +22,9 @@ KEY = "config > sunspot:slurm"
 
 # sinfo(1): partition (the default's has a star), time limit, nodes; CPUs, MiB and GPUs of each.
 _FORMAT = "%P|%l|%D|%c|%m|%G"
+# RealMemory of a node for which slurm.conf gives none: Slurm then refuses every --mem
+# (github.com/aws/aws-parallelcluster, issue 2198; github.com/skypilot-org/skypilot, pull 9171).
+_UNKNOWN_MB = 1
 _GPU = re.compile(r"\bgpu:(?:([^:,()]+):)?(\d+)")
 
 
@@ -160,13 +163,19 @@ def _of_time(job: Job, request: Request, here: Sequence[Offer], where: str) -> I
 
 def _of_size(request: Request, here: Sequence[Offer], where: str) -> Iterator[Problem]:
     large = [one for one in here if _holds(one, request)]
-    if not large:
+    if request.memory_mb and all(one.memory_mb <= _UNKNOWN_MB for one in here):
+        yield Problem(
+            key="memory",
+            text=f"this Slurm does not say how much memory the nodes of partition {where} have",
+            remedy="set memory: false, so that none is asked for",
+        )
+    elif not large:
         most = max(here, key=lambda offer: (offer.cpus, offer.memory_mb))
         yield Problem(
             key="partition",
             text=(
-                f"a node of {request.group} needs {request.cpus} CPUs and {request.memory_mb} MiB, "
-                f"but the largest of partition {where} has {most.cpus} and {most.memory_mb}"
+                f"a node of {request.group} needs {_size(request)}, but the largest of partition "
+                f"{where} has {most.cpus} and {most.memory_mb}"
             ),
             remedy="give it less in sunspot:cluster, or another partition",
         )
@@ -214,6 +223,11 @@ def _partitions(request: Request) -> list[str]:
 def _candidates(request: Request, found: Sequence[Offer]) -> list[Offer]:
     names = _partitions(request)
     return [offer for offer in found if (offer.partition in names if names else offer.is_default)]
+
+
+def _size(request: Request) -> str:
+    memory = f" and {request.memory_mb} MiB" if request.memory_mb else ""
+    return f"{request.cpus} CPUs{memory}"
 
 
 def _holds(offer: Offer, request: Request) -> bool:

@@ -15,54 +15,57 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sunspot.errors import SunspotError, UsageError
+from sunspot.targets.slurm import variables
 from sunspot.targets.slurm.settings import in_shell
 from sunspot.targets.ssh import Ssh, no_program
 
 COMMAND_TIMEOUT_S = 60.0
 
 # A busy controller refuses connections, or answers too late, and is itself again after a while
-# (github.com/snakemake/snakemake-executor-plugin-slurm, issues 209 and 313).
+# (github.com/snakemake/snakemake-executor-plugin-slurm, issues 209 and 313); so is one that limits
+# requests (slurm.conf(5), rl_enable), and a second one while it takes over (slurm_errno.c).
 PATIENCE_S, RETRY_S = 60.0, 2.0
-_BUSY = ("Unable to contact slurm controller", "timed out", "Unexpected message", "did not answer")
+_BUSY = ("Unable to contact slurm controller", "timed out", "Unexpected message", "did not answer",
+         "Rate limit exceeded", "in standby mode")  # fmt: skip
 
 # Exit codes of ssh and of the shell behind it.
 SSH_FAILED, NO_SUCH_COMMAND = 255, 127
 
-# squeue(1), "JOB STATE CODES": what is in the queue, and what still holds nodes.
-WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD",
-                     "SPECIAL_EXIT"})  # fmt: skip
-RUNNING = frozenset({"RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING",
-                     "STAGE_OUT", "RESIZING"})  # fmt: skip
+# Many sites put Slurm on the PATH of login shells only, which a command through SSH has not
+# (github.com/mila-iqia/milatools, issue 3; github.com/cylc/cylc-flow, issue 533). bash: a file of
+# profile.d that is not POSIX would end another shell.
+_PROGRAMS = frozenset({"sacct", "sbatch", "scancel", "scontrol", "sinfo", "squeue"})
+PROFILE = "/etc/profile"
+_WITH_PROFILE = '{ command -v sbatch || . "$0" < /dev/null; } > /dev/null 2>&1; exec "$@"'
+
+# squeue(1), "JOB STATE CODES": what has no nodes that could run something, and what has ended. A
+# state that a later Slurm adds, such as EXPEDITING, is none of these. Nodes in a cloud boot for
+# minutes while their job is CONFIGURING (github.com/aws/aws-parallelcluster, issue 4236).
+WAITING = frozenset({"PENDING", "CONFIGURING", "POWER_UP_NODE", "REQUEUED", "REQUEUE_HOLD",
+                     "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})  # fmt: skip
+ENDED = frozenset({"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED",
+                   "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "REVOKED"})  # fmt: skip
 
 _QUEUE_FORMAT = "%i|%j|%T|%r"
 # What sbatch says of a request that it refuses (slurm_errno.c), and the key that it is about.
+# Of several the first counts: "Requested node configuration" comes behind "Memory specification".
 _REFUSED = {
+    "Memory specification can not be satisfied": "the nodes' size, or set memory: false,",
     "invalid partition": "partition",
+    "No partition specified": "partition",
+    "not permitted to use this partition": "partition",
+    "Required partition not available": "partition",
     "Invalid account": "account",
     "Invalid qos": "qos",
     "Requested time limit is invalid": "time",
     "Invalid generic resource": "gres",
     "Requested node configuration is not available": "partition, gres, or the nodes' size",
     "More processors requested than permitted": "the nodes' size",
-    "Memory specification can not be satisfied": "the nodes' size",
     "Node count specification invalid": "the number of nodes",
     "Job violates accounting/QOS policy": "qos, time, or the nodes' size",
     "unrecognized option": "extra",
     "Invalid feature specification": "extra",
 }
-# The variables of sbatch that are not called after their option.
-_VARIABLES = {
-    "array": "SBATCH_ARRAY_INX",
-    "mem": "SBATCH_MEM_PER_NODE",
-    "time": "SBATCH_TIMELIMIT",
-}
-# What no script of ours says: to wait for the job's end, and to print errors elsewhere; and what
-# contradicts what each one says.
-_UNWANTED = (
-    *("SBATCH_WAIT", "SBATCH_ERROR", "SBATCH_REQUEUE", "SBATCH_NO_REQUEUE"),
-    *("SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU"),
-)
-
 # What is said of a job that has ended, and of one that is forgotten.
 _OVER = ("already completing or completed", "Invalid job id specified")
 
@@ -79,7 +82,7 @@ class Job:
         id: what scancel takes: "17", or "17_2" for an element of an array.
         name: the job's name.
         state: Slurm's word for its state, such as RUNNING.
-        reason: why it waits, or how it ended, in Slurm's words.
+        reason: why it waits, or how it ended, in Slurm's words; "" where Slurm gives none.
     """
 
     id: str
@@ -98,13 +101,18 @@ class Job:
 
     @property
     def waits(self) -> bool:
-        """Whether it is in the queue and has no nodes."""
+        """Whether it is in the queue, or its nodes are still booting."""
         return self.state in WAITING
+
+    @property
+    def why(self) -> str:
+        """Why it waits."""
+        return self.reason or self.state
 
     @property
     def is_there(self) -> bool:
         """Whether it waits or has nodes."""
-        return self.state in WAITING | RUNNING
+        return self.state not in ENDED
 
     @property
     def runs(self) -> bool:
@@ -133,9 +141,12 @@ class Slurm:
 
         Raises:
             UsageError: Slurm refuses what the job asks for; the message names the key.
+            SlurmError: sbatch failed otherwise, or printed no job's id.
         """
         try:
-            printed = self.run("sbatch", "--parsable", text=script, without=_overriding(script))
+            printed = self.run(
+                "sbatch", "--parsable", text=script, without=variables.of_submission(script)
+            )
         except SlurmError as error:
             about = [key for words, key in _REFUSED.items() if words.lower() in str(error).lower()]
             if not about:
@@ -143,8 +154,12 @@ class Slurm:
             raise UsageError(
                 f"Slurm refuses the job: {_said(error)}. Change {about[0]} in the stack file"
             ) from error
-        # "17", or "17;cluster" where Slurm has several clusters.
-        return printed.strip().partition(";")[0]
+        # "17", or "17;cluster" where Slurm has several clusters. A site's own sbatch may greet
+        # before that (github.com/llnl/maestrowf, issue 441).
+        found = re.findall(r"^(\d+)(?:;.*)?$", printed, re.MULTILINE)
+        if not found:
+            raise SlurmError(f"`sbatch` printed no job's id: {printed.strip()!r}")
+        return found[-1]
 
     def queue(self, names: Iterable[str]) -> list[Job]:
         """The user's jobs of these names, also those that have just ended."""
@@ -157,7 +172,8 @@ class Slurm:
             f"--name={','.join(names)}",
             f"--format={_QUEUE_FORMAT}",
         )
-        return [_job(line) for line in printed.splitlines() if line.strip()]
+        # With several clusters older ones also print a line "CLUSTER: NAME".
+        return [_job(line) for line in printed.splitlines() if "|" in line]
 
     def cancel(self, ids: Sequence[str]) -> None:
         """Cancels jobs; those that have ended are left as they are."""
@@ -227,10 +243,13 @@ class Slurm:
         return self._call(words, text.encode(), without).decode(errors="replace")
 
     def _call(self, words: Sequence[str], given: bytes = b"", without: Sequence[str] = ()) -> bytes:
-        unset = [word for name in without for word in ("-u", name)]
+        names = [*variables.FILTERS.get(words[0], ()), *without]
+        unset = [word for name in names for word in ("-u", name)]
         command = ["env", *unset, *words] if unset else list(words)
         called = f"`{words[0]}`"
         if self.login is not None:
+            if words[0] in _PROGRAMS:
+                command = ["bash", "-c", _WITH_PROFILE, PROFILE, *command]
             command = self.login.arguments(remote=[shlex.join(command)])
             called = f"`{words[0]}` on {self.login.called}"
         try:
@@ -340,13 +359,6 @@ def no_slurm(command: str, host: str = "this machine") -> UsageError:
         f"there is no Slurm on {host} (no `{command}`): run this on a login node, or name one as "
         "login_host in sunspot:slurm"
     )
-
-
-def _overriding(script: str) -> list[str]:
-    """The variables that sbatch would heed more than what the script says (sbatch(1))."""
-    said = dict.fromkeys(re.findall(r"^#SBATCH --([a-z-]+)", script, re.MULTILINE))
-    named = (f"SBATCH_{option.replace('-', '_').upper()}" for option in said)
-    return [*_UNWANTED, *(_VARIABLES[one] for one in said if one in _VARIABLES), *named]
 
 
 def _is_busy(error: SlurmError) -> bool:

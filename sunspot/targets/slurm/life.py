@@ -81,13 +81,12 @@ class Life:
                 raise self.failure(job)
             if not job.waits:
                 return job
-            reason = job.reason or "no reason given"
-            if reason != told:
-                progress(f"job {job.id} waits in Slurm's queue: {reason}")
-                told = reason
+            if job.why != told:
+                progress(f"job {job.id} waits in Slurm's queue: {job.why}")
+                told = job.why
             if time.monotonic() > deadline:
                 raise SunspotError(
-                    f"job {job.id} still waits in Slurm's queue after {timeout_s:g} s ({reason}); "
+                    f"job {job.id} still waits in Slurm's queue after {timeout_s:g} s ({job.why}); "
                     "to wait longer, raise queue_timeout_s in sunspot:slurm"
                 )
             time.sleep(next(pause))

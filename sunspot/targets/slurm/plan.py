@@ -32,7 +32,7 @@ class Request:
         group: the group's name.
         nodes: how many nodes.
         cpus: CPUs of each.
-        memory_mb: memory of each in MiB.
+        memory_mb: memory of each in MiB; 0 leaves it to Slurm.
         gpus: GPUs of each.
         place: partition, account and the like.
     """
@@ -58,7 +58,7 @@ class Request:
             "--qos": place.qos,
             "--ntasks-per-node": 1,
             "--cpus-per-task": self.cpus,
-            "--mem": f"{self.memory_mb}M",
+            "--mem": f"{self.memory_mb}M" if self.memory_mb else None,
             "--gres": self.gres or None,
         }
         known = [f"{name}={value}" for name, value in given.items() if value is not None]
@@ -84,15 +84,15 @@ def requests(stack: Stack) -> list[Request]:
 
 def request(stack: Stack, group: str, node: RayNodeConfig, nodes: int) -> Request:
     """What `nodes` nodes of a group ask for."""
-    has = resources.of(node)
+    has, job = resources.of(node), settings(stack)
     return Request(
         group=group,
         nodes=nodes,
         # A head whose tasks have no CPU still runs on one.
         cpus=max(1, has.cpus),
-        memory_mb=math.ceil(node.memory_gb * MIB_OF_GIB),
+        memory_mb=math.ceil(node.memory_gb * MIB_OF_GIB) if job.memory else 0,
         gpus=has.gpus,
-        place=settings(stack).place(group),
+        place=job.place(group),
     )
 
 

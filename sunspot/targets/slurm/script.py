@@ -199,7 +199,9 @@ def _task(job: Job, group: Request, where: str) -> str:
     # Since 22.05 srun does not take --cpus-per-task from the job.
     # exec: a signal to the job ends neither the step's tasks nor the wait for them too early.
     # It takes the memory of the job's first component for that of all (SLURM_MEM_PER_NODE).
-    size = f"--cpus-per-task={group.cpus} --mem={group.memory_mb}M"
+    size = f"--cpus-per-task={group.cpus}"
+    if group.memory_mb:
+        size += f" --mem={group.memory_mb}M"
     # A job that was submitted with --export=NONE would start its steps with it too (srun(1)).
     step = f"exec srun {where} {size} --export=ALL --kill-on-bad-exit=0 --no-kill"
     flags, inner = _contained(job)

@@ -30,6 +30,11 @@ OWN_OPTIONS = frozenset(
 # Those that have a key of their own.
 KEYED_OPTIONS = frozenset({"--account", "--gres", "--mem", "--partition", "--qos", "--time"})
 
+# Of the commands only sbatch would go there.
+_CLUSTER_OPTIONS = frozenset({"--cluster", "--clusters"})
+# What sbatch does not take beside --mem.
+_MEMORY_OPTIONS = ("--mem-per-cpu", "--mem-per-gpu")
+
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,@+-]*")
 _GRES = re.compile(r"[A-Za-z0-9_]+(:[A-Za-z0-9_.-]+)?")
 _FOLDER = re.compile(r"(/|~/|\$[A-Za-z_][A-Za-z0-9_]*/)[A-Za-z0-9_./+@-]*")
@@ -95,6 +100,11 @@ def _option(text: str) -> str:
         )
     if name in OWN_OPTIONS:
         raise UsageError(f"{name} is set by Sunspot: leave it out")
+    if name in _CLUSTER_OPTIONS:
+        raise UsageError(
+            f"{text} would send the job where no other command looks for it: leave it out, and set "
+            "the variable SLURM_CLUSTERS, which all of Slurm's commands heed"
+        )
     if name in KEYED_OPTIONS:
         raise UsageError(f"{name} has a place of its own in the stack file: leave it out here")
     return text
@@ -196,6 +206,11 @@ class Job(Place, frozen=True):
     time: Time | None = Field(
         default=None, description='time limit, such as "1:00:00"; the partition has a default'
     )
+    memory: bool = Field(
+        default=True,
+        strict=True,
+        description="whether memory_gb becomes --mem; false where Slurm does not manage memory",
+    )
     notice_s: Count = Field(
         default=DEFAULT_NOTICE_S,
         ge=MIN_NOTICE_S,
@@ -247,6 +262,18 @@ class Job(Place, frozen=True):
                 f"notice_s {self.notice_s} is not below the time limit {self.time}: lower it, or "
                 "raise time"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_memory(self) -> Self:
+        options = [one for place in (self, *self.groups.values()) for one in place.extra]
+        for one in options:
+            # sbatch refuses them together (github.com/dask/dask-jobqueue, issue 698).
+            if self.memory and one.startswith(_MEMORY_OPTIONS):
+                raise UsageError(
+                    f"{one} contradicts the --mem that memory_gb becomes: leave it out, or set "
+                    "memory: false"
+                )
         return self
 
     def place(self, group: str) -> Place:

@@ -147,7 +147,7 @@ class SlurmTarget:
         if job.waits:
             raise SunspotError(
                 f"stack {name!r} is not up yet: job {job.id} waits in Slurm's queue "
-                f"({job.reason or job.state}). Wait for it with: sunspot up {name}"
+                f"({job.why}). Wait for it with: sunspot up {name}"
             )
         published = life.published()
         if published is None:

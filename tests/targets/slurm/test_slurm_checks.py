@@ -10,7 +10,7 @@ import stand_in_slurm
 from sunspot.errors import UsageError
 from sunspot.stack import Stack
 from sunspot.targets.records import Folders
-from sunspot.targets.slurm import checks, commands
+from sunspot.targets.slurm import checks, commands, script
 from sunspot.targets.slurm.commands import Slurm, SlurmError
 from sunspot.targets.slurm.records import Records
 from sunspot.targets.slurm.target import SlurmTarget
@@ -96,6 +96,18 @@ def test_what_slurm_does_not_have_is_refused(slurm, wanted, parts):
         assert part in message
 
 
+def test_where_slurm_knows_no_memory_none_is_asked_for(tmp_path, monkeypatch):
+    nodes = {"main": {"nodes": ["n1", "n2"], "memory": 1}}
+    for name, value in stand_in_slurm.install(tmp_path / "slurm", nodes).items():
+        monkeypatch.setenv(name, value)
+    assert "set memory: false" in refusal(tmp_path, stack())
+    with pytest.raises(UsageError, match="memory: false"):
+        Slurm().submit("#!/bin/bash\n#SBATCH --mem=2048M\n")
+    wanted = stack(memory=False, extra=["--mem-per-cpu=2G"])
+    assert checks.of_partitions(wanted, checks.offers(Slurm())) == []
+    assert "--mem=" not in script.manifest(wanted)
+
+
 def test_a_machine_without_slurm_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     target = SlurmTarget(Records(Folders(tmp_path / "records")))
@@ -119,6 +131,28 @@ def test_what_sbatch_refuses_is_told_with_the_key(slurm):
         Slurm().run("scontrol", "show", "job", "99")
 
 
+def test_the_id_is_found_behind_what_a_sites_own_sbatch_prints(slurm, monkeypatch):
+    monkeypatch.setenv("SLURM_CLUSTERS", "slaking")
+    greeting = slurm / "slurm" / "greeting"
+    greeting.write_text("Welcome to Stampede 3\n--> Checking 2 quotas...OK\n")
+    (slurm / "slurm" / "hold").touch()
+    job = Slurm().submit("#!/bin/bash\n#SBATCH --job-name=x\n")
+    assert [one.id for one in Slurm().queue(["x"])] == [job]
+    Slurm().cancel([job])
+    tool = slurm / "slurm" / "bin" / "sbatch"
+    tool.write_text("#!/bin/sh\necho Submitted\n")
+    with pytest.raises(SlurmError, match="no job's id: 'Submitted'"):
+        Slurm().submit("#!/bin/bash\n")
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["Rate limit exceeded, please retry momentarily", "Slurm backup controller in standby mode"],
+)
+def test_what_another_slurm_says_when_it_is_busy(said):
+    assert commands._is_busy(SlurmError(f"`squeue` failed: slurm_load_jobs error: {said}"))
+
+
 def test_a_quality_of_service_may_allow_more_time(slurm):
     wanted = stack(time="3:00:00", qos="long")
     assert checks.of_partitions(wanted, checks.offers(Slurm())) == []
@@ -137,6 +171,16 @@ def test_a_busy_controller_is_asked_again(slurm, monkeypatch):
         Slurm().queue(["x"])
 
 
+def test_what_the_users_environment_hides_is_seen(slurm, monkeypatch):
+    monkeypatch.setenv("SINFO_PARTITION", "gpu")
+    monkeypatch.setenv("SQUEUE_PARTITION", "gpu")
+    assert {offer.partition for offer in checks.offers(Slurm())} == set(PARTITIONS)
+    (slurm / "slurm" / "hold").touch()
+    job = Slurm().submit("#!/bin/bash\n#SBATCH --job-name=x\n")
+    assert [one.id for one in Slurm().queue(["x"])] == [job]
+    Slurm().cancel([job])
+
+
 def test_what_will_not_change_is_not_asked_again(slurm, monkeypatch):
     clock = SimpleNamespace(monotonic=lambda: 0, sleep=lambda _seconds: pytest.fail("asked again"))
     monkeypatch.setattr(commands, "time", clock)
@@ -151,6 +195,22 @@ def test_elements_of_an_array_that_wait_are_told_apart(slurm):
     Slurm().cancel([f"{array}_2"])
     assert [job.is_there for job in Slurm().queue(["x"])] == [True, False, True]
     Slurm().cancel([array])
+
+
+@pytest.mark.parametrize(
+    ("state", "there", "waits"),
+    [
+        ("CONFIGURING", True, True),
+        ("RESV_DEL_HOLD", True, True),
+        ("COMPLETING", True, False),
+        ("EXPEDITING", True, False),
+        ("REVOKED", False, False),
+        ("OUT_OF_MEMORY", False, False),
+    ],
+)
+def test_a_job_is_there_until_slurm_says_that_it_has_ended(state, there, waits):
+    job = commands.Job(id="17", name="x", state=state)
+    assert (job.is_there, job.waits) == (there, waits)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 import stand_in_slurm
@@ -52,6 +54,22 @@ def test_a_login_node_without_slurm_is_told(slurm, monkeypatch):
     monkeypatch.setenv("LOGIN_PATH", "/nowhere")
     with pytest.raises(UsageError, match="no Slurm on me@login"):
         slurm.queue(["x"])
+
+
+def test_slurm_is_found_where_only_a_login_shell_has_it(slurm, monkeypatch, tmp_path):
+    """github.com/mila-iqia/milatools, issue 3."""
+    profile = tmp_path / "profile"
+    profile.write_text(f"echo Welcome\ncat\nPATH={os.environ['LOGIN_PATH']}\n")
+    monkeypatch.setattr(commands, "PROFILE", str(profile))
+    system = tmp_path / "system"
+    system.mkdir()
+    for name in ("bash", "cat", "env"):
+        (system / name).symlink_to(Path("/bin") / name)
+    monkeypatch.setenv("LOGIN_PATH", str(system))
+    (tmp_path / "slurm" / "hold").touch()
+    job = slurm.submit("#!/bin/bash\n#SBATCH --job-name=x\n")
+    assert [one.id for one in slurm.queue(["x"])] == [job]
+    slurm.cancel([job])
 
 
 def test_a_login_node_that_does_not_answer_is_told(slurm, monkeypatch, tmp_path):

@@ -184,3 +184,10 @@ def test_what_the_users_environment_says_to_sbatch_does_not_change_the_job(site:
     assert done.returncode == 0, done.stderr
     assert "seen" in done.stdout
     assert site.jobs()[0]["name"].startswith("sunspot-dev-")
+
+
+def test_a_job_is_submitted_from_within_another_one(site: SlurmSite):
+    """Such as that of an interactive session, whose options are not those of the new job."""
+    outer = {"SLURM_JOB_ID": "5", "SLURM_MEM_PER_CPU": "4000"}
+    done = replace(site, variables={**site.variables, **outer})("run", "dev", "--", "true")
+    assert done.returncode == 0, done.stdout + done.stderr

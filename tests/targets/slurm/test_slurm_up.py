@@ -103,9 +103,11 @@ def test_what_a_killed_up_submitted_is_found_by_the_next_commands(site: SlurmSit
     assert "dev is down" in site.ok("down")
 
 
-def test_a_wait_in_the_queue_has_a_limit(site: SlurmSite):
+@pytest.mark.parametrize("mark", ["hold", "boot"])
+def test_a_wait_in_the_queue_has_a_limit(site: SlurmSite, mark: str):
+    """Also where the nodes are allocated and boot: then the time of a start has not begun."""
     site.write_stack(queue_timeout_s=1)
-    (site.slurm / "hold").touch()
+    (site.slurm / mark).touch()
     done = site("up", "dev")
     assert done.returncode == 1
     assert "queue_timeout_s" in done.stderr
