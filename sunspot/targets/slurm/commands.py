@@ -114,10 +114,21 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a job ended: Slurm's word for it, and the exit code of its script."""
+    """How a job ended: Slurm's word for it, and how its script did, as "CODE:SIGNAL"."""
 
     state: str
-    exit_code: int
+    code: str
+
+    @property
+    def signal(self) -> int:
+        """The signal that killed the script; 0 if none did."""
+        number = self.code.partition(":")[2]
+        return int(number) if number.isdecimal() else 0
+
+    @property
+    def exit_code(self) -> int:
+        """The script's exit code; for a signal as a shell has it."""
+        return 128 + self.signal if self.signal else int(self.code.partition(":")[0] or 0)
 
 
 @dataclass(frozen=True)
@@ -183,20 +194,20 @@ class Slurm:
             return self._accounted(job)
         # A heterogeneous job has a line for each component; the script's is the first.
         fields = dict(re.findall(r"(\w+)=(\S*)", shown.partition("\n")[0]))
-        return Ended(state=fields["JobState"], exit_code=_exit_code(fields["ExitCode"]))
+        return Ended(state=fields["JobState"], code=fields["ExitCode"])
 
     def _accounted(self, job: str) -> Ended | None:
         try:
             printed = self.run(
                 "sacct", "-X", "--noheader", "--parsable2", "--format=State,ExitCode", "-j", job
             )
-        except SlurmError:  # it may have no accounting
+        except (SlurmError, UsageError):  # no accounting, or no `sacct` here
             return None
         line = printed.partition("\n")[0]
         if not line:
             return None
         state, _, code = line.partition("|")
-        return Ended(state=state.split()[0], exit_code=_exit_code(code))
+        return Ended(state=state.split()[0], code=code.strip())
 
     def _patiently(self, *words: str) -> str:
         """What a command prints that may be called again, as long as the controller is busy.
@@ -362,12 +373,6 @@ def _job(line: str) -> Job:
     # A component of a heterogeneous job, "17+1", is cancelled with all of the job.
     leader = shown.partition("+")[0]
     return Job(id=leader, name=name, state=state, reason="" if reason == "None" else reason)
-
-
-def _exit_code(text: str) -> int:
-    """The exit code of "3:0", or of "0:9" for a signal."""
-    code, _, number = text.partition(":")
-    return 128 + int(number) if number.isdecimal() and int(number) else int(code or 0)
 
 
 def _said(error: SlurmError) -> str:

@@ -228,7 +228,7 @@ class SlurmTarget:
         """Waits until the cluster is whole; if it was up, also if it has lost a node since."""
         job = life.wait_in_queue(progress, plan.settings(stack).queue_timeout_s)
         deadline = time.monotonic() + timeout_s
-        progress(f"job {job.id} runs")
+        progress(f"job {job.id} runs: its nodes start Ray")
         published = life.wait_until_published(deadline)
         progress(f"the head is up on {published.node}")
         handle = self._handle(stack.name, life.record, published, dashboard_port)

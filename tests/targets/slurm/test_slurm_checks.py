@@ -144,6 +144,12 @@ def test_what_will_not_change_is_not_asked_again(slurm, monkeypatch):
     Slurm().cancel(["99"])
 
 
+def test_a_forgotten_job_of_a_site_without_sacct_is_not_a_missing_slurm(slurm, monkeypatch):
+    (slurm / "slurm" / "bin" / "sacct").unlink()
+    monkeypatch.setenv("PATH", str(slurm / "slurm" / "bin"))
+    assert Slurm().ended("99") is None
+
+
 def test_elements_of_an_array_that_wait_are_told_apart(slurm):
     (slurm / "slurm" / "hold").touch()
     array = Slurm().submit("#!/bin/bash\n#SBATCH --array=1-3\n#SBATCH --job-name=x\n")
