@@ -70,7 +70,7 @@ def _cancel(error: BaseException, life: Life, progress: Progress) -> bool:
     try:
         left = life.cancel(progress)
     except SunspotError as failure:
-        left = [str(failure)]
+        left = [f"maybe a job {life.record.name} ({failure}); look with: squeue --me"]
     if left:
         error.add_note(f"still there: {', '.join(left)}")
     elif isinstance(error, KeyboardInterrupt):

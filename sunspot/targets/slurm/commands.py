@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sunspot.errors import SunspotError, UsageError
+from sunspot.targets.protocol import Progress, silent
 from sunspot.targets.slurm.settings import in_shell
 from sunspot.targets.ssh import Ssh, no_program
 
@@ -133,9 +134,15 @@ class Ended:
 
 @dataclass(frozen=True)
 class Slurm:
-    """The commands of one Slurm cluster; with `login`, on that machine."""
+    """The commands of one Slurm cluster.
+
+    Attributes:
+        login: the machine that they run on; None for this one.
+        progress: told when the controller does not answer at once.
+    """
 
     login: Ssh | None = None
+    progress: Progress = silent
 
     def submit(self, script: str) -> str:
         """Submits a batch script; returns the job's id.
@@ -159,7 +166,7 @@ class Slurm:
 
     def queue(self, names: Iterable[str]) -> list[Job]:
         """The user's jobs of these names, also those that have just ended."""
-        printed = self._patiently(
+        printed = self.ask(
             "squeue",
             "--me",
             "--array",  # each element, also while it waits
@@ -181,7 +188,7 @@ class Slurm:
 
     def _scancel(self, *arguments: str) -> None:
         try:
-            self._patiently("scancel", *arguments)
+            self.ask("scancel", *arguments)
         except SlurmError as error:
             if not _is_over(error):
                 raise
@@ -189,7 +196,7 @@ class Slurm:
     def ended(self, job: str) -> Ended | None:
         """How a job ended, from the controller or the accounting; None if neither knows it."""
         try:
-            shown = self._patiently("scontrol", "show", "job", "--oneliner", job)
+            shown = self.ask("scontrol", "show", "job", "--oneliner", job)
         except SlurmError:
             return self._accounted(job)
         # A heterogeneous job has a line for each component; the script's is the first.
@@ -209,18 +216,23 @@ class Slurm:
         state, _, code = line.partition("|")
         return Ended(state=state.split()[0], code=code.strip())
 
-    def _patiently(self, *words: str) -> str:
+    def ask(self, *words: str) -> str:
         """What a command prints that may be called again, as long as the controller is busy.
 
         Raises as `run` does.
         """
-        deadline = time.monotonic() + PATIENCE_S
+        deadline, told = time.monotonic() + PATIENCE_S, False
         while True:
             try:
                 return self.run(*words)
             except SlurmError as error:
                 if not _is_busy(error) or time.monotonic() > deadline:
                     raise
+            if not told:
+                told = True
+                self.progress(
+                    f"Slurm's controller does not answer: asking again for {PATIENCE_S:.0f} s"
+                )
             time.sleep(RETRY_S)
 
     def run(self, *words: str, text: str = "", without: Sequence[str] = ()) -> str:
@@ -337,12 +349,12 @@ class Slurm:
         return True
 
 
-def of(login_host: str | None, known_hosts: Path) -> Slurm:
+def of(login_host: str | None, known_hosts: Path, progress: Progress) -> Slurm:
     """The commands of the settings' `login_host`, or of this machine."""
     if login_host is None:
-        return Slurm()
+        return Slurm(progress=progress)
     way = Ssh(command=("ssh", login_host), key=None, known_hosts=known_hosts, called=login_host)
-    return Slurm(way)
+    return Slurm(way, progress)
 
 
 def no_slurm(command: str, host: str = "this machine") -> UsageError:

@@ -129,8 +129,13 @@ def test_a_quality_of_service_may_allow_more_time(slurm):
 
 def test_a_busy_controller_is_asked_again(slurm, monkeypatch):
     monkeypatch.setattr(commands, "RETRY_S", 0.01)
+    told = []
     (slurm / "slurm" / "busy").write_text("2")
-    assert Slurm().queue(["x"]) == []
+    assert Slurm(progress=told.append).queue(["x"]) == []
+    assert len(told) == 1
+    assert "controller" in told[0]
+    (slurm / "slurm" / "busy").write_text("2")
+    assert checks.offers(Slurm())
     monkeypatch.setattr(commands, "PATIENCE_S", -1)
     (slurm / "slurm" / "busy").write_text("1")
     with pytest.raises(SlurmError, match="Unable to contact"):
