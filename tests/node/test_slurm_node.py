@@ -296,7 +296,7 @@ daemon = "import os, signal, time; os.setsid(); signal.signal(15, signal.SIG_IGN
 subprocess.run([sys.executable, "-c", f"import subprocess, sys; "
     f"subprocess.Popen([sys.executable, '-c', {daemon!r}])"])
 print(*process_tree.descendants(), flush=True)
-print(process_tree.end(None, grace_s=0.5), process_tree.descendants(), flush=True)
+print(process_tree.end(None, 600, orphans_s=0.5), process_tree.descendants(), flush=True)
 """
 
 

@@ -23,6 +23,8 @@ from sunspot.node.slurm.ray_node import FOREIGN_VARIABLES, RayNode
 
 # Within Slurm's KillWait, by default 30 s, after which the job gets a SIGKILL.
 STOP_GRACE_S = 8.0
+# What outlives `ray start` on a worker are Ray's agents, which look for their raylet for seconds.
+ORPHANS_S = 1.0
 LOG_LINES = 15
 LOCK = ".lock"
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -188,7 +190,10 @@ def _run_in(scratch: Path, task: Task, live: Callable[[Node], int]) -> int:
         return live(node)
     finally:
         _ignore_signals()
-        if left := process_tree.end(None if node is None else node.pid, STOP_GRACE_S):
+        # On the head there may also be the job's command, which has the whole time.
+        orphans_s = STOP_GRACE_S if task.group.name == HEAD else ORPHANS_S
+        pid = None if node is None else node.pid
+        if left := process_tree.end(pid, STOP_GRACE_S, orphans_s):
             say(f"node {task.name}: these processes do not end: {left}")
 
 
