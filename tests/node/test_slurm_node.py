@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +17,10 @@ import pytest
 from waiting import wait_for
 
 from sunspot.node.free_ports import PORT_RANGE
-from sunspot.node.slurm import addresses, head, listeners, main, ray_node
+from sunspot.node.slurm import addresses, head, listeners, main, process_tree, ray_node
 from sunspot.node.slurm.allocation import Allocation
-from sunspot.node.slurm.plan import Group, Plan, Published
-from sunspot.node.slurm.task import LOCK, Task, name_amd_gpus, scratch_folder
+from sunspot.node.slurm.plan import FAILED, Group, Plan, Published
+from sunspot.node.slurm.task import LOCK, Task, name_amd_gpus, run, scratch_folder, scratch_parent
 
 GROUP = Group(
     name="gpu",
@@ -292,6 +294,53 @@ def test_a_node_removes_its_folder_and_those_that_killed_ones_left(tmp_path):
     assert other.exists()
 
 
+@pytest.fixture
+def no_orphans(monkeypatch):
+    """A task that runs in this process does not make it the parent of other tests' orphans."""
+    monkeypatch.setattr(process_tree, "adopt_orphans", lambda: None)
+
+
+@pytest.fixture(params=["file", "link", "other-user"])
+def foreign_scratch(request, tmp_path, monkeypatch):
+    """A task whose folder in scratch somebody else has made first."""
+    mine = task(tmp_path)
+    folder = scratch_parent(mine.plan)
+    folder.parent.mkdir()
+    if request.param == "file":
+        folder.touch()
+    elif request.param == "link":
+        folder.symlink_to(tmp_path / "nowhere")
+    else:
+        folder.mkdir()
+        monkeypatch.setattr(os, "getuid", lambda: 12_345)
+        folder.rename(scratch_parent(mine.plan))
+    return mine
+
+
+@pytest.mark.usefixtures("no_orphans")
+def test_a_folder_in_scratch_that_another_made_is_refused_before_ray_starts(
+    foreign_scratch, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(main, "MAX_FOLDER", 4096)  # pytest's folders have long paths
+    assert main.check(foreign_scratch.plan, GROUP, Allocation.of(STEP)) == main.WRONG
+    assert "own: remove it, or set scratch" in capsys.readouterr().err
+    assert run(foreign_scratch, lambda _node: pytest.fail("it started")) == 1
+    assert "own: remove it, or set scratch" in capsys.readouterr().err
+    assert (tmp_path / f"{FAILED}gpu-n2").exists()
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.usefixtures("no_orphans")
+def test_a_full_disk_ends_the_node_with_a_mark_that_the_head_sees(tmp_path, monkeypatch, capsys):
+    def full(**_given):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "scratch")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    assert run(task(tmp_path), lambda _node: pytest.fail("it started")) == 1
+    assert "No space left" in capsys.readouterr().err
+    assert (tmp_path / f"{FAILED}gpu-n2").exists()
+
+
 # Processes
 
 LEAVES_ORPHANS = """
@@ -303,7 +352,7 @@ daemon = "import os, signal, time; os.setsid(); signal.signal(15, signal.SIG_IGN
 subprocess.run([sys.executable, "-c", f"import subprocess, sys; "
     f"subprocess.Popen([sys.executable, '-c', {daemon!r}])"])
 print(*process_tree.descendants(), flush=True)
-print(process_tree.end(None, grace_s=0.5), process_tree.descendants(), flush=True)
+print(process_tree.end(None, 600, orphans_s=0.5), process_tree.descendants(), flush=True)
 """
 
 

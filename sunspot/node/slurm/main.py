@@ -18,7 +18,7 @@ from sunspot.node.slurm import head, worker
 from sunspot.node.slurm.addresses import AddressError, head_block, own_address
 from sunspot.node.slurm.allocation import Allocation
 from sunspot.node.slurm.plan import HEAD, WRONG, Group, Plan
-from sunspot.node.slurm.task import Task, run, say
+from sunspot.node.slurm.task import Task, check_own, run, say, scratch_parent
 
 # The path of a socket has at most 107 bytes (unix(7)). Behind the node's own folder, Ray's take
 # "/session_2026-11-22_11-53-46_123456_1234567/sockets/plasma_store" (2.60).
@@ -73,6 +73,12 @@ def _scratch_problem(plan: Plan, has: Allocation) -> str:
             f"scratch {plan.scratch!r} is not a folder that this user can write: change it in "
             "sunspot:slurm"
         )
+    try:
+        check_own(scratch_parent(plan))
+    except FileNotFoundError:
+        return ""
+    except PermissionError as error:
+        return str(error)
     return ""
 
 

@@ -53,18 +53,22 @@ def descendants() -> list[int]:
     return found
 
 
-def end(leader: int | None, grace_s: float) -> list[int]:
+def end(leader: int | None, grace_s: float, orphans_s: float) -> list[int]:
     """Ends every process below this one; returns those that do not end.
 
     Args:
         leader: the process that gets a SIGTERM first and ends its own children in order.
         grace_s: how long it may take, in seconds; then all get a SIGKILL.
+        orphans_s: how long the others may outlive it, in seconds.
     """
     if leader is not None:
         _signal(leader, signal.SIGTERM)
     deadline = time.monotonic() + grace_s
-    while descendants() and time.monotonic() < deadline:
+    while (left := descendants()) and time.monotonic() < deadline:
         reap()
+        if leader not in left:
+            # Later rounds leave it as it is: theirs would be later.
+            deadline = min(deadline, time.monotonic() + orphans_s)
         time.sleep(POLL_S)
     deadline = time.monotonic() + KILL_TIMEOUT_S
     # Again and again: some may start others before they die.

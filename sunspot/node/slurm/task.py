@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, MutableMapping
@@ -22,6 +23,8 @@ from sunspot.node.slurm.ray_node import FOREIGN_VARIABLES, RayNode
 
 # Within Slurm's KillWait, by default 30 s, after which the job gets a SIGKILL.
 STOP_GRACE_S = 8.0
+# What outlives `ray start` on a worker are Ray's agents, which look for their raylet for seconds.
+ORPHANS_S = 1.0
 LOG_LINES = 15
 LOCK = ".lock"
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -169,15 +172,11 @@ def run(task: Task, live: Callable[[Node], int]) -> int:
         try:
             with scratch_folder(task) as scratch:
                 return _run_in(scratch, task, live)
-        except (
-            NodeEndedError,
-            AddressError,
-            TakenError,
-            PermissionError,
-            TimeoutError,
-        ) as error:
+        # OSError: a full disk, or a folder that is another user's.
+        except (NodeEndedError, AddressError, TakenError, OSError) as error:
             say(f"node {task.name}: {error}")
-            (task.folder / f"{FAILED}{task.name}").touch()
+            with contextlib.suppress(OSError):  # that disk may be the shared one
+                (task.folder / f"{FAILED}{task.name}").touch()
             return 1
         except Stopped as stopped:
             return stopped.exit_code
@@ -203,7 +202,10 @@ def _run_in(scratch: Path, task: Task, live: Callable[[Node], int]) -> int:
         return live(node)
     finally:
         _ignore_signals()
-        if left := process_tree.end(None if node is None else node.pid, STOP_GRACE_S):
+        # On the head there may also be the job's command, which has the whole time.
+        orphans_s = STOP_GRACE_S if task.group.name == HEAD else ORPHANS_S
+        pid = None if node is None else node.pid
+        if left := process_tree.end(pid, STOP_GRACE_S, orphans_s):
             say(f"node {task.name}: these processes do not end: {left}")
 
 
@@ -218,7 +220,7 @@ def scratch_folder(task: Task) -> Iterator[Path]:
 
     It is locked as long as this task lives, and those that a killed one left are removed.
     """
-    parent = Path(task.plan.scratch) / f"sunspot-{os.getuid()}"
+    parent = scratch_parent(task.plan)
     path = _new_folder(parent, f"{task.has.job}-")
     _remove_abandoned(parent)
     with (path / f"{LOCK}-new").open("w") as lock:
@@ -233,17 +235,33 @@ def scratch_folder(task: Task) -> Iterator[Path]:
                 parent.rmdir()  # only the last node finds it empty
 
 
-def _new_folder(parent: Path, prefix: str) -> Path:
-    """An empty folder in a folder of this user's own.
+def scratch_parent(plan: Plan) -> Path:
+    """The folder of all of this user's nodes on this machine."""
+    return Path(plan.scratch) / f"sunspot-{os.getuid()}"
+
+
+def check_own(folder: Path) -> None:
+    """Returns if a folder is this user's own.
 
     Raises:
-        PermissionError: the parent is another user's.
+        PermissionError: it is another user's, or no folder; a link leads where others want.
+        FileNotFoundError: there is none.
     """
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise PermissionError(
+            f"{folder} is not a folder of this user's own: remove it, or set scratch in "
+            "sunspot:slurm"
+        )
+
+
+def _new_folder(parent: Path, prefix: str) -> Path:
+    """An empty folder in a folder of this user's own. Raises as `check_own` does."""
     while True:
-        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if parent.is_symlink() or parent.stat().st_uid != os.getuid():
-            raise PermissionError(f"{parent} belongs to another user: set scratch in sunspot:slurm")
+        with contextlib.suppress(FileExistsError):
+            parent.mkdir(mode=0o700, parents=True)
         with contextlib.suppress(FileNotFoundError):  # the last node has just removed the parent
+            check_own(parent)
             return Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
 
 

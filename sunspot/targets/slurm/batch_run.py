@@ -10,7 +10,7 @@ from sunspot.signals import deferred, uninterrupted
 from sunspot.stack import Stack
 from sunspot.targets.protocol import Progress
 from sunspot.targets.slurm import following, plan, script
-from sunspot.targets.slurm.commands import Slurm
+from sunspot.targets.slurm.commands import Job, Slurm
 from sunspot.targets.slurm.life import OUTPUT, Life
 from sunspot.targets.slurm.records import new_job
 from sunspot.targets.slurm.script import Submission
@@ -55,8 +55,8 @@ def run(
             if _cancel(error, life, progress):
                 slurm.remove(record.folder)
         raise
-    progress(f"submitted job {number}; its output and logs: {record.folder}")
     try:
+        progress(f"submitted job {number}; its output and logs: {record.folder}")
         return _follow(life, number, out, progress) if follow else 0
     except KeyboardInterrupt as interrupt:
         with uninterrupted():
@@ -70,7 +70,7 @@ def _cancel(error: BaseException, life: Life, progress: Progress) -> bool:
     try:
         left = life.cancel(progress)
     except SunspotError as failure:
-        left = [str(failure)]
+        left = [f"maybe a job {life.record.name} ({failure}); look with: squeue --me"]
     if left:
         error.add_note(f"still there: {', '.join(left)}")
     elif isinstance(error, KeyboardInterrupt):
@@ -85,10 +85,12 @@ def _follow(life: Life, number: str, out: TextIO, progress: Progress) -> int:
     def goes_on() -> bool:
         nonlocal told
         job = life.main()
-        if job is not None and job.waits and job.why != told:
-            progress(f"job {job.id} waits in Slurm's queue: {job.why}")
-            told = job.why
-        return job is not None and job.is_there
+        if job is None or not job.is_there:
+            return False
+        if (now := _doing(life, job, told)) != told:
+            progress(now)
+            told = now
+        return True
 
     try:
         following.follow(life.slurm, life.output, out, goes_on)
@@ -107,4 +109,19 @@ def _follow(life: Life, number: str, out: TextIO, progress: Progress) -> int:
     if ended.state not in {"COMPLETED", "FAILED"}:
         progress(f"job {number} is {ended.state}")
         return ended.exit_code or KILLED
+    if ended.signal:
+        progress(f"job {number}: its batch script was killed by signal {ended.signal}")
     return ended.exit_code
+
+
+def _doing(life: Life, job: Job, told: str) -> str:
+    """What a job does, as a line for people; `told` is the line before."""
+    if job.waits:
+        return life.waits(job)
+    if not job.runs:
+        return f"job {job.id} is {job.state}"
+    begun = f"job {job.id}: all nodes have joined, the command runs"
+    # The job empties that file at its end.
+    if told == begun or life.published() is not None:
+        return begun
+    return f"job {job.id} runs: its nodes start Ray"

@@ -72,7 +72,7 @@ class Problem:
 
 def offers(slurm: Slurm) -> list[Offer]:
     """What the partitions have, the hidden ones too."""
-    printed = slurm.run("sinfo", "--all", "--noheader", "--exact", f"--format={_FORMAT}")
+    printed = slurm.ask("sinfo", "--all", "--noheader", "--exact", f"--format={_FORMAT}")
     return [_offer(line) for line in printed.splitlines() if line.count("|") >= 5]
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sunspot.errors import SunspotError, UsageError
+from sunspot.targets.protocol import Progress, silent
 from sunspot.targets.slurm import variables
 from sunspot.targets.slurm.settings import in_shell
 from sunspot.targets.ssh import Ssh, no_program
@@ -122,17 +123,34 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a job ended: Slurm's word for it, and the exit code of its script."""
+    """How a job ended: Slurm's word for it, and how its script did, as "CODE:SIGNAL"."""
 
     state: str
-    exit_code: int
+    code: str
+
+    @property
+    def signal(self) -> int:
+        """The signal that killed the script; 0 if none did."""
+        number = self.code.partition(":")[2]
+        return int(number) if number.isdecimal() else 0
+
+    @property
+    def exit_code(self) -> int:
+        """The script's exit code; for a signal as a shell has it."""
+        return 128 + self.signal if self.signal else int(self.code.partition(":")[0] or 0)
 
 
 @dataclass(frozen=True)
 class Slurm:
-    """The commands of one Slurm cluster; with `login`, on that machine."""
+    """The commands of one Slurm cluster.
+
+    Attributes:
+        login: the machine that they run on; None for this one.
+        progress: told when the controller does not answer at once.
+    """
 
     login: Ssh | None = None
+    progress: Progress = silent
 
     def submit(self, script: str) -> str:
         """Submits a batch script; returns the job's id.
@@ -163,7 +181,7 @@ class Slurm:
 
     def queue(self, names: Iterable[str]) -> list[Job]:
         """The user's jobs of these names, also those that have just ended."""
-        printed = self._patiently(
+        printed = self.ask(
             "squeue",
             "--me",
             "--array",  # each element, also while it waits
@@ -186,7 +204,7 @@ class Slurm:
 
     def _scancel(self, *arguments: str) -> None:
         try:
-            self._patiently("scancel", *arguments)
+            self.ask("scancel", *arguments)
         except SlurmError as error:
             if not _is_over(error):
                 raise
@@ -194,38 +212,43 @@ class Slurm:
     def ended(self, job: str) -> Ended | None:
         """How a job ended, from the controller or the accounting; None if neither knows it."""
         try:
-            shown = self._patiently("scontrol", "show", "job", "--oneliner", job)
+            shown = self.ask("scontrol", "show", "job", "--oneliner", job)
         except SlurmError:
             return self._accounted(job)
         # A heterogeneous job has a line for each component; the script's is the first.
         fields = dict(re.findall(r"(\w+)=(\S*)", shown.partition("\n")[0]))
-        return Ended(state=fields["JobState"], exit_code=_exit_code(fields["ExitCode"]))
+        return Ended(state=fields["JobState"], code=fields["ExitCode"])
 
     def _accounted(self, job: str) -> Ended | None:
         try:
             printed = self.run(
                 "sacct", "-X", "--noheader", "--parsable2", "--format=State,ExitCode", "-j", job
             )
-        except SlurmError:  # it may have no accounting
+        except (SlurmError, UsageError):  # no accounting, or no `sacct` here
             return None
         line = printed.partition("\n")[0]
         if not line:
             return None
         state, _, code = line.partition("|")
-        return Ended(state=state.split()[0], exit_code=_exit_code(code))
+        return Ended(state=state.split()[0], code=code.strip())
 
-    def _patiently(self, *words: str) -> str:
+    def ask(self, *words: str) -> str:
         """What a command prints that may be called again, as long as the controller is busy.
 
         Raises as `run` does.
         """
-        deadline = time.monotonic() + PATIENCE_S
+        deadline, told = time.monotonic() + PATIENCE_S, False
         while True:
             try:
                 return self.run(*words)
             except SlurmError as error:
                 if not _is_busy(error) or time.monotonic() > deadline:
                     raise
+            if not told:
+                told = True
+                self.progress(
+                    f"Slurm's controller does not answer: asking again for {PATIENCE_S:.0f} s"
+                )
             time.sleep(RETRY_S)
 
     def run(self, *words: str, text: str = "", without: Sequence[str] = ()) -> str:
@@ -345,12 +368,12 @@ class Slurm:
         return True
 
 
-def of(login_host: str | None, known_hosts: Path) -> Slurm:
+def of(login_host: str | None, known_hosts: Path, progress: Progress) -> Slurm:
     """The commands of the settings' `login_host`, or of this machine."""
     if login_host is None:
-        return Slurm()
+        return Slurm(progress=progress)
     way = Ssh(command=("ssh", login_host), key=None, known_hosts=known_hosts, called=login_host)
-    return Slurm(way)
+    return Slurm(way, progress)
 
 
 def no_slurm(command: str, host: str = "this machine") -> UsageError:
@@ -374,12 +397,6 @@ def _job(line: str) -> Job:
     # A component of a heterogeneous job, "17+1", is cancelled with all of the job.
     leader = shown.partition("+")[0]
     return Job(id=leader, name=name, state=state, reason="" if reason == "None" else reason)
-
-
-def _exit_code(text: str) -> int:
-    """The exit code of "3:0", or of "0:9" for a signal."""
-    code, _, number = text.partition(":")
-    return 128 + int(number) if number.isdecimal() and int(number) else int(code or 0)
 
 
 def _said(error: SlurmError) -> str:

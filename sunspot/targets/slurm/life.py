@@ -68,6 +68,11 @@ class Life:
         """Removes the token of a job that has ended; one that was killed could not do it."""
         self.slurm.remove(f"{self.record.folder}/token")
 
+    @staticmethod
+    def waits(job: Job) -> str:
+        """A line for people about a job that waits."""
+        return f"job {job.id} waits in Slurm's queue: {job.why}"
+
     def wait_in_queue(self, progress: Progress, timeout_s: float) -> Job:
         """Waits until the job runs.
 
@@ -81,12 +86,12 @@ class Life:
                 raise self.failure(job)
             if not job.waits:
                 return job
-            if job.why != told:
-                progress(f"job {job.id} waits in Slurm's queue: {job.why}")
-                told = job.why
+            if (now := self.waits(job)) != told:
+                progress(now)
+                told = now
             if time.monotonic() > deadline:
                 raise SunspotError(
-                    f"job {job.id} still waits in Slurm's queue after {timeout_s:g} s ({job.why}); "
+                    f"after {timeout_s:g} s {now}; "
                     "to wait longer, raise queue_timeout_s in sunspot:slurm"
                 )
             time.sleep(next(pause))

@@ -61,10 +61,7 @@ class SlurmTarget:
     name: str = TARGET
 
     def check(self, stack: Stack) -> None:
-        problems = checks.of_settings(stack)
-        if not problems:
-            problems = checks.of_partitions(stack, checks.offers(self._slurm_of(stack)))
-        _refuse(stack, problems)
+        self._check(stack, silent)
 
     def manifest(self, stack: Stack) -> str:
         _refuse(stack, checks.of_settings(stack))
@@ -72,7 +69,7 @@ class SlurmTarget:
 
     def preconditions(self, stack: Stack, progress: Progress) -> list[Finding]:
         fitted = stack.for_target(self.name)
-        return preconditions.check(fitted, self._slurm_of(fitted), progress)
+        return preconditions.check(fitted, self._slurm_of(fitted, progress), progress)
 
     def up(
         self,
@@ -87,7 +84,7 @@ class SlurmTarget:
         """Submits the cluster's job and waits for it; `timeout_s` begins when the job does."""
         if port is not None:
             raise UsageError("--port is only for clusters on this machine; leave it out on slurm")
-        self.check(stack)
+        self._check(stack, progress)
         with self.records.folders.locked(stack.name, progress):
             wait = functools.partial(self._wait, stack, progress, timeout_s, dashboard_port)
             if (life := self._running(stack.name, progress)) is not None:
@@ -122,8 +119,10 @@ class SlurmTarget:
         *,
         follow: bool = True,
     ) -> int:
-        self.check(stack)
-        return batch_run.run(self._slurm_of(stack), stack, command, out, progress, follow=follow)
+        self._check(stack, progress)
+        return batch_run.run(
+            self._slurm_of(stack, progress), stack, command, out, progress, follow=follow
+        )
 
     def names(self) -> list[str]:
         return self.records.folders.names()
@@ -137,9 +136,9 @@ class SlurmTarget:
     def handle(
         self,
         name: str,
-        progress: Progress = silent,  # noqa: ARG002 - nothing is waited for
+        progress: Progress = silent,
     ) -> ClusterHandle:
-        life = self._life(name)
+        life = self._life(name, progress)
         self.records.stack(name)  # says so if that record is broken
         job = life.main()
         if job is None or not job.is_there:
@@ -166,30 +165,39 @@ class SlurmTarget:
         connect = functools.partial(self.handle, name)
         with self.records.folders.locked(name, progress):
             for group, count in counts.items():
-                scaling.scale(self._life(name), stack, groups[group], count, connect, progress)
+                scaling.scale(
+                    self._life(name, progress), stack, groups[group], count, connect, progress
+                )
 
     def node_log(
         self, name: str, node: str, out: TextIO, note: Progress, *, follow: bool = False
     ) -> int:
-        return node_log.show(self._life(name), name, node, out, note, follow=follow)
+        return node_log.show(self._life(name, note), name, node, out, note, follow=follow)
 
     # Parts
 
-    def _slurm_of(self, stack: Stack) -> Slurm:
-        return self._slurm(plan.settings(stack).login_host)
+    def _check(self, stack: Stack, progress: Progress) -> None:
+        problems = checks.of_settings(stack)
+        if not problems:
+            offered = checks.offers(self._slurm_of(stack, progress))
+            problems = checks.of_partitions(stack, offered)
+        _refuse(stack, problems)
 
-    def _slurm(self, login_host: str | None) -> Slurm:
-        return commands.of(login_host, self.records.folders.root / "known_hosts")
+    def _slurm_of(self, stack: Stack, progress: Progress) -> Slurm:
+        return self._slurm(plan.settings(stack).login_host, progress)
 
-    def _life(self, name: str) -> Life:
+    def _slurm(self, login_host: str | None, progress: Progress = silent) -> Slurm:
+        return commands.of(login_host, self.records.folders.root / "known_hosts", progress)
+
+    def _life(self, name: str, progress: Progress) -> Life:
         record = self.records.job(name)
-        return Life(self._slurm(record.login_host), record)
+        return Life(self._slurm(record.login_host, progress), record)
 
     def _running(self, name: str, progress: Progress) -> Life | None:
         """The cluster's job, if it waits or runs. Removes what another one left."""
         if name not in self.names():
             return None
-        life = self._life(name)
+        life = self._life(name, progress)
         job = life.main()
         if job is not None and job.is_there:
             self.records.stack(name)
@@ -199,7 +207,7 @@ class SlurmTarget:
         return None
 
     def _submit(self, stack: Stack, progress: Progress) -> Life:
-        slurm, job = self._slurm_of(stack), plan.settings(stack)
+        slurm, job = self._slurm_of(stack, progress), plan.settings(stack)
         record = new_job(stack, slurm.expand(job.folder), job.login_host)
         # Before the job exists, so that `down` finds what an interrupted `up` submitted.
         self.records.write(record, stack)
@@ -229,7 +237,7 @@ class SlurmTarget:
         """Waits until the cluster is whole; if it was up, also if it has lost a node since."""
         job = life.wait_in_queue(progress, plan.settings(stack).queue_timeout_s)
         deadline = time.monotonic() + timeout_s
-        progress(f"job {job.id} runs")
+        progress(f"job {job.id} runs: its nodes start Ray")
         published = life.wait_until_published(deadline)
         progress(f"the head is up on {published.node}")
         handle = self._handle(stack.name, life.record, published, dashboard_port)
@@ -303,7 +311,7 @@ class SlurmTarget:
             return []
         Tunnel(folders.path(name)).close()
         try:
-            life = self._life(name)
+            life = self._life(name, progress)
         except BrokenRecordsError as error:
             raise SunspotError(
                 f"{error} Find its jobs with `squeue --me`, cancel them with scancel, and remove "

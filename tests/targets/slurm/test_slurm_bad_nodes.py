@@ -47,6 +47,19 @@ def test_a_folder_that_another_made_first(site: SlurmSite):
     assert not (prepared / "token").exists()
 
 
+@pytest.mark.parametrize("made", ["storage", "storage/dev"])
+def test_a_storage_that_another_made_first(site: SlurmSite, made: str):
+    elsewhere = site.root / "prepared"
+    elsewhere.mkdir(mode=0o777)
+    link = site.shared / made
+    link.parent.mkdir(parents=True)
+    link.symlink_to(elsewhere)
+    done = site("run", "dev", "--", "true")
+    assert done.returncode == 2
+    assert f"{link} is a link or" in done.stdout
+    assert not site.tokens()
+
+
 def test_another_ray_on_a_node(site: SlurmSite):
     other = site.root / "other"
     (other / "ray-2.44.0.dist-info").mkdir(parents=True)

@@ -163,8 +163,13 @@ def test_a_quality_of_service_may_allow_more_time(slurm):
 
 def test_a_busy_controller_is_asked_again(slurm, monkeypatch):
     monkeypatch.setattr(commands, "RETRY_S", 0.01)
+    told = []
     (slurm / "slurm" / "busy").write_text("2")
-    assert Slurm().queue(["x"]) == []
+    assert Slurm(progress=told.append).queue(["x"]) == []
+    assert len(told) == 1
+    assert "controller" in told[0]
+    (slurm / "slurm" / "busy").write_text("2")
+    assert checks.offers(Slurm())
     monkeypatch.setattr(commands, "PATIENCE_S", -1)
     (slurm / "slurm" / "busy").write_text("1")
     with pytest.raises(SlurmError, match="Unable to contact"):
@@ -186,6 +191,12 @@ def test_what_will_not_change_is_not_asked_again(slurm, monkeypatch):
     monkeypatch.setattr(commands, "time", clock)
     assert Slurm().ended("99") is None
     Slurm().cancel(["99"])
+
+
+def test_a_forgotten_job_of_a_site_without_sacct_is_not_a_missing_slurm(slurm, monkeypatch):
+    (slurm / "slurm" / "bin" / "sacct").unlink()
+    monkeypatch.setenv("PATH", str(slurm / "slurm" / "bin"))
+    assert Slurm().ended("99") is None
 
 
 def test_elements_of_an_array_that_wait_are_told_apart(slurm):

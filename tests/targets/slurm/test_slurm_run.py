@@ -28,6 +28,13 @@ def began(run: subprocess.Popen[str]) -> None:
         assert line, "it ended"
 
 
+def tells(run: subprocess.Popen[str], text: str) -> None:
+    """Waits until it has printed this for people."""
+    assert run.stderr is not None
+    while text not in (line := run.stderr.readline()):
+        assert line, f"it ended without: {text}"
+
+
 def test_the_command_runs_on_the_head_and_its_exit_code_is_passed_on(site: SlurmSite):
     done = site("run", "dev", *PRINT_AND_FAIL)
     assert done.returncode == 3, done.stderr
@@ -114,6 +121,27 @@ def test_ctrl_c_cancels_the_job(site: SlurmSite):
     assert run.returncode == 130
     assert "the job is cancelled" in said
     assert [job["state"] for job in site.jobs()] == ["CANCELLED"]
+
+
+def test_each_step_until_the_command_begins_is_told(site: SlurmSite):
+    (site.slurm / "hold").touch()
+    with site.started("run", "dev", *FOREVER) as run:
+        tells(run, "submitted job")
+        tells(run, "waits in Slurm's queue")
+        (site.slurm / "hold").unlink()
+        tells(run, "start Ray")
+        tells(run, "the command runs")
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=60)
+
+
+def test_a_batch_script_that_is_killed_is_told(site: SlurmSite):
+    with site.started("run", "dev", *FOREVER) as run:
+        began(run)
+        os.kill(site.jobs()[0]["pid"], signal.SIGKILL)
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 128 + signal.SIGKILL
+    assert "signal 9" in said
 
 
 def test_a_detached_run_goes_on(site: SlurmSite):

@@ -63,9 +63,14 @@ prepare() (
     umask 077
     mkdir -p "$folder/logs" "$storage" || fail "cannot write $folder: change folder in sunspot:slurm"
     # Another user could have made it before, with a token that they can read and code of their own.
-    if [ -L "$folder" ] || [ ! -O "$folder" ]; then
-        fail "$folder belongs to another user: give a folder of your own, folder in sunspot:slurm"
-    fi
+    # The storage too: what is loaded from a checkpoint may be code.
+    local one
+    for one in "$folder" "${storage%/*}" "$storage"; do
+        if [ -L "$one" ] || [ ! -O "$one" ]; then
+            fail "$one is a link or belongs to another user: give a folder of your own," \
+                "folder in sunspot:slurm"
+        fi
+    done
     chmod 700 "$folder"
     rm -f "$folder"/{failed,notice}-* "$folder"/{command,requeue,token}
     head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n' > "$folder/token"
