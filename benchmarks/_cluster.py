@@ -151,9 +151,10 @@ def plain_ray(workers: int, host: str) -> Iterator[PlainRay]:
     ):
         folder = Path(name)
         environment = token_environment(folder)
-        port, dashboard, *agents = free_ports(workers + 3)
+        port, dashboard, client, *agents = free_ports(workers + 4)
         common = ["start", f"--num-cpus={CPUS_A_NODE}", "--disable-usage-stats", "--block"]
         head = ["--head", f"--port={port}", f"--dashboard-port={dashboard}"]
+        head.append(f"--ray-client-server-port={client}")  # 10001 may be taken, which ends the head
         address = f"{host}:{port}"
         nodes = []
         for number, agent in enumerate(agents):

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -107,13 +108,13 @@ def peer(side: Side) -> float:
         ):
             try:
                 url = f"http://127.0.0.1:{port}/"
-                _wait_for_answer(url, folder / "log", process)
+                _wait_for_answer(url, folder / "log", [process, *cluster.nodes])
                 return side.seconds(url)
             finally:
                 process.terminate()
 
 
-def _wait_for_answer(url: str, log: Path, process: subprocess.Popen[bytes]) -> None:
+def _wait_for_answer(url: str, log: Path, needed: Sequence[subprocess.Popen[bytes]]) -> None:
     deadline = time.monotonic() + START_S
     while True:
         try:
@@ -121,8 +122,9 @@ def _wait_for_answer(url: str, log: Path, process: subprocess.Popen[bytes]) -> N
                 return
         except requests.ConnectionError:
             pass
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(log.read_text())
+        ended = [process.args for process in needed if process.poll() is not None]
+        if ended or time.monotonic() > deadline:
+            raise RuntimeError(f"ended: {ended}\n{log.read_text()}")
         time.sleep(0.1)
 
 
