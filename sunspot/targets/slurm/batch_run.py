@@ -10,7 +10,8 @@ from sunspot.signals import deferred, uninterrupted
 from sunspot.stack import Stack
 from sunspot.targets.protocol import Progress
 from sunspot.targets.slurm import following, plan, script
-from sunspot.targets.slurm.commands import Job, Slurm
+from sunspot.targets.slurm.commands import Slurm
+from sunspot.targets.slurm.jobs import Job
 from sunspot.targets.slurm.life import OUTPUT, Life
 from sunspot.targets.slurm.records import new_job
 from sunspot.targets.slurm.script import Submission

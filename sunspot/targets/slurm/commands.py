@@ -17,6 +17,7 @@ from pathlib import Path
 from sunspot.errors import SunspotError, UsageError
 from sunspot.targets.protocol import Progress, silent
 from sunspot.targets.slurm import variables
+from sunspot.targets.slurm.jobs import Ended, Job
 from sunspot.targets.slurm.settings import in_shell
 from sunspot.targets.ssh import Ssh, no_program
 
@@ -38,14 +39,6 @@ SSH_FAILED, NO_SUCH_COMMAND = 255, 127
 _PROGRAMS = frozenset({"sacct", "sbatch", "scancel", "scontrol", "sinfo", "squeue"})
 PROFILE = "/etc/profile"
 _WITH_PROFILE = '{ command -v sbatch || . "$0" < /dev/null; } > /dev/null 2>&1; exec "$@"'
-
-# squeue(1), "JOB STATE CODES": what has no nodes that could run something, and what has ended. A
-# state that a later Slurm adds, such as EXPEDITING, is none of these. Nodes in a cloud boot for
-# minutes while their job is CONFIGURING (github.com/aws/aws-parallelcluster, issue 4236).
-WAITING = frozenset({"PENDING", "CONFIGURING", "POWER_UP_NODE", "REQUEUED", "REQUEUE_HOLD",
-                     "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})  # fmt: skip
-ENDED = frozenset({"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED",
-                   "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "REVOKED"})  # fmt: skip
 
 _QUEUE_FORMAT = "%i|%j|%T|%r"
 # What sbatch says of a request that it refuses (slurm_errno.c), and the key that it is about.
@@ -73,71 +66,6 @@ _OVER = ("already completing or completed", "Invalid job id specified")
 
 class SlurmError(SunspotError):
     """A command of Slurm failed; the message has what it said."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """One job, one element of an array, or one component of a heterogeneous job.
-
-    Attributes:
-        id: what scancel takes: "17", or "17_2" for an element of an array.
-        name: the job's name.
-        state: Slurm's word for its state, such as RUNNING.
-        reason: why it waits, or how it ended, in Slurm's words; "" where Slurm gives none.
-    """
-
-    id: str
-    name: str
-    state: str
-    reason: str = ""
-
-    @property
-    def number(self) -> tuple[int, int]:
-        """What sbatch printed, which is the whole array's, and the element; 0 where there is none.
-
-        The newest job has the highest.
-        """
-        submitted, _, element = self.id.partition("_")
-        return int(submitted), int(element or 0)
-
-    @property
-    def waits(self) -> bool:
-        """Whether it is in the queue, or its nodes are still booting."""
-        return self.state in WAITING
-
-    @property
-    def why(self) -> str:
-        """Why it waits."""
-        return self.reason or self.state
-
-    @property
-    def is_there(self) -> bool:
-        """Whether it waits or has nodes."""
-        return self.state not in ENDED
-
-    @property
-    def runs(self) -> bool:
-        """Whether its tasks run."""
-        return self.state == "RUNNING"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ended:
-    """How a job ended: Slurm's word for it, and how its script did, as "CODE:SIGNAL"."""
-
-    state: str
-    code: str
-
-    @property
-    def signal(self) -> int:
-        """The signal that killed the script; 0 if none did."""
-        number = self.code.partition(":")[2]
-        return int(number) if number.isdecimal() else 0
-
-    @property
-    def exit_code(self) -> int:
-        """The script's exit code; for a signal as a shell has it."""
-        return 128 + self.signal if self.signal else int(self.code.partition(":")[0] or 0)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from sunspot.errors import HeadLostError, SunspotError, UsageError
 from sunspot.node.slurm.plan import CLUSTER_FILE, FAILED, WRONG, Published
 from sunspot.targets.protocol import Progress
-from sunspot.targets.slurm.commands import Ended, Job, Slurm
+from sunspot.targets.slurm.commands import Slurm
+from sunspot.targets.slurm.jobs import Ended, Job
 from sunspot.targets.slurm.records import JobRecord
 
 # Between two requests to the one controller of all users; soon at first, when most are answered.

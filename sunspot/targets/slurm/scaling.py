@@ -13,7 +13,7 @@ from sunspot.stack import Stack
 from sunspot.targets import abilities
 from sunspot.targets.protocol import Progress
 from sunspot.targets.slurm import plan, script
-from sunspot.targets.slurm.commands import Job
+from sunspot.targets.slurm.jobs import Job
 from sunspot.targets.slurm.life import Life, pauses
 from sunspot.targets.slurm.script import Submission
 

@@ -10,7 +10,7 @@ import stand_in_slurm
 from sunspot.errors import UsageError
 from sunspot.stack import Stack
 from sunspot.targets.records import Folders
-from sunspot.targets.slurm import checks, commands, script
+from sunspot.targets.slurm import checks, commands, jobs, script
 from sunspot.targets.slurm.commands import Slurm, SlurmError
 from sunspot.targets.slurm.records import Records
 from sunspot.targets.slurm.target import SlurmTarget
@@ -220,7 +220,7 @@ def test_elements_of_an_array_that_wait_are_told_apart(slurm):
     ],
 )
 def test_a_job_is_there_until_slurm_says_that_it_has_ended(state, there, waits):
-    job = commands.Job(id="17", name="x", state=state)
+    job = jobs.Job(id="17", name="x", state=state)
     assert (job.is_there, job.waits) == (there, waits)
 
 
