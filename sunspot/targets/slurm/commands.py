@@ -296,7 +296,7 @@ class Slurm:
         return True
 
 
-def of(login_host: str | None, known_hosts: Path, progress: Progress) -> Slurm:
+def of(login_host: str | None, known_hosts: Path, progress: Progress = silent) -> Slurm:
     """The commands of the settings' `login_host`, or of this machine."""
     if login_host is None:
         return Slurm(progress=progress)

@@ -7,7 +7,7 @@ finds what a killed `up` submitted, and what a cluster with a broken record runs
 from __future__ import annotations
 
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -16,6 +16,12 @@ from sunspot.stack import Stack
 from sunspot.targets.records import Folders, not_up
 
 JOB_FILE, CLUSTER_FILE = "job.json", "cluster.json"
+
+# Without job.json, `down` finds nothing.
+BY_HAND = (
+    "Without it the cluster's jobs, called sunspot-{name}-..., are found only by hand: list them "
+    "with `squeue --me`, cancel them with `scancel`, then remove the folder of that file"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,13 +75,14 @@ class Records:
             NotUpError: there is no such cluster.
             BrokenRecordsError: the record cannot be read.
         """
-        record = self.folders.read(name, JOB_FILE)
+        folders = replace(self.folders, remedy=BY_HAND)
+        record = folders.read(name, JOB_FILE)
         if record is None:
             raise not_up(name)
         try:
             return JobRecord(**record)
         except TypeError as error:
-            raise self.folders.broken(name, self.folders.path(name) / JOB_FILE, error) from error
+            raise folders.broken(name, folders.path(name) / JOB_FILE, error) from error
 
     def stack(self, name: str) -> Stack:
         """A cluster's stack. Raises as `job` does."""

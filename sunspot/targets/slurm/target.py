@@ -27,7 +27,7 @@ from sunspot.targets.protocol import (
     Up,
     silent,
 )
-from sunspot.targets.records import BrokenRecordsError, Folders, state_directory
+from sunspot.targets.records import Folders, state_directory
 from sunspot.targets.slurm import (
     batch_run,
     checks,
@@ -310,13 +310,7 @@ class SlurmTarget:
         if name not in folders.names():  # an `up` that was waited for has taken it back
             return []
         Tunnel(folders.path(name)).close()
-        try:
-            life = self._life(name, progress)
-        except BrokenRecordsError as error:
-            raise SunspotError(
-                f"{error} Find its jobs with `squeue --me`, cancel them with scancel, and remove "
-                f"{folders.path(name)}"
-            ) from error
+        life = self._life(name, progress)
         left = life.cancel(progress)
         if not left:
             life.slurm.remove(life.record.folder)

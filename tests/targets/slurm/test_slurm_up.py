@@ -12,7 +12,7 @@ from waiting import wait_for
 
 from sunspot.node.slurm.plan import drain_message
 from sunspot.targets import members
-from sunspot.targets.slurm.records import CLUSTER_FILE
+from sunspot.targets.slurm.records import CLUSTER_FILE, JOB_FILE
 
 
 def status(site: SlurmSite, name: str = "dev"):
@@ -135,6 +135,21 @@ def test_a_broken_record_does_not_keep_the_cluster_up(site: SlurmSite):
     assert "the records of 'dev' are broken" in json.loads(done.stdout)["problem"]
     assert "dev is down" in site.ok("down", "dev")
     assert [job["state"] for job in site.jobs()] == ["CANCELLED"]
+
+
+def test_without_the_jobs_record_no_command_advises_a_down_that_fails(site: SlurmSite):
+    site.ok("up", "dev")
+    record = site.state / "slurm" / "dev" / JOB_FILE
+    text = record.read_text()
+    for broken, command in (("{", "status"), ("{}", "up"), ("{", "down")):
+        record.write_text(broken)
+        done = site(command, "dev")
+        assert done.returncode == 1
+        assert str(record) in done.stderr
+        assert "scancel" in done.stderr
+        assert "sunspot down" not in done.stderr
+    record.write_text(text)
+    site.ok("down", "dev")
 
 
 def test_the_printed_script_works_by_itself(site: SlurmSite, monkeypatch):
