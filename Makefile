@@ -89,7 +89,7 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-emit-inde
 	--python-version 3.11 --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 # For the images: what they add to Ray's image, in the same versions.
 IMAGE := docker/requirements
-COMPILE_IMAGE = $(COMPILE) -c requirements-train.txt -c requirements-serve.txt
+COMPILE_IMAGE = $(COMPILE) -c requirements-train.txt
 lock: $(UV)
 	@$(COMPILE) pyproject.toml -o requirements.txt
 	@$(COMPILE) pyproject.toml --extra dev -c requirements.txt -o requirements-dev.txt
