@@ -6,10 +6,15 @@ Ray reads RAY_AUTH_MODE and RAY_AUTH_TOKEN_PATH from the environment when a clie
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 # A GCS that has just started on a busy machine takes longer than ten seconds to answer.
 RPC_TIMEOUT_S = 30.0
+AGAIN_S = 0.5
 
 
 def connect(address: str) -> Any:
@@ -70,6 +75,27 @@ def stop_raylet(address: str, timeout_s: float = RPC_TIMEOUT_S) -> None:
     with contextlib.closing(init_grpc_channel(address)) as channel:
         stub = node_manager_pb2_grpc.NodeManagerServiceStub(channel)
         stub.ShutdownRaylet(request, timeout=timeout_s)
+
+
+def patiently(call: Callable[[], T], deadline: float) -> T:
+    """The answer of a call above, which is made again while the GCS is too busy to answer in time.
+
+    Args:
+        call: the call.
+        deadline: until when it is made again, on the monotonic clock.
+
+    Raises:
+        ray.exceptions.RpcError: the GCS did not answer by then.
+    """
+    from ray.exceptions import RpcError
+
+    while True:
+        try:
+            return call()
+        except RpcError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(AGAIN_S)
 
 
 def _alive(client: Any, timeout_s: float) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import json
 import os
@@ -118,7 +119,13 @@ class Life:
         return ""
 
     def _missing(self) -> str:
-        members = Counter(labels.get(GROUP_LABEL) for labels in gcs.alive_labels(self._client))
+        from ray.exceptions import RpcError
+
+        try:
+            alive = gcs.alive_labels(self._client)
+        except RpcError:  # too busy to answer in time: it is asked again
+            return "the GCS does not answer"
+        members = Counter(labels.get(GROUP_LABEL) for labels in alive)
         return ", ".join(
             f"{members[group.name]} of {group.nodes} nodes of {group.name} joined"
             for group in self._task.plan.groups
@@ -181,9 +188,11 @@ class Life:
         until = time.time() + self._task.plan.notice_s - TERM_MARGIN_S
         say(f"the job {self._task.has.job} ends soon: draining the workers")
         message = drain_message(self._task.has.job)
-        for name, node_id in gcs.alive_nodes(self._client).items():
-            if name != HEAD:
-                gcs.drain_node(self._client, node_id, message, int(until * 1000))
+        last = time.monotonic() + until - time.time()
+        nodes = gcs.patiently(lambda: gcs.alive_nodes(self._client), last)
+        for node_id in (nodes[name] for name in nodes.keys() - {HEAD}):
+            drain = functools.partial(gcs.drain_node, self._client, node_id, message)
+            gcs.patiently(functools.partial(drain, int(until * 1000)), last)
         return until
 
 

@@ -84,7 +84,7 @@ class RayNode:
         while announced_gcs(self.cluster_file.read_text()) != self.address:
             _check(deadline, f"the head did not say within {self.join_s:g} s that its GCS listens")
         client = gcs.connect(self.address)
-        while HEAD not in gcs.alive_nodes(client):
+        while HEAD not in gcs.patiently(lambda: gcs.alive_nodes(client), deadline):
             _check(deadline, f"the head did not join its GCS within {self.join_s:g} s")
 
 

@@ -52,9 +52,10 @@ def _leave(node: Node) -> int:
     until = time.time() + task.plan.notice_s - TERM_MARGIN_S
     say(f"node {task.name}: its job ends soon: draining")
     member = Worker(task.address, task.name)
-    attempt("drain", lambda: member.drain(until, drain_message(task.has.job)))
-    while time.time() < until and not _has_left(member):
+    drains, message = False, drain_message(task.has.job)
+    while time.time() < until and not (drains and _has_left(member)):
         node.check()
+        drains = drains or attempt("drain", lambda: member.drain(until, message))
         time.sleep(POLL_S)
     attempt("stop the raylet", member.stop)
     return 0
