@@ -86,7 +86,8 @@ def test_the_hints_about_a_job_are_one_line(cluster):
 @pytest.mark.parametrize("name", sorted(get_command(app).commands))  # type: ignore[attr-defined]
 def test_each_example_of_a_command_is_a_line_of_its_own(name):
     examples = get_command(app).commands[name].epilog  # type: ignore[attr-defined]
-    lines = CliRunner().invoke(app, [name, "--help"]).stdout.splitlines()
+    text = CliRunner().invoke(app, [name, "--help"]).stdout
+    lines = [line.rstrip() for line in text.splitlines()]
     for example in examples.splitlines():
         assert f" {example}" in lines
         assert example.count("sunspot ") == 1
