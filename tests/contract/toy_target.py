@@ -37,16 +37,7 @@ class ToyTarget:
         if stack.cluster.scaling_groups:
             raise UsageError("on toy a cluster is only a head: leave scaling_groups out")
 
-    def up(
-        self,
-        stack,
-        progress,
-        *,
-        timeout_s=UP_TIMEOUT_S,
-        port=None,
-        dashboard_port=None,
-        client=False,  # noqa: ARG002
-    ):
+    def up(self, stack, progress, *, timeout_s=UP_TIMEOUT_S, port=None, dashboard_port=None, **_):
         self.check(stack)
         with self.records.locked(stack.name, progress):
             if stack.name in self.names() and not members.missing(stack, self.handle(stack.name)):
