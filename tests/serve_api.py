@@ -56,7 +56,8 @@ class ServeApi(Api):
 
     `before` is what Serve has until a config is deployed; `after` what it has then, from one
     question to the next, the last of which stays. `refusal`, if given, is the answer to a config:
-    HTTP's status and the text. `deployed` holds the configs.
+    HTTP's status and the text; `refusals`, such answers to the next ones. `deployed` holds the
+    configs.
     """
 
     def __init__(self) -> None:
@@ -64,6 +65,7 @@ class ServeApi(Api):
         self.before = NOTHING
         self.after: list[dict[str, Any]] = [instance(application())]
         self.refusal: tuple[int, str] | None = None
+        self.refusals: list[tuple[int, str]] = []
         self.deployed: list[dict[str, Any]] = []
         self.ended = False
 
@@ -84,6 +86,8 @@ class ServeHandler(Handler):
         match self.command, parts:
             case "GET", ["api", "serve", "applications"]:
                 self._json(api.instance())
+            case "PUT", ["api", "serve", "applications"] if api.refusals:
+                self._text(*api.refusals.pop(0))
             case "PUT", ["api", "serve", "applications"] if api.refusal:
                 self._text(*api.refusal)
             case "PUT", ["api", "serve", "applications"]:

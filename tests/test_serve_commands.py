@@ -123,6 +123,21 @@ def test_what_is_no_longer_deployed_is_named(api, port):
     assert "does not have them: old" in " ".join(result.stderr.split())
 
 
+def test_a_proxy_that_starts_too_slowly_is_waited_for(api, port):
+    api.refusals = [(500, "ray::ProxyActor.ready() was killed")]
+    api.after = [instance(application(), port=int(port))]
+    result = run("deploy", "main:app", "--port", port)
+    assert result.exit_code == 0, result.output
+    assert len(api.deployed) == 1
+
+
+def test_applications_that_are_not_there_are_not_taken_for_running(api, port):
+    api.after = [instance(port=int(port)), instance(application(), port=int(port))]
+    result = run("deploy", "main:app", "--port", port)
+    assert result.exit_code == 0, result.output
+    assert "default is RUNNING" in result.stdout
+
+
 def test_a_failed_import_shows_its_own_error(api, port):
     api.after = [instance(application("default", "DEPLOY_FAILED", NOT_IMPORTED, deployments=[]))]
     said = failed(1, "deploy", "main:app", "--port", port)
@@ -166,8 +181,10 @@ def test_a_port_on_which_something_listens_is_refused_before_anything_is_sent(ap
 
 def test_a_port_that_serve_cannot_have_leaves_nothing_behind(api, port):
     api.refusal = 500, PORT_TAKEN
+    api.submitted = ["RUNNING", "STOPPED"]
     assert "127.0.0.1:8000" in failed(2, "deploy", "main:app", "--port", port)
     assert api.ended
+    assert [call for call in api.calls() if call.startswith("POST") and call.endswith("/stop")]
 
 
 def test_a_running_ingress_cannot_move(api, port):

@@ -19,6 +19,10 @@ from sunspot.targets.protocol import Target, silent
 if TYPE_CHECKING:
     from sunspot.ray.serving import Instance
 
+# What Serve reports where a program started it without an address (controller.py, 2.60), whatever
+# its ingress listens on.
+_UNKNOWN = "0.0.0.0"  # noqa: S104 - only compared
+
 commands = Commands(
     name="serve",
     cls=Subcommands,
@@ -55,6 +59,7 @@ def deploy(
     The ingress runs on the head, on its loopback address. Ctrl-C stops the waiting only.
     """
     from sunspot.ray import serve_config, serve_files
+    from sunspot.ray.api_errors import RefusedError
     from sunspot.ray.serving import ServeClient
 
     config = serve_config.load(what, port)
@@ -68,12 +73,16 @@ def deploy(
     names = [app.get("name", "default") for app in config["applications"]]
     if gone := sorted(before.applications.keys() - set(names)):
         console.note(f"no longer deployed, since the config does not have them: {', '.join(gone)}")
+    with console.progress("deploying"):
+        kept = serve_files.keep(client, config)
     try:
         with console.progress("deploying") as progress:
-            serve_files.keep(client, config)
             serve.deploy(config, before)
             found = serve.wait(names, progress, before)
-            serve_files.release(client, config)
+            serve_files.release(client, config, console.note)
+    except (RefusedError, UsageError):
+        serve_files.stop(client, kept, console.note)
+        raise
     except KeyboardInterrupt:
         console.fail(
             f"interrupted; Serve goes on deploying {', '.join(names) or 'nothing'}. To see how far "
@@ -114,7 +123,7 @@ def _check_address(target: Target, name: str, before: Instance, wanted: dict[str
     if not before.runs:
         if _listens(target, name, port):
             raise port_taken(f"{host}:{port}")
-    elif (before.host, before.port) != (host, port):
+    elif before.port != port or before.host not in (host, _UNKNOWN):
         raise UsageError(
             f"Serve runs on {name!r} with its ingress on {before.host}:{before.port}, and cannot "
             f"change that to {host}:{port} while it runs: deploy with that address, or end Serve "

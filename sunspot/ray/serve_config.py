@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,21 +21,19 @@ from sunspot.ray.start import LOOPBACK
 PROXIES = "HeadOnly"
 
 _APP = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-# Every address of a machine; None and "" are taken for it by sockets.
-_EVERYWHERE = frozenset({"0.0.0.0", "::", "[::]", "", None})  # noqa: S104 - what is refused
 _NUMBERS = range(1, 65_536)
 
 
 def load(source: str, port: int | None) -> dict[str, Any]:
-    """The config that Serve's REST API takes, with an ingress on the head's loopback address only.
+    """The config that Serve's REST API takes; its ingress is on the head's loopback address.
 
     Args:
         source: a file in Serve's format (YAML or JSON), or MODULE:APP.
         port: the ingress's port; by default the config's, or else that of the ports' table.
 
     Raises:
-        UsageError: there is no such file, it is not a config, or its ingress would be open to
-            other machines.
+        UsageError: there is no such file, it is not a config, or its ingress would listen on
+            every address of the head.
     """
     config: dict[str, Any]
     if Path(source).is_file():
@@ -112,11 +112,22 @@ def _mapping(parent: dict[str, Any], key: str, source: str) -> dict[str, Any]:
     return value
 
 
+def _is_everywhere(host: object) -> bool:
+    """Whether a socket takes this for every address of a machine, as "0" and "0x0" are too."""
+    if host in (None, ""):
+        return True
+    try:
+        found = socket.getaddrinfo(str(host).strip("[]"), None)
+    except (OSError, UnicodeError):  # Serve will say what is wrong with it
+        return False
+    return any(ipaddress.ip_address(address[0]).is_unspecified for *_, address in found)
+
+
 def _check_ingress(config: dict[str, Any], source: str) -> None:
-    """Refuses an ingress that other machines reach: it knows no token."""
+    """Refuses an ingress on every address of the head: it knows no token."""
     http = config["http_options"]
     host, port = http["host"], http["port"]
-    if host in _EVERYWHERE:
+    if _is_everywhere(host):
         raise UsageError(
             f"{source}: http_options.host {host!r} opens the ingress, which asks for no token, on "
             f"every address of the head. Remove the line (the default is {LOOPBACK}), and put a "

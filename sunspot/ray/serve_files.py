@@ -8,9 +8,10 @@ that does nothing uses the folder, too.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from sunspot.errors import SunspotError
 from sunspot.ray.feasibility import Request
 from sunspot.ray.jobs import JobClient
 
@@ -20,25 +21,35 @@ _COMMAND = ("sleep", "infinity")
 _DIGITS = 12  # of a folder's hash
 
 
-def keep(client: JobClient, config: Mapping[str, Any]) -> None:
-    """Starts a job for each folder of the config that no job keeps yet."""
+def keep(client: JobClient, config: Mapping[str, Any]) -> list[str]:
+    """Starts a job for each folder of the config that no job keeps yet; returns their ids."""
     kept = {name for name, _ in _running(client)}
+    started: list[str] = []
     for uri in _uploaded(config):
         if (name := _name(uri)) not in kept:
+            started.append(f"{name}-{secrets.token_hex(3)}")
             client.submit(
                 _COMMAND,
                 request=Request(),
                 runtime_env={"working_dir": uri},
-                job_id=f"{name}-{secrets.token_hex(3)}",
+                job_id=started[-1],
             )
+    return started
 
 
-def release(client: JobClient, config: Mapping[str, Any]) -> None:
+def release(client: JobClient, config: Mapping[str, Any], note: Callable[[str], None]) -> None:
     """Stops the jobs that keep folders that this config, which runs now, does not have."""
     wanted = {_name(uri) for uri in _uploaded(config)}
-    for name, job_id in _running(client):
-        if name not in wanted:
+    stop(client, [job_id for name, job_id in _running(client) if name not in wanted], note)
+
+
+def stop(client: JobClient, jobs: Iterable[str], note: Callable[[str], None]) -> None:
+    """Stops jobs that keep folders; of one that cannot be stopped, `note` gets how to do it."""
+    for job_id in jobs:
+        try:
             client.stop(job_id)
+        except SunspotError as error:
+            note(f"the job {job_id} keeps files that nobody needs: {error}. sunspot stop {job_id}")
 
 
 def _running(client: JobClient) -> list[tuple[str, str]]:

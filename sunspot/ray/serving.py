@@ -100,7 +100,8 @@ class Application:
     def progress(self) -> str:
         """How far it is, in a few words."""
         counts = [f"{one.name} {one.running} of {one.target}" for one in self.deployments]
-        return f"{self.name} {', '.join([self.status, *counts])}"
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"{self.name} {', '.join([self.status, *counts])}{reason}"
 
     @classmethod
     def from_api(cls, fields: Mapping[str, Any]) -> Application:
@@ -179,13 +180,23 @@ class ServeClient:
             UsageError: Serve refuses the config, or the ingress's port is taken.
         """
         try:
-            self._call("PUT", json=dict(config))
+            self._hand_over(config, before)
         except RefusedError as error:
             if taken := _TAKEN.search(error.reason):
                 if not before.runs:  # otherwise it would keep that port
                     self._call("DELETE")
                 raise port_taken(taken[1]) from error
             raise
+
+    def _hand_over(self, config: Mapping[str, Any], before: Instance) -> None:
+        try:
+            self._call("PUT", json=dict(config))
+        except RefusedError as error:
+            # A proxy that needs more than 15 s to start, as on a busy machine, is replaced, and the
+            # answer is an error all the same (ray/serve/_private/proxy_state.py, 2.60).
+            if before.runs or error.status < 500 or _TAKEN.search(error.reason):
+                raise
+            self._call("PUT", json=dict(config))
 
     def wait(
         self, names: Collection[str], progress: Callable[[str], None], before: Instance
@@ -212,7 +223,8 @@ class ServeClient:
                 silent_until = time.monotonic() + AWAY_S
                 apps = [app for app in found.applications.values() if app.name in names]
                 _check(apps, before)
-                if {app.status for app in apps} <= {RUNNING} and found.is_ready:
+                is_whole = {app.name for app in apps} == set(names)
+                if is_whole and all(app.status == RUNNING for app in apps) and found.is_ready:
                     return found
                 now = " · ".join(app.progress for app in apps)
                 if now != told:

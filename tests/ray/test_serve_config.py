@@ -46,7 +46,7 @@ def test_a_config_keeps_what_it_says(place):
     assert serve_config.load(file, 8200)["http_options"]["port"] == 8200
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", None])  # noqa: S104
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]", "0", "0x0", "", None])  # noqa: S104
 def test_an_ingress_on_every_address_is_refused(place, host):
     said = refusal(serve_config.load, config_file(place, http_options={"host": host}), None)
     assert "http_options.host" in said
