@@ -1,7 +1,7 @@
 """An application of Ray Serve under load, while its nodes come and go and it is deployed again.
 
-60 requests a second are what two cores can handle while a node starts beside them: with 200, and other
-work on the machine, the answers came ever later.
+60 requests a second are what two cores can handle while a node starts beside them: with 200, and
+other work on the machine, the answers came ever later.
 """
 
 from __future__ import annotations
