@@ -1,4 +1,4 @@
-"""A node that ends with its raylet.
+"""A node that waits for its raylet, and ends with it.
 
 `ray start --block` takes a raylet that exits with code 0 for one that was meant to end, and goes on
 without it (scripts/scripts.py, 2.60). A raylet also does so when one of its agents has ended, and
@@ -11,21 +11,26 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import ray._private.node
+import ray._private.services
 from ray import NodeID  # pyright: ignore[reportAttributeAccessIssue]
 from ray._private import ray_constants
 from ray.exceptions import RayError
+
+# How long a raylet may take until it is a member: it waits for its agents first.
+RAYLET_TIMEOUT_S, RAYLET_POLL_S = 120.0, 0.05
 
 # Longer than a health check of the GCS takes to fail (some 20 s) and a head's GCS to start again.
 ASK_TRIES, ASK_AGAIN_S, ASK_TIMEOUT_S = 60, 2.0, 10.0
 
 
 def start_hook(params: Any, head: bool) -> None:  # noqa: ARG001 - Ray passes them
-    """Ray's start hook: the node that is about to start ends with its raylet."""
+    """Ray's start hook: the node that is about to start waits for its raylet, and ends with it."""
     os.environ.pop("RAY_START_HOOK", None)
-    ray._private.node.Node = ending_with_raylet(ray._private.node.Node)
+    ray._private.node.Node = waiting_for_raylet(ending_with_raylet(ray._private.node.Node))
 
 
 def ending_with_raylet(base: Any) -> Any:
@@ -37,6 +42,35 @@ def ending_with_raylet(base: Any) -> Any:
             threading.Thread(target=_end_with_raylet, args=(self,), daemon=True).start()
 
     return Node
+
+
+def waiting_for_raylet(base: Any) -> Any:
+    """Ray's class of nodes, or one that was made of it, with more patience at the start.
+
+    A node of a busy machine may take longer than the 30 s that Ray waits for its raylet (node.py,
+    raylet_start_wait_time_s, 2.60; no setting changes it).
+    """
+
+    class Node(base):
+        def start_ray_processes(self) -> None:
+            super().start_ray_processes()
+            _wait_for_raylet(self, super().dead_processes)
+
+    return Node
+
+
+def _wait_for_raylet(node: Any, dead: Callable[[], list[tuple[str, Any]]]) -> None:
+    """Returns when the node is a member, or will not be: Ray itself then says what is wrong."""
+    deadline = time.monotonic() + RAYLET_TIMEOUT_S
+    while time.monotonic() < deadline:
+        try:
+            ray._private.services.get_node(node.gcs_address, node._node_id)
+        except RuntimeError:
+            if ray_constants.PROCESS_TYPE_RAYLET in dict(dead()):
+                return
+            time.sleep(RAYLET_POLL_S)
+        else:
+            return
 
 
 def _end_with_raylet(node: Any) -> None:

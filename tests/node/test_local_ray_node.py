@@ -6,6 +6,7 @@ import pytest
 import ray._private.node
 import ray._private.services
 
+from sunspot.node import raylet
 from sunspot.node.local import ray_node
 from sunspot.node.local.folder import ClusterFolder
 
@@ -120,7 +121,7 @@ def test_a_raylet_that_died_is_not_waited_for(make, joins):
 
 
 def test_a_raylet_is_not_waited_for_without_end(make, joins, monkeypatch):
-    monkeypatch.setattr(ray_node, "RAYLET_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(raylet, "RAYLET_TIMEOUT_S", 0.2)
     asked = []
     joins(None, asked)
     node = make()

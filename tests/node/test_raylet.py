@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import ray._private.node
+import ray._private.services
 from ray import NodeID
 from ray.core.generated import gcs_pb2
 from ray.exceptions import GetTimeoutError, RpcError
@@ -61,6 +62,29 @@ def make(monkeypatch):
 def test_the_hook_is_not_for_those_that_the_node_starts(make):
     assert make is not Node
     assert "RAY_START_HOOK" not in raylet.os.environ
+
+
+def test_the_node_waits_longer_for_its_raylet_than_ray_does(monkeypatch):
+    class Started:
+        gcs_address, _node_id = "a", "n"
+
+        def start_ray_processes(self):
+            pass
+
+        def dead_processes(self):
+            return []
+
+    answers = [RuntimeError("not yet"), RuntimeError("not yet"), {}]
+
+    def get_node(*_):
+        if isinstance(answer := answers.pop(0), Exception):
+            raise answer
+
+    monkeypatch.setattr(ray._private.node, "Node", Started)
+    monkeypatch.setattr(ray._private.services, "get_node", get_node)
+    raylet.start_hook(None, head=True)
+    ray._private.node.Node().start_ray_processes()
+    assert answers == []
 
 
 @pytest.fixture

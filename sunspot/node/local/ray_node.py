@@ -12,18 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 import ray._private.node
-import ray._private.services
 from ray._private import ray_constants
 
 from sunspot.node.local.folder import ClusterFolder
 from sunspot.node.processes import way
-from sunspot.node.raylet import ending_with_raylet
+from sunspot.node.raylet import ending_with_raylet, waiting_for_raylet
 
 # One that cannot live is not started for ever: after so many ends, the node ends as Ray has it.
 MOST_STARTS, WITHIN_S = 5, 600.0
-
-# How long a raylet may take until it is a member: it waits for its agents first.
-RAYLET_TIMEOUT_S, RAYLET_POLL_S = 120.0, 0.05
 
 # What a node can be without for a moment, as people call it, and how Ray starts it.
 _HELPERS: dict[str, tuple[str, Callable[[Any], None]]] = {
@@ -39,20 +35,12 @@ _HELPERS: dict[str, tuple[str, Callable[[Any], None]]] = {
 def keep_whole(folder: ClusterFolder, name: str) -> None:
     """Makes the node that is about to start here keep its helpers, and end with its raylet."""
 
-    class Node(ending_with_raylet(ray._private.node.Node)):
+    class Node(waiting_for_raylet(ending_with_raylet(ray._private.node.Node))):
         """Ray's node; `ray start --block` asks it every second which of its processes ended."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             self._ends: dict[str, list[float]] = defaultdict(list)
             super().__init__(*args, **kwargs)
-
-        def start_ray_processes(self) -> None:
-            """Starts the raylet, and waits for it for longer than the 30 s that Ray then does.
-
-            A node of a busy machine may take longer (node.py, raylet_start_wait_time_s, 2.60).
-            """
-            super().start_ray_processes()
-            _wait_for_raylet(self, super().dead_processes)
 
         def dead_processes(self) -> list[tuple[str, Any]]:
             for kind, process in super().dead_processes():
@@ -77,17 +65,3 @@ def keep_whole(folder: ClusterFolder, name: str) -> None:
             folder.add_note(name, f"the {helper} {way(code)} and was started again")
 
     ray._private.node.Node = Node  # type: ignore[misc] - the name that `ray start` looks up
-
-
-def _wait_for_raylet(node: Any, dead: Callable[[], list[tuple[str, Any]]]) -> None:
-    """Returns when the node is a member, or will not be: Ray itself then says what is wrong."""
-    deadline = time.monotonic() + RAYLET_TIMEOUT_S
-    while time.monotonic() < deadline:
-        try:
-            ray._private.services.get_node(node.gcs_address, node._node_id)
-        except RuntimeError:
-            if ray_constants.PROCESS_TYPE_RAYLET in dict(dead()):
-                return
-            time.sleep(RAYLET_POLL_S)
-        else:
-            return
