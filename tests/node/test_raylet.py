@@ -83,7 +83,8 @@ def test_the_node_waits_longer_for_its_raylet_than_ray_does(monkeypatch):
     monkeypatch.setattr(ray._private.node, "Node", Started)
     monkeypatch.setattr(ray._private.services, "get_node", get_node)
     raylet.start_hook(None, head=True)
-    ray._private.node.Node().start_ray_processes()
+    made: Any = ray._private.node.Node
+    made().start_ray_processes()
     assert answers == []
 
 
