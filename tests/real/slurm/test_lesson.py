@@ -52,8 +52,8 @@ def test_the_lesson(project: Project, slurm: Slurm):
 
     in_bash(project, "sunspot doctor lesson")
     assert ANSWER in in_bash(project, first)
+    in_bash(project, store)
     job = in_bash(project, script).split()[-1]
-    in_bash(project, store)  # beside that job
     wait_for("its end", lambda: slurm.state(job) == "COMPLETED", 300)
     assert ANSWER in (project.project / f"sunspot-lesson-{job}.out").read_text()
     assert "lesson is down" in in_bash(project, kept)
