@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from sunspot.errors import UsageError
+
 # PyYAML reads some 100 KiB a second. A stack of 100 groups has 30 KiB and 2,000 values.
 LIMIT_BYTES = 256 * 2**10
 LIMIT_VALUES = 20_000
@@ -37,6 +39,22 @@ def load(file: Path) -> Any:
         )
     # A subclass of SafeLoader builds only plain values.
     return yaml.load(content, Loader=_Loader)  # noqa: S506
+
+
+def load_given(file: Path, what: str = "") -> Any:
+    """The content of a YAML or JSON file that the user named; `what` it is, for the message.
+
+    Raises:
+        UsageError: it cannot be read, is too large, or is neither YAML nor JSON.
+    """
+    try:
+        return load(file)  # JSON is YAML
+    except OSError as error:
+        raise UsageError(f"cannot read {what}{file}: {error.strerror}") from error
+    except TooLargeError as error:
+        raise UsageError(f"{file}: {error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UsageError(f"{file} is neither YAML nor JSON: {error}") from error
 
 
 class _Loader(yaml.SafeLoader):

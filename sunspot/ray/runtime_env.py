@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from sunspot import yaml_files
 from sunspot.errors import UsageError
 from sunspot.ray.packages import Packages
@@ -44,14 +42,7 @@ def load(
 
 
 def _read_runtime_env(file: Path) -> dict[str, Any]:
-    try:
-        env = yaml_files.load(file)  # JSON is YAML
-    except OSError as error:
-        raise UsageError(f"cannot read the runtime environment {file}: {error.strerror}") from error
-    except yaml_files.TooLargeError as error:
-        raise UsageError(f"{file}: {error}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UsageError(f"{file} is neither YAML nor JSON: {error}") from error
+    env = yaml_files.load_given(file, "the runtime environment ")
     if not isinstance(env, dict):
         raise UsageError(f"{file} must hold a mapping such as {{pip: [numpy]}}, not {env!r}")
     from ray.runtime_env import RuntimeEnv  # late, since importing it takes half a second

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from sunspot import yaml_files
 from sunspot.errors import UsageError
 from sunspot.ray import ports
@@ -81,14 +79,7 @@ def send_working_dirs(
 
 
 def _read(file: Path) -> dict[str, Any]:
-    try:
-        config = yaml_files.load(file)  # JSON is YAML
-    except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}") from error
-    except yaml_files.TooLargeError as error:
-        raise UsageError(f"{file}: {error}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UsageError(f"{file} is neither YAML nor JSON: {error}") from error
+    config = yaml_files.load_given(file)
     apps = config.get("applications") if isinstance(config, dict) else None
     if not isinstance(apps, list) or not all(isinstance(app, dict) for app in apps):
         raise UsageError(
