@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sites import Site, folders, temp_dirs
+from sites import ONE_WORKER, Site, folders, temp_dirs
 
 from sunspot.targets.local.target import LocalTarget
 
 STAGES = ("GCS answers", "ready")
-
-SMALL = {"cpu": 1, "memory_gb": 2}
 
 
 def local_site(root: Path) -> Site:
@@ -18,19 +16,7 @@ def local_site(root: Path) -> Site:
     return Site(
         place=LocalTarget(clusters),
         **folders(root),
-        cluster={
-            "head_node": SMALL,
-            "scaling_groups": [
-                {
-                    "name": "workers",
-                    "market": "spot",
-                    "min_workers": 1,
-                    "max_workers": 2,
-                    "worker_nodes": SMALL,
-                }
-            ],
-            "autoscaler_config": {"cpu": 0.5, "memory_gb": 1},
-        },
+        cluster=ONE_WORKER,
         stages=STAGES,
         records="clusters",
         record_file="cluster.json",

@@ -38,6 +38,22 @@ FOREVER = ("python", "-c", "import signal; print('it', 'began', flush=True); sig
 # Files for all clusters that there ever are.
 SHARED = {".ports.lock"}
 
+# A head, and a group of one worker that can become two.
+SMALL = {"cpu": 1, "memory_gb": 2}
+ONE_WORKER: dict[str, Any] = {
+    "head_node": SMALL,
+    "scaling_groups": [
+        {
+            "name": "workers",
+            "market": "spot",
+            "min_workers": 1,
+            "max_workers": 2,
+            "worker_nodes": SMALL,
+        }
+    ],
+    "autoscaler_config": {"cpu": 0.5, "memory_gb": 1},
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Site(SunspotCommand):

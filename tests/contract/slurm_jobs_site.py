@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import stand_in_slurm
-from sites import Site, folders
+from sites import ONE_WORKER, Site, folders
 
 from sunspot.targets.records import Folders
 from sunspot.targets.slurm.records import CLUSTER_FILE, Records
@@ -21,7 +21,6 @@ from sunspot.targets.slurm.target import SlurmTarget
 
 STAGES = ("submitted job", "the head is up")
 
-SMALL = {"cpu": 1, "memory_gb": 2}
 REAL = "SLURM_CONF"
 
 
@@ -37,19 +36,7 @@ def slurm_jobs_site(root: Path) -> Site:
     return Site(
         place=SlurmTarget(Records(Folders(root / "state" / "slurm"))),
         **folders(root),
-        cluster={
-            "head_node": SMALL,
-            "scaling_groups": [
-                {
-                    "name": "workers",
-                    "market": "spot",
-                    "min_workers": 1,
-                    "max_workers": 2,
-                    "worker_nodes": SMALL,
-                }
-            ],
-            "autoscaler_config": {"cpu": 0.5, "memory_gb": 1},
-        },
+        cluster=ONE_WORKER,
         config={
             "sunspot:slurm": {
                 "folder": str(root / "shared"),
