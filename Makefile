@@ -10,7 +10,7 @@ LOCKS  := requirements.txt requirements-dev.txt
 UV     := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-train setup-serve setup-notebook demo test faults engine image check format lock clean
+.PHONY: help setup setup-train setup-serve setup-notebook demo test faults engine compose image check format lock clean
 
 help:
 	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
@@ -66,6 +66,10 @@ faults: $(STAMP)
 engine:
 	@scripts/engine/build.sh
 
+#   make compose builds Docker's Compose plugin and an S3 server from source (needs Go), for the same
+compose:
+	@scripts/compose/build.sh
+
 #   make image   builds an image: KIND=cpu, cuda, rocm or jupyter; TAG= its name; ARGS= for docker build
 KIND ?= cpu
 TAG  ?= sunspot-$(KIND)
@@ -94,9 +98,9 @@ lock: $(UV)
 	@$(COMPILE) pyproject.toml -o requirements.txt
 	@$(COMPILE) pyproject.toml --extra dev -c requirements.txt -o requirements-dev.txt
 	@$(COMPILE) pyproject.toml --extra azure -c requirements-dev.txt -o requirements-azure.txt
-	@$(COMPILE) pyproject.toml --extra train -c requirements.txt -o requirements-train.txt
+	@$(COMPILE) pyproject.toml --extra train -c requirements-dev.txt -o requirements-train.txt
 	@$(COMPILE) pyproject.toml --extra serve -c requirements-train.txt -o requirements-serve.txt
-	@$(COMPILE) pyproject.toml --extra notebook -c requirements-serve.txt -o requirements-notebook.txt
+	@$(COMPILE) pyproject.toml --extra notebook -c requirements-train.txt -c requirements-serve.txt -o requirements-notebook.txt
 	@$(COMPILE_IMAGE) $(IMAGE)/ray.in -o $(IMAGE)/ray.txt
 	@$(filter-out --generate-hashes,$(COMPILE_IMAGE)) $(IMAGE)/torch.in --no-deps -o $(IMAGE)/torch.txt
 	@$(COMPILE_IMAGE) $(IMAGE)/torch.in --excludes $(IMAGE)/ray.txt -o $(IMAGE)/cuda.txt

@@ -111,12 +111,13 @@ def run_task_on_each_node(
     )
 
 
-def bring_up_seconds(workers: int, programs: Path = BIN) -> float:
+def bring_up_seconds(workers: int, programs: Path = BIN, driver: Path | None = None) -> float:
     """Return the seconds from `sunspot up` until a task has run on the head and each worker.
 
     Args:
         workers: The number of workers.
         programs: The folder of the environment's programs.
+        driver: The same of the environment in which the task's driver runs; by default, `programs`.
     """
     with project(workers, programs) as made:
         started = time.monotonic()
@@ -124,7 +125,7 @@ def bring_up_seconds(workers: int, programs: Path = BIN) -> float:
         lines = (shlex.split(line) for line in printed.splitlines() if "export " in line)
         exports = dict(words[-1].split("=", 1) for words in lines)
         environment, address = {**made.environment, **exports}, exports["RAY_ADDRESS"]
-        run_task_on_each_node(environment, address, workers + 1, programs)
+        run_task_on_each_node(environment, address, workers + 1, driver or programs)
         return time.monotonic() - started
 
 

@@ -5,8 +5,9 @@ after the other. All use token authentication; each connects with a driver of it
 
     python benchmarks/bringup.py
 
-With --extras, it compares this environment, with the extras that are installed in it, with another
-one, without them:
+With --extras, it compares the cluster of this environment, with the extras that are installed in
+it, with that of another one, without them. Both have a driver of the latter; how long `import ray`
+takes a driver of each is in the last line too:
 
     python benchmarks/bringup.py --extras OTHER/.venv
 """
@@ -23,6 +24,7 @@ from statistics import median
 
 import _options
 from _cluster import (
+    BIN,
     CPUS_A_NODE,
     bring_up_seconds,
     plain_ray,
@@ -78,19 +80,34 @@ def ray_start() -> float:
         return time.monotonic() - started
 
 
+def import_ray_seconds(programs: Path) -> float:
+    """Return the median of the seconds of five Pythons that import Ray and end."""
+    seconds = []
+    for _ in range(5):
+        started = time.monotonic()
+        subprocess.run([str(programs / "python"), "-c", "import ray"], check=True)
+        seconds.append(time.monotonic() - started)
+    return round(median(seconds), 4)
+
+
 def compare_environments(plain: Path) -> None:
     """Print how the bring-up in this environment compares with that in one without extras."""
     found = [name for name in EXTRAS if importlib.util.find_spec(name)]
     if not found:
         raise SystemExit(f"this environment has no extra ({', '.join(EXTRAS)}): make setup-serve")
+    programs = plain / "bin"
     compare(
         "bringup-extras",
-        lambda: bring_up_seconds(WORKERS),
-        lambda: bring_up_seconds(WORKERS, plain / "bin"),
+        lambda: bring_up_seconds(WORKERS, driver=programs),
+        lambda: bring_up_seconds(WORKERS, programs),
         PAIRS,
         peer_name="without extras",
         aim=1.1,
-        extra={"extras": found},
+        extra={
+            "extras": found,
+            "import_ray": import_ray_seconds(BIN),
+            "peer_import_ray": import_ray_seconds(programs),
+        },
     )
 
 

@@ -2,12 +2,11 @@
 
 `files/` holds units and scripts exactly as they land on the VM, and modules of `sunspot/node` land
 there as they are. They are no templates: what differs from node to node is in
-`/etc/sunspot/node.env` and, on an autoscaled head, `/etc/sunspot/autoscaler.yaml`.
+`/etc/sunspot/node.env`. What may change while a cluster runs is not in it: see live.py.
 """
 
 import gzip
 import io
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +17,7 @@ import yaml
 
 import sunspot
 from cloud_init.values import NodeValues
+from sunspot import monitoring
 from sunspot.errors import UsageError
 from sunspot.ray import ports, start
 from sunspot.ray.start import Autoscaler, Head, RayNode
@@ -27,8 +27,7 @@ MAX_USER_DATA_BYTES = 65_535
 
 IMDS_URL = "http://169.254.169.254"
 NODE_ENV = "/etc/sunspot/node.env"
-AUTOSCALER_CONFIG = "/etc/sunspot/autoscaler.yaml"
-# ray.sh's copy of it, which Sunspot's node provider changes.
+# live.sh makes it of the head's user data, and Sunspot's node provider changes it.
 AUTOSCALER_RUN_CONFIG = "/run/sunspot/autoscaler/config.yaml"
 TOKEN = "/run/sunspot/token"  # noqa: S105 - its path, not the token
 # On the head's data disk, at this logical unit number; state.sh mounts it.
@@ -63,8 +62,10 @@ NODE_MODULES = (
     "azure/arm.py",
     "azure/refusals.py",
     "azure/scale_sets.py",
+    "azure/vms.py",
     "fallback.py",
     "files.py",
+    "infeasible.py",
     "machines.py",
     # the eviction watcher, on every node; the head's also serves Prometheus
     "azure/eviction.py",
@@ -76,6 +77,7 @@ NODE_MODULES = (
     "raylet.py",
     # both
     "azure/imds.py",
+    "azure/live.py",
     # gpus.sh
     "azure/cuda.py",
 )
@@ -161,8 +163,6 @@ def files(values: NodeValues) -> Iterator[File]:
     yield from _static_files()
     yield File(path=NODE_ENV, text=_env_text(environment(values)), mode=0o644)
     yield File(path=RESERVED_PORTS, text=_reserved_ports(values), mode=0o644)
-    if values.autoscaler_config is not None:
-        yield File(path=AUTOSCALER_CONFIG, text=values.autoscaler_config, mode=0o644)
 
 
 def units(values: NodeValues) -> list[str]:
@@ -178,7 +178,6 @@ def units(values: NodeValues) -> list[str]:
 def environment(values: NodeValues) -> dict[str, str]:
     """The content of node.env: what the scripts read, and what Ray's container gets."""
     facts, node = values.facts, ray_node(values)
-    autoscaler = values.autoscaler_config is not None
     registry = facts.registry or ""
     env = {
         "SUNSPOT_CLUSTER": values.cluster,
@@ -204,7 +203,9 @@ def environment(values: NodeValues) -> dict[str, str]:
         "SUNSPOT_AGENT_PORT": str(ports.get("dashboard-agent").number),
         "SUNSPOT_EVICTION_METRICS_PORT": str(ports.get("eviction-metrics").number),
         "SUNSPOT_RAY_FLAGS": _words(start.flags(node)),
-        "SUNSPOT_AUTOSCALER_CONFIG": AUTOSCALER_CONFIG if autoscaler else "",
+        # Also on a worker, so that its scale set is replaced when its group is no longer fixed, or
+        # is from now on: Ray's autoscaler (2.60) takes no node over that it has not seen starting.
+        "SUNSPOT_AUTOSCALED": "1" if values.autoscaled else "",
         "AZURE_CLIENT_ID": facts.identity_client_id,
         **start.environment(node),
     }
@@ -236,7 +237,7 @@ def _head(values: NodeValues) -> Head:
         concurrent_launches=CONCURRENT_LAUNCHES,
     )
     return Head(
-        autoscaler=None if values.autoscaler_config is None else autoscaler,
+        autoscaler=autoscaler if values.autoscaled else None,
         gcs_storage=GCS_STATE,
         prometheus_url=f"http://{start.LOOPBACK}:{ports.get('prometheus').number}",
         grafana_url=f"http://{start.LOOPBACK}:{ports.get('grafana').number}",
@@ -254,7 +255,6 @@ def _words(flags: list[str]) -> str:
 def _head_environment(values: NodeValues) -> dict[str, str]:
     return {
         "SUNSPOT_STATE_LUN": str(STATE_LUN),
-        "SUNSPOT_PRICES": json.dumps(dict(values.prices), separators=(",", ":")),
         "SUNSPOT_PROMETHEUS_IMAGE": values.prometheus_image,
         "SUNSPOT_PROMETHEUS_PORT": str(ports.get("prometheus").number),
         "SUNSPOT_GRAFANA_IMAGE": values.grafana_image,
@@ -269,6 +269,7 @@ def _static_files() -> tuple[File, ...]:
         for path in sorted(FILES.rglob("*"))
         if path.is_file()
     }
+    sources |= {f"/etc/sunspot/{name}": path for name, path in monitoring.files().items()}
     modules = {f"{NODE_PYTHON}/sunspot/node/{name}": NODE_SOURCES / name for name in NODE_MODULES}
     return tuple(
         File(
@@ -278,7 +279,7 @@ def _static_files() -> tuple[File, ...]:
             # By the name: file modes of a checkout depend on the system.
             mode=0o755 if source.suffix == ".sh" else 0o644,
         )
-        for path, source in {**sources, **modules}.items()
+        for path, source in [*sorted(sources.items()), *modules.items()]
     )
 
 

@@ -1,14 +1,13 @@
 """The values that one node on Azure needs."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar, get_args
 
+from sunspot import monitoring
 from sunspot.errors import UsageError
 from sunspot.ray import ports
 from sunspot.ray.resources import NodeResources
 from sunspot.ray.start import NodeMarket
-from sunspot.targets.azure import images
 from sunspot.targets.azure.machine import Driver
 
 TOKEN_SECRET = "ray-token"  # noqa: S105 - its name in the vault, not the token
@@ -50,9 +49,9 @@ class AzureFacts(Generic[T]):
 class NodeValues:
     """Everything that one node needs. None of it is secret.
 
-    `image` is a container reference. `resources` with GPUs need a `driver`. `autoscaler_config` is
-    the text of the head's autoscaler file, None without an autoscaler. `prices` is USD an hour by
-    node type, for the head's metrics. `prometheus_image` and `grafana_image` are the head's.
+    `image` is a container reference. `resources` with GPUs need a `driver`. `autoscaled` says
+    whether the head has Ray's autoscaler, or whether a worker is one of those that it scales.
+    `prometheus_image` and `grafana_image` are the head's.
 
     Raises:
         UsageError: the values contradict each other.
@@ -67,11 +66,10 @@ class NodeValues:
     driver: Driver
     facts: AzureFacts[str]
     scale_set: str | None
-    autoscaler_config: str | None
-    prices: Mapping[str, float] = field(default_factory=dict)
+    autoscaled: bool = False
     admin_user: str = "sunspot"
-    prometheus_image: str = images.PROMETHEUS
-    grafana_image: str = images.GRAFANA
+    prometheus_image: str = monitoring.PROMETHEUS
+    grafana_image: str = monitoring.GRAFANA
 
     def __post_init__(self) -> None:
         _check_choice("role", self.role, get_args(ports.Role))
@@ -83,8 +81,6 @@ class NodeValues:
                 f"{self.group}: {gpus} GPUs with driver {self.driver!r}: "
                 "GPUs need a driver, and a driver needs GPUs"
             )
-        if self.autoscaler_config is not None and self.role != "head":
-            raise UsageError(f"{self.group}: only the head has an autoscaler_config")
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -14,7 +14,7 @@ from infra.roles import READER, assign, subscription_of
 from infra.scaling import Scaling, let_head_scale
 from infra.storage import Results, ResultsArgs
 from infra.token import TokenVault, TokenVaultArgs
-from infra.user_data import user_data
+from infra.user_data import live_data, user_data
 from infra.workers import WorkerPool, WorkerPoolArgs
 from sunspot.spec_values import HEAD
 from sunspot.targets.azure.access import openings
@@ -103,6 +103,7 @@ class AzureRayCluster(pulumi.ComponentResource):
 
     def _head_args(self, place: Place, plan: AzurePlan) -> HeadArgs:
         identity = self.identities.head
+        facts = self._facts(identity.client_id)
         grants: list[pulumi.Resource] = [self.token.head_role, self.results.head_role]
         if self.registry is not None:
             grants += [self.registry.head_role, *self.registry.copied]
@@ -113,7 +114,8 @@ class AzureRayCluster(pulumi.ComponentResource):
             nic_id=self.nic.nic_id,
             identity_id=identity.id,
             ssh_public_key=plan.ssh_public_key,
-            user_data=user_data(plan, None, self._facts(identity.client_id)),
+            user_data=user_data(plan, None, facts),
+            live_data=live_data(plan, facts),
             grants=grants,
         )
 

@@ -68,7 +68,11 @@ class HeadNic(pulumi.ComponentResource):
 
 @dataclass(frozen=True, kw_only=True)
 class HeadArgs:
-    """The head's machine. `grants` are the role assignments and images that it needs to boot."""
+    """The head's machine.
+
+    It boots from `user_data`; `live_data` may change while it runs. `grants` are the role
+    assignments and images that it needs to boot.
+    """
 
     place: Place
     vm_name: str
@@ -77,11 +81,12 @@ class HeadArgs:
     identity_id: pulumi.Input[str]
     ssh_public_key: str
     user_data: pulumi.Input[str]
+    live_data: pulumi.Input[str]
     grants: Sequence[pulumi.Resource]
 
 
 class Head(pulumi.ComponentResource):
-    """The head's machine: on demand, replaced when its user data changes."""
+    """The head's machine: on demand, replaced when what it boots from changes."""
 
     vm: compute.VirtualMachine
 
@@ -136,6 +141,7 @@ def _create_machine(
         resource_group_name=args.place.resource_group,
         location=args.place.location,
         vm_name=args.vm_name,
+        user_data=args.live_data,
         priority=compute.VirtualMachinePriorityTypes.REGULAR,
         hardware_profile=compute.HardwareProfileArgs(vm_size=args.machine.size.name),
         storage_profile=compute.StorageProfileArgs(
@@ -172,6 +178,7 @@ def _create_machine(
             replace_on_changes=REPLACE_ON_CHANGES,
             # Two machines cannot share the NIC or the name.
             delete_before_replace=True,
+            protect=declared.protected,
         ),
     )
 

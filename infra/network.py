@@ -20,6 +20,7 @@ BASTION_SUBNET = "AzureBastionSubnet"
 
 # Priorities of the rules; Azure's own start at 65000 and let every peered network in.
 FIRST_SSH_PRIORITY = 100
+FIRST_SERVE_PRIORITY = 150
 FIRST_RAY_PRIORITY = 200
 PRIORITY_STEP = 10
 DENY_ALL_PRIORITY = 4096
@@ -150,11 +151,16 @@ def _security_rules(
     An opening without sources has no rule: Azure requires a source.
     """
     rules: list[network.SecurityRuleArgs] = []
-    priorities = {"ssh": FIRST_SSH_PRIORITY, "ray": FIRST_RAY_PRIORITY}
+    # Serve's is apart, so that opening it renumbers no other rule.
+    priorities = {
+        "ssh": FIRST_SSH_PRIORITY,
+        "serve": FIRST_SERVE_PRIORITY,
+        "ray": FIRST_RAY_PRIORITY,
+    }
     for opening in openings:
         if not opening.sources:
             continue
-        kind = "ssh" if opening.port == "ssh" else "ray"
+        kind = opening.port if opening.port in priorities else "ray"
         rules.append(_allow(opening, prefixes(opening.sources), priorities[kind]))
         priorities[kind] += PRIORITY_STEP
     return [*rules, _deny_all()]

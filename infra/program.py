@@ -9,6 +9,7 @@ from typing import Any
 import pulumi
 from pulumi.runtime import config as engine_config
 
+from cloud_init.live import live_settings
 from infra.cluster import AzureRayCluster
 from infra.machines import ADMIN_USER
 from sunspot.catalog import prices
@@ -17,6 +18,7 @@ from sunspot.stack import Stack, project_directory
 from sunspot.targets.azure.access import no_way_in
 from sunspot.targets.azure.costs import costs
 from sunspot.targets.azure.plan import AzurePlan, plan
+from sunspot.targets.azure.preview.user_data import stand_ins
 from sunspot.targets.azure.sizes import unlisted
 
 LOOPBACK = "127.0.0.1"
@@ -53,6 +55,7 @@ def build(stack: Stack, folder: Path | None = None) -> Outputs:
         pulumi.log.warn(stale)
     if (unreachable := no_way_in(checked.access, checked.subnet_ids)) is not None:
         pulumi.log.warn(unreachable)
+    live_settings(checked, stand_ins(checked))  # refuses too many groups
     for warning in unlisted(checked.sizes, checked.location):
         pulumi.log.warn(warning)
     cluster = AzureRayCluster(checked)

@@ -14,8 +14,8 @@ from pulumi_azure_native import authorization, containerregistry
 from infra.identities import Identities
 from infra.place import Place, answered
 from infra.roles import ACR_PULL, assign
+from sunspot.ray.images import ImageBuild
 from sunspot.targets.azure.images import RUN_S, Copy, task
-from sunspot.targets.azure.plan import ImageBuild
 from sunspot.targets.azure.tree import Resource
 
 REPOSITORY = "sunspot/ray"

@@ -1,9 +1,10 @@
-"""The user data of a node: what cloud_init renders, once Azure has returned addresses and names."""
+"""What cloud_init renders for a node, once Azure has returned addresses and names."""
 
 import base64
 
 import pulumi
 
+from cloud_init.live import live_settings
 from cloud_init.nodes import node_values
 from cloud_init.render import render
 from cloud_init.values import AzureFacts
@@ -13,9 +14,16 @@ from sunspot.targets.azure.plan import AzurePlan, Pool
 def user_data(
     plan: AzurePlan, pool: Pool | None, facts: AzureFacts[pulumi.Input[str]]
 ) -> pulumi.Output[str]:
-    """The user data of a pool's workers, or of the head, as Azure expects it: base64 text."""
+    """What a pool's workers, or the head, boot from (`customData`), as Azure has it: base64."""
     return pulumi.Output.all(**vars(facts)).apply(
         lambda known: _encoded(plan, pool, AzureFacts(**known))
+    )
+
+
+def live_data(plan: AzurePlan, facts: AzureFacts[pulumi.Input[str]]) -> pulumi.Output[str]:
+    """What the cluster may change while it runs (`userData` of the head's VM), as base64."""
+    return pulumi.Output.all(**vars(facts)).apply(
+        lambda known: live_settings(plan, AzureFacts(**known))
     )
 
 

@@ -14,6 +14,8 @@ from rich.live import Live
 from rich.markup import escape
 from rich.spinner import Spinner
 
+from sunspot.targets.protocol import Lasting
+
 REFRESH_HZ = 12.5
 
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -88,6 +90,9 @@ def progress(title: str, *, redirect: bool = True) -> Iterator[Callable[[str], N
     ):
 
         def show(step: str) -> None:
+            if isinstance(step, Lasting):
+                note(f"{title}: {step}")
+                return
             elapsed = time.monotonic() - started
             spinner.update(text=f"{escape(title)} [dim]{elapsed:.0f} s · {escape(step)}[/]")
 

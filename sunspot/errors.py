@@ -22,3 +22,7 @@ class NotUpError(SunspotError):
 
 class HeadLostError(SunspotError):
     """The cluster's head died, and with it the cluster."""
+
+
+class SuspendedError(NotUpError, UsageError):
+    """The cluster is suspended, so it cannot do what was asked for."""

@@ -94,7 +94,7 @@ def message(problem: Any, model: type, wording: Wording) -> str:
         return f"missing: give {field.description}"
     if kind == "literal_error":
         field = _fields(_model_at(model, location[:-1]))[str(location[-1])]
-        choices = get_args(field.annotation)
+        choices = _choices(field.annotation)
         shown = wording.shown(value)
         return f"{shown} is unknown: choose {one_of(choices)}{hint(str(value), choices)}"
     if template := wording.messages.get(kind):
@@ -125,6 +125,12 @@ def _path(location: tuple[int | str, ...]) -> str:
         else:
             path += f" > {part}" if path else part
     return path
+
+
+def _choices(literal: Any) -> list[str]:
+    """The choices of a `Literal`, also of one or None."""
+    parts = [get_args(part) or (part,) for part in get_args(literal)]
+    return [choice for part in parts for choice in part if choice is not type(None)]
 
 
 def _fields(model: Any) -> Mapping[str, Any]:

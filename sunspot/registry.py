@@ -19,9 +19,10 @@ from sunspot.spec import RayClusterConfig
 PACKAGES = {
     "local": "sunspot.targets.local",
     "azure": "sunspot.targets.azure",
+    "compose": "sunspot.targets.compose",
     "slurm": "sunspot.targets.slurm",
+    "kubernetes": "sunspot.targets.kubernetes",
 }
-PLANNED = ("compose", "kubernetes")
 
 THIS_MACHINE = "local"
 """The target that needs only this machine."""
@@ -31,8 +32,8 @@ DEFAULT = "azure"
 
 
 def names() -> tuple[str, ...]:
-    """The names that a stack file may give, including the targets that are not built yet."""
-    return (*PACKAGES, *PLANNED)
+    """The names that a stack file may give."""
+    return tuple(PACKAGES)
 
 
 def settings() -> dict[str, type[Settings]]:
@@ -60,13 +61,8 @@ def package(name: str) -> ModuleType:
     """The package of the target of that name ("local").
 
     Raises:
-        UsageError: there is no such target, or it is not built yet.
+        UsageError: there is no such target.
     """
-    if name in PLANNED:
-        raise UsageError(
-            f"target {name!r} is not built yet; run the stack on this machine with "
-            f"--target {THIS_MACHINE}"
-        )
     if name not in PACKAGES:
         known = ", ".join(PACKAGES)
         raise UsageError(f"there is no target {name!r}; choose one of: {known}")

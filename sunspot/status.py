@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -18,8 +18,9 @@ from sunspot.ray import demand, feasibility
 from sunspot.ray.demand import Waiting
 from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.jobs import Job, JobClient
-from sunspot.targets import abilities
+from sunspot.targets import abilities, drift
 from sunspot.targets.protocol import Costing, HourlyCost, NodeStatus, Progress, Target, silent
+from sunspot.targets.suspending import Suspending
 
 STATE_STYLES = {"up": "green", "starting": "yellow", "draining": "yellow", "lost": "red"}
 JOB_STYLES = {"SUCCEEDED": "green", "RUNNING": "cyan", "FAILED": "red"}
@@ -38,7 +39,9 @@ class Status:
         used: the resources in use on each node, by the node's name.
         waiting: what the jobs wait for, each with why the cluster can never give it, or None if it
             may.
+        differences: where groups differ from the stack file since they were scaled by hand.
         cost: what the nodes cost; None if that is not known, or they cost nothing.
+        suspended: whether it is suspended, and has no nodes.
         problem: why the target or Ray could not be asked; None if both answered.
     """
 
@@ -48,7 +51,9 @@ class Status:
     jobs: list[Job] = field(default_factory=list)
     used: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     waiting: list[tuple[Waiting, str | None]] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
     cost: HourlyCost | None = None
+    suspended: bool = False
     problem: str | None = None
 
 
@@ -65,7 +70,10 @@ def collect(target: Target, name: str, progress: Progress = silent) -> Status:
     """
     nodes: list[NodeStatus] = []
     handle = None
+    suspending = abilities.find(target, Suspending)
     try:
+        if suspending and suspending.is_suspended(name):
+            return Status(name=name, handle=None, nodes=[], suspended=True)
         nodes = target.nodes(name, progress)
         handle = target.handle(name, progress)
         client = JobClient(handle)
@@ -77,6 +85,7 @@ def collect(target: Target, name: str, progress: Progress = silent) -> Status:
             jobs=client.list(),
             used=_used(client),
             waiting=_waiting(client, target, name),
+            differences=_differences(target, name),
             cost=costing.hourly_cost(name, nodes) if costing else None,
         )
     except UsageError:
@@ -87,6 +96,13 @@ def collect(target: Target, name: str, progress: Progress = silent) -> Status:
 
 def show(status: Status, console: Console) -> None:
     """Prints the status as tables, and the end of the log of each lost node."""
+    if status.suspended:
+        console.print(
+            f"[bold]{escape(status.name)}[/] is suspended. Bring it back: sunspot start "
+            f"{status.name} · remove it: sunspot down {status.name}",
+            soft_wrap=True,
+        )
+        return
     where = f" · {status.handle.target} · {status.handle.head_address}" if status.handle else ""
     console.print(f"[bold]{escape(status.name)}[/]{where}")
     console.print(_node_table(status))
@@ -96,17 +112,27 @@ def show(status: Status, console: Console) -> None:
         if node.state == "lost" and not node.is_head:
             console.print(f"[red]{node.name} is lost.[/] The end of its log:")
             console.print(escape(node.log or "(empty)"), style="dim")
-    if status.cost:
-        console.print(_cost_line(status.cost), soft_wrap=True)
-    waiting = sorted(status.waiting, key=lambda one: one[1] is None)  # what can never run first
-    for asked, never in waiting[:SHOWN_WAITING]:
-        console.print(_waiting_line(asked, never, status.jobs), soft_wrap=True)
-    if (more := len(waiting) - SHOWN_WAITING) > 0:
-        console.print(f"{more} more wait for something; all of them: sunspot status --json")
+    for service, address in _addresses(status.handle).items():
+        console.print(f"{service:<10} {address}", markup=False, soft_wrap=True)
+    for line in _remarks(status):
+        console.print(line, soft_wrap=True)
     if status.jobs:
         console.print(job_table(status.jobs[:SHOWN_JOBS]))
     elif not status.problem:
         console.print("no jobs yet")
+
+
+def _remarks(status: Status) -> Iterator[str]:
+    """What a person should know besides the nodes, a line each."""
+    for line in status.differences:
+        yield f"[yellow]differs:[/] {escape(line)}"
+    if status.cost:
+        yield _cost_line(status.cost)
+    waiting = sorted(status.waiting, key=lambda one: one[1] is None)  # what can never run first
+    for asked, never in waiting[:SHOWN_WAITING]:
+        yield _waiting_line(asked, never, status.jobs)
+    if (more := len(waiting) - SHOWN_WAITING) > 0:
+        yield f"{more} more wait for something; all of them: sunspot status --json"
 
 
 def job_table(jobs: list[Job]) -> Table:
@@ -136,6 +162,7 @@ def to_json(status: Status) -> dict[str, Any]:
         "target": handle.target if handle else None,
         "head_address": handle.head_address if handle else None,
         "job_address": handle.job_address if handle else None,
+        "services": _services(handle),
         "nodes": [
             asdict(node) | {"notes": list(node.notes), "used": dict(status.used.get(node.name, {}))}
             for node in status.nodes
@@ -145,7 +172,9 @@ def to_json(status: Status) -> dict[str, Any]:
             asdict(asked) | {"bundles": [*map(dict, asked.bundles)], "never": never}
             for asked, never in status.waiting
         ],
+        "differences": status.differences,
         "cost": asdict(status.cost) if status.cost else None,
+        "suspended": status.suspended,
         "problem": status.problem,
     }
 
@@ -153,6 +182,18 @@ def to_json(status: Status) -> dict[str, Any]:
 def job_to_json(job: Job) -> dict[str, Any]:
     """The job as plain data; times in unix seconds."""
     return asdict(job)
+
+
+def _services(handle: ClusterHandle | None) -> dict[str, str]:
+    """The addresses of what runs beside Ray, by name; without the token that a link may have."""
+    links = {} if handle is None else handle.monitoring
+    return {name: link.partition("?")[0] for name, link in links.items()}
+
+
+def _addresses(handle: ClusterHandle | None) -> dict[str, str]:
+    """The addresses for a browser, where something runs beside Ray; Ray's own dashboard first."""
+    services = _services(handle)
+    return {"Dashboard": handle.job_address} | services if handle and services else {}
 
 
 def _node_table(status: Status) -> Table:
@@ -196,6 +237,13 @@ def _waiting(client: JobClient, target: Target, name: str) -> list[tuple[Waiting
         nodes = client.state("nodes") if asked else []
         types = demand.cluster_types(feasibility.node_types(target.stack(name)), nodes)
         return [(one, demand.never(one, types)) for one in asked]
+    return []
+
+
+def _differences(target: Target, name: str) -> list[str]:
+    """Where the cluster differs from its file; nothing where its records do not say it."""
+    with contextlib.suppress(SunspotError):
+        return drift.of(target, name)
     return []
 
 

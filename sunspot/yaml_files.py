@@ -14,6 +14,10 @@ from sunspot.errors import UsageError
 LIMIT_BYTES = 256 * 2**10
 LIMIT_VALUES = 20_000
 
+# YAML 1.2's floats that are written with an exponent.
+FLOATS = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
+FLOAT_TAG = "tag:yaml.org,2002:float"
+
 
 class TooLargeError(ValueError):
     """The file is larger than LIMIT_BYTES, or has more than LIMIT_VALUES values."""
@@ -85,11 +89,7 @@ class _Loader(yaml.SafeLoader):
 
 
 # PyYAML follows YAML 1.1, in which 1e3 and 1.0e3 are text; in 1.2 and for Pulumi they are numbers.
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$"),
-    list("-+.0123456789"),
-)
+_Loader.add_implicit_resolver(FLOAT_TAG, FLOATS, list("-+.0123456789"))
 
 
 def _count(node: yaml.Node, known: dict[int, int]) -> int:

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "integration: needs real Ray clusters on this machine")
     # Under nohup it is ignored, also in what the tests start.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Adds the tests that were tried again (--reruns) to the list that .ci/run prints."""
+    if path := os.environ.get("SUNSPOT_TESTS_TRIED_AGAIN"):
+        with Path(path).open("a") as tried_again:
+            for report in terminalreporter.stats.get("rerun", ()):
+                print(report.nodeid, file=tried_again)
 
 
 @pytest.fixture

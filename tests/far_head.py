@@ -71,15 +71,25 @@ def head(folder: Path, *, cpus: int = 2) -> Iterator[Head]:
         "--disable-usage-stats",
         f"--temp-dir={temporary}",
     ]
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "token")}
+    variables = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
+        # A busy machine may need more than the 30 s that Ray waits for its raylet.
+        "RAY_START_HOOK": "sunspot.node.raylet.start_hook",
+    }
     log = folder / "log"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command, env=os.environ | token, stdout=out, stderr=out, start_new_session=True
+            command, env=os.environ | variables, stdout=out, stderr=out, start_new_session=True
         )
+
+    def serves() -> bool:
+        assert process.poll() is None, log.read_text()
+        return listens(client)
+
     try:
         # Its server for Ray Client comes last; until then the tunnel would take its port here.
-        wait_for("Ray's server for drivers", lambda: listens(client), 90, seen=log.read_text)
+        wait_for("Ray's server for drivers", serves, 300, seen=log.read_text)
         yield Head((folder / "token").read_text(), dashboard, client)
     finally:
         process.terminate()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import yaml
+from ending import kill, words_of
 from leftovers import pids_with_files_in
 from sunspot_command import SunspotCommand
 
@@ -59,11 +59,10 @@ def kill_node(folder: ClusterFolder, node: str) -> None:
     record = folder.process(node)
     processes = {process.pid: process for process in folder.processes(node)}
     if record is not None and record.is_running():
-        processes[record.pid] = psutil.Process(record.pid)
-    assert processes, f"node {node} has no processes"
-    for process in processes.values():
         with contextlib.suppress(psutil.NoSuchProcess):
-            process.send_signal(signal.SIGKILL)
+            processes[record.pid] = psutil.Process(record.pid)
+    assert processes, f"node {node} has no processes"
+    kill(processes.values())
 
 
 def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
@@ -79,7 +78,7 @@ def alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
 def what_is_left(folder: ClusterFolder, ports: Iterable[int] = ()) -> list[str]:
     """Whatever of a cluster still exists: processes, open files, ports, folders."""
     return [
-        *(f"process {p.pid} ({' '.join(p.cmdline())[:80]})" for p in folder.processes()),
+        *(f"process {p.pid} ({' '.join(words_of(p))[:80]})" for p in folder.processes()),
         *(f"process {pid} has a file of it open" for pid in pids_with_files_in(folder.temp_dir)),
         *(f"port {port}" for port in ports if not port_is_free(port)),
         *(str(path) for path in (folder.path, folder.temp_dir) if path.exists()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import psutil
@@ -19,11 +19,19 @@ def pids_with_files_in(*directories: Path) -> set[int]:
     """
     within = tuple(f"{directory}{os.sep}" for directory in directories)
     found = set()
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):
-            if str(link.readlink()).startswith(within):
-                found.add(int(link.parts[2]))
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            for link in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):  # it was closed
+                    if str(link.readlink()).startswith(within):
+                        found.add(int(process.name))
     return found - {os.getpid()}  # Ray keeps a driver's log open after ray.shutdown
+
+
+def paths_below(folder: Path) -> Iterator[Path]:
+    """Every file and folder in a folder, however deep; one may go away meanwhile."""
+    for at, folders, files in os.walk(folder):  # `Path.rglob` would raise then
+        yield from (Path(at, name) for name in (*folders, *files))
 
 
 def held_ports(ports: Iterable[int], since: float) -> list[int]:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 from azure_model.arm import GROUP, Arm
@@ -20,7 +21,8 @@ from azure_model.resource_ids import SUBSCRIPTION
 from sunspot_command import clean_environment
 
 from cloud_init import AzureFacts
-from cloud_init.nodes import node_values
+from cloud_init.live import live_settings
+from sunspot.node.azure.live import LiveSettings, decoded, parse
 from sunspot.node.free_ports import free_port
 from sunspot.targets.azure.plan import AzurePlan
 
@@ -35,6 +37,10 @@ FACTS = AzureFacts(
     resource_group=GROUP,
     identity_client_id="client",
 )
+
+
+# Again if it fails, as systemd does it (sunspot-ray.service, Restart=on-failure).
+UNIT = ("sh", "-c", 'until "$@"; do sleep 1; done', "unit")
 
 
 @dataclass
@@ -112,7 +118,7 @@ class RayMachines:
         with (self.folder / f"{name}.log").open("ab") as log, self.lock:
             self.machines[name] = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block"),
+                    *(*UNIT, sys.executable, "-m", "ray.scripts.scripts", "start", "--block"),
                     f"--node-name={name}",
                     f"--dashboard-agent-listen-port={free_port(set())}",
                     "--min-worker-port=0",
@@ -132,15 +138,17 @@ class RayMachines:
 
 def end(process: subprocess.Popen[bytes]) -> None:
     """Ends a node: `ray start --block` stops its own children; what is left is killed."""
-    tree = []
+    started: list[psutil.Process] = []
+    tree: list[psutil.Process] = []
     with contextlib.suppress(psutil.Error):
-        tree = psutil.Process(process.pid).children(recursive=True)
-    process.terminate()
-    try:
-        process.wait(60)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        unit = psutil.Process(process.pid)
+        started, tree = unit.children(), unit.children(recursive=True)
+    process.kill()  # first, so that it starts nothing again
+    process.wait()
+    for child in started:
+        with contextlib.suppress(psutil.Error):
+            child.terminate()
+    psutil.wait_procs(started, timeout=60)
     for child in tree:
         with contextlib.suppress(psutil.Error):
             child.kill()
@@ -149,14 +157,23 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 def autoscaler_file(plan: AzurePlan, arm: Arm, path: Path, **servers: str) -> None:
     """The file that an Azure head gets, for a head on this machine; adds its sets to `arm`."""
-    text = node_values(plan, None, FACTS).autoscaler_config
-    assert text is not None
-    config = json.loads(text)
-    urls = {"arm_url": arm.url, "imds_url": arm.url, "config_file": str(path), **servers}
-    config["provider"] |= urls
+    path.write_text(json.dumps(live_file(plan, arm, config_file=str(path), **servers)))
+
+
+def live_file(plan: AzurePlan, arm: Arm, **servers: str) -> dict[str, Any]:
+    """Gives the head's VM the settings of this plan, for a head on this machine; returns them.
+
+    Args:
+        plan: the plan; its sets are added to `arm` if they are not there.
+        arm: the stand-in, which has the VM's user data.
+        servers: what differs in the config's `provider`.
+    """
+    config = dict(parse(decoded(live_settings(plan, FACTS))).autoscaler or {})
+    config["provider"] |= {"arm_url": arm.url, "imds_url": arm.url, **servers}
     config["idle_timeout_minutes"] = 0.1
     for node_type in config["available_node_types"].values():
         node_type["resources"] = {"CPU": 2}  # of this machine's memory nobody knows how much
     config["available_node_types"]["head"]["resources"] = {}
-    path.write_text(json.dumps(config))
-    arm.add(*config["provider"]["scale_sets"].values())
+    arm.add(*(config["provider"]["scale_sets"].values() - arm.sets.keys()))
+    arm.imds.user_data = LiveSettings(autoscaler=config).text()
+    return config

@@ -6,15 +6,14 @@ import shlex
 import shutil
 import socket
 import subprocess
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pytest
+from ending import below, kill
 from waiting import wait_for
 
-DEADLINE_S = 10.0
 PRIVILEGE_SEPARATION = Path("/run/sshd")
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin:/usr/local/sbin")
@@ -114,16 +113,14 @@ def running(server: SshServer):
         return listens(server.port)
 
     try:
-        wait_for("sshd", is_ready, DEADLINE_S, seen=said)
+        wait_for("sshd", is_ready, seen=said)
         yield process
     finally:
         # Its sessions outlive it, and with them the tunnels of a test that closed none.
-        sessions = psutil.Process(process.pid).children(recursive=True)
+        sessions = below(process.pid)
         process.terminate()
         process.wait()
-        for session in sessions:
-            with suppress(psutil.NoSuchProcess):
-                session.kill()
+        kill(sessions)
         log.close()
 
 

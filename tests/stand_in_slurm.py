@@ -269,7 +269,8 @@ def scancel(arguments: list[str]) -> int:
         elif "signal" in given and job["state"] == "PENDING":
             _fail(f"Kill job error on job id {job['id']}: Job is pending execution")
         elif "signal" in given:
-            os.kill(job["pid"], getattr(signal, f"SIG{given['signal']}"))
+            with contextlib.suppress(ProcessLookupError):  # it is about to be told as ended
+                os.kill(job["pid"], getattr(signal, f"SIG{given['signal']}"))
         else:
             with changed(job["id"]) as now:
                 now["cancelled"] = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,12 @@ from pathlib import Path
 from sunspot.targets.records import STATE_DIRECTORY_VARIABLE
 
 # How long a command may take. Generous: the machine may be busy.
-DEADLINE_S = 120.0
+DEADLINE_S = 300.0
+
+
+def fresh(name: str) -> str:
+    """A job's name that a second try of a test does not find taken: a cluster takes each once."""
+    return f"{name}-{secrets.token_hex(3)}"
 
 
 def clean_environment(state: Path, home: Path) -> dict[str, str]:
@@ -50,9 +56,9 @@ class SunspotCommand:
         assert "Traceback" not in done.stderr, done.stderr
         return done
 
-    def ok(self, *arguments: str, cwd: Path | None = None) -> str:
+    def ok(self, *arguments: str, cwd: Path | None = None, timeout: float = DEADLINE_S) -> str:
         """The command's stdout; fails unless it exits with 0."""
-        done = self(*arguments, cwd=cwd)
+        done = self(*arguments, cwd=cwd, timeout=timeout)
         assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout
 

@@ -60,3 +60,17 @@ def test_in_a_pipe_nothing_is_shown(program):
 def test_with_a_callback_of_the_callers_own_nothing_is_shown(program):
     silent = program(", on_state=lambda *_: None")
     assert shown(silent, stdout=subprocess.DEVNULL) == "body\n"
+
+
+def test_at_a_terminal_a_step_that_must_stay_gets_a_line_of_its_own():
+    text = """
+from sunspot import console
+from sunspot.targets.protocol import Lasting
+
+with console.progress("bringing up x") as step:
+    step(Lasting("will replace a set"))
+    step("passing")
+"""
+    printed = shown([sys.executable, "-c", text], stdout=subprocess.DEVNULL)
+    assert "bringing up x: will replace a set" in printed
+    assert "bringing up x: passing" not in printed

@@ -1,23 +1,13 @@
 """The demo: which of Ray's task records become spans of the report, and the stack it runs."""
 
 import pytest
+from demo_runs import NODE, finished
 
 from sunspot import demo
 from sunspot import stack as stacks
-from sunspot.ray.jobs import Job
 from sunspot.report import WorkloadResult
 
 WORKLOADS = {"01000000": "primes", "02000000": "pi"}
-NODE = {
-    "node_id": "ab",
-    "node_name": "workers-0",
-    "state": "DEAD",
-    "labels": {
-        "ray.io/node-group": "workers",
-        "ray.io/market-type": "spot",
-        "ray.io/node-id": "ab",
-    },
-}
 
 
 def task(**fields):
@@ -66,22 +56,6 @@ def test_a_record_without_times_is_not_shown():
     assert demo._is_shown(record, WORKLOADS) is False
 
 
-def test_a_span_is_the_task_where_and_when_it_ran():
-    span = demo._span(task(), "primes", NODE)
-    assert (span.workload, span.name, span.worker) == ("primes", "primes", 4711)
-    assert (span.node, span.group, span.market) == ("workers-0", "workers", "spot")
-    assert (span.start, span.end, span.failed) == (2.0, 3.5, False)
-
-
-def test_a_failed_attempt_is_a_failed_span():
-    assert demo._span(task(state="FAILED"), "primes", NODE).failed
-
-
-def test_a_node_without_our_labels_has_a_span_all_the_same():
-    span = demo._span(task(), "primes", NODE | {"labels": {}})
-    assert (span.node, span.group, span.market) == ("workers-0", "", "")
-
-
 class Client:
     """Answers as JobClient.state does; the tasks come in slowly, as from Ray."""
 
@@ -97,16 +71,6 @@ class Client:
 
 
 def run(tasks):
-    job = Job(
-        id="primes-1",
-        ray_id="01000000",
-        status="SUCCEEDED",
-        entrypoint="python primes.py",
-        message="",
-        exit_code=0,
-        started=1.0,
-        ended=2.0,
-    )
     result = WorkloadResult(
         workload="primes",
         tasks=tasks,
@@ -116,7 +80,7 @@ def run(tasks):
         one_worker_seconds=None,
         summary="",
     )
-    return demo._Run(job=job, result=result)
+    return finished(result)
 
 
 def test_spans_are_read_until_all_tasks_are_recorded(monkeypatch):

@@ -34,6 +34,7 @@ def modules_after(code):
         "import sunspot",
         "import sunspot.spec, sunspot.stack, sunspot.catalog, sunspot.ray.ports",
         "import sunspot.targets.azure.settings, sunspot.targets.azure.plan",
+        "import sunspot.targets.kubernetes.target",
         "import sunspot.catalog.cost, infra",
         "import sunspot.targets.azure.target, sunspot.targets.azure.doctor.examine",
         "import sunspot.targets.azure.first_contact",

@@ -20,11 +20,14 @@ from serve_api import (
 )
 from typer.testing import CliRunner
 
+from sunspot.cli import serve_commands
 from sunspot.cli.app import app
+from sunspot.errors import SunspotError
 from sunspot.node.free_ports import free_port
 from sunspot.node.processes import Process
 from sunspot.ray import serving
-from sunspot.targets import clusters
+from sunspot.targets import abilities, clusters
+from sunspot.targets.callers import Callers
 from sunspot.targets.local.target import LocalTarget
 from sunspot.targets.records import STATE_DIRECTORY_VARIABLE
 
@@ -113,6 +116,20 @@ def test_an_application_is_deployed_with_its_folder_and_waited_for(api, port):
     (sent,) = config["applications"]
     assert sent["runtime_env"]["working_dir"].removeprefix("gcs://") in api.packages
     assert len(api.after) == 1
+
+
+def test_a_stack_that_opens_serve_has_its_ingress_on_every_address(api, monkeypatch):
+    callers = Callers(address="10.60.0.4", sources=("10.1.2.0/24",))
+    monkeypatch.setattr(LocalTarget, "callers", lambda *_: callers, raising=False)
+    monkeypatch.setattr(serve_commands, "_listens", lambda *_: False)
+    api.after = [instance(application(), host="0.0.0.0")]  # noqa: S104
+    result = run("deploy", "main:app")
+    assert result.exit_code == 0, result.output
+    (config,) = api.deployed
+    assert config["http_options"] == {"host": "0.0.0.0", "port": 8000}  # noqa: S104
+    said = " ".join(result.stderr.split())
+    assert "open to 10.1.2.0/24" in said
+    assert "http://10.60.0.4:8000" in said
 
 
 def test_what_is_no_longer_deployed_is_named(api, port):
@@ -212,6 +229,56 @@ def test_a_dashboard_that_stays_away_is_an_error(api, port, monkeypatch):
     monkeypatch.setattr(serving, "AWAY_S", 0.0)
     api.faults["GET", PATH] = [None, *[(503, "the GCS may be down")] * 20]
     assert "the GCS may be down" in failed(1, "deploy", "main:app", "--port", port)
+
+
+def test_a_dashboard_that_cannot_be_found_again_is_looked_for_until_it_answers(
+    api, port, monkeypatch
+):
+    handle, refused = LocalTarget.handle, []
+
+    def away_once(*arguments):
+        if api.deployed and not refused:
+            refused.append(arguments)
+            raise SunspotError("no SSH to the head")
+        return handle(*arguments)
+
+    monkeypatch.setattr(LocalTarget, "handle", away_once)
+    api.faults["GET", PATH] = [None, (503, "the GCS may be down")]
+    result = run("deploy", "main:app", "--port", port)
+    assert result.exit_code == 0, result.output
+    assert refused
+
+
+def test_an_application_that_does_not_get_ready_is_not_waited_for_for_ever(api, port):
+    waits = deployment(status="UPDATING", message="no node has the GPU", target=1, replicas=[])
+    api.after = [instance(application(status="DEPLOYING", deployments=[waits]))]
+    said = failed(1, "deploy", "main:app", "--port", port, "--timeout", "1")
+    assert "after 1 s" in said
+    assert "no node has the GPU" in said
+    assert "--timeout" in said
+    assert not api.ended
+
+
+def test_a_time_to_wait_that_is_none_is_refused(api, port):
+    result = run("deploy", "main:app", "--port", port, "--timeout", "0")
+    assert result.exit_code == 2
+    assert "--timeout" in result.output
+    assert api.seen == []
+
+
+def test_a_config_with_a_host_of_its_own_is_not_asked_for_on_the_loopback(api):
+    taken = clusters.get("local").handle("dev").job_address.rpartition(":")[2]  # the API's own
+    config = {"http_options": {"host": "10.60.0.4"}, "applications": [{"import_path": "main:app"}]}
+    Path("serve.yaml").write_text(json.dumps(config))
+    assert run("deploy", "serve.yaml", "--port", taken).exit_code == 0
+
+
+def test_forward_is_not_advised_where_the_target_lacks_it(api, port, monkeypatch):
+    monkeypatch.setattr(abilities, "find", lambda *_: None)
+    result = run("deploy", "main:app", "--port", port)
+    assert result.exit_code == 0, result.output
+    assert "sunspot forward" not in result.stderr
+    assert "head's own" in result.stderr
 
 
 def test_ctrl_c_says_that_serve_goes_on(api, port):

@@ -315,11 +315,6 @@ def test_needs_that_no_size_fits_are_all_listed():
     assert "short of 4 GPUs" in message
 
 
-@pytest.mark.parametrize("target", registry.PLANNED)
-def test_a_target_that_is_not_built_yet_is_refused(target):
-    assert f"target {target!r} is not built yet" in refusal(parse().for_target, target)
-
-
 def test_unknown_target_is_refused():
     message = refusal(parse().for_target, "kubernets")
     for part in ("'kubernets'", "local, azure, ", "(did you mean kubernetes?)"):

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+from dataclasses import replace
 
 import pytest
 from fake_target import FakeTarget
@@ -54,6 +55,19 @@ def printed(found, width=100):
 
 def rows(text):
     return [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
+
+
+def test_services_are_shown_without_the_token_of_their_link(handle):
+    links = {"Grafana": "http://127.0.0.1:3000", "Jupyter": "http://127.0.0.1:8888/lab?token=abc"}
+    found = Status(name="dev", handle=replace(handle, monitoring=links), nodes=[])
+    assert "Grafana    http://127.0.0.1:3000" in printed(found)
+    assert f"Dashboard  {handle.job_address}" in printed(found)
+    assert "Dashboard" not in printed(replace(found, handle=handle))
+    assert "abc" not in printed(found)
+    assert status.to_json(found)["services"] == {
+        "Grafana": "http://127.0.0.1:3000",
+        "Jupyter": "http://127.0.0.1:8888/lab",
+    }
 
 
 def test_nodes_are_a_table_with_what_is_in_use(handle):

@@ -56,7 +56,8 @@ def test_every_file_that_a_machine_gets_is_in_it(wheel):
     def files(folder):
         kinds = ("files", "baking_files")
         folders = [folder / "cloud_init" / kind for kind in kinds]
-        found = (path for part in folders for path in part.rglob("*") if path.is_file())
+        found = [path for part in folders for path in part.rglob("*") if path.is_file()]
+        found += [p for p in (folder / "sunspot/monitoring").rglob("*.*") if p.suffix != ".pyc"]
         return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
     assert files(wheel) == files(ROOT)

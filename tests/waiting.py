@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 # Generous: the machine may be busy.
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 POLL_S = 0.05
 
 

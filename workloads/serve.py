@@ -35,6 +35,7 @@ from ray import cloudpickle
 
 try:
     from ray import serve
+    from ray.serve.context import _get_global_client  # nothing public tells the port
     from starlette.requests import Request
     from starlette.responses import JSONResponse
 except ImportError as error:
@@ -277,9 +278,9 @@ def main(argv: list[str] | None = None) -> None:
         for module in (_serve_model, _food, images):  # other machines lack these files
             cloudpickle.register_pickle_by_value(module)
     connect()
-    url = f"http://{HOST}:{given.port}/{NAME}"
-    serve.start(proxy_location="HeadOnly", http_options={"host": HOST, "port": given.port})
     try:
+        serve.start(proxy_location="HeadOnly", http_options={"host": HOST, "port": given.port})
+        url = f"http://{HOST}:{_port(given.port)}/{NAME}"
         serve.run(application(args), name=NAME, route_prefix=f"/{NAME}")
         say(f"Serving at {url} on the head; {url}/health says how it is")
         if not given.load:
@@ -287,6 +288,15 @@ def main(argv: list[str] | None = None) -> None:
         report(_load(args, url, given.clients, given.load), given.out)
     finally:
         _end()
+
+
+def _port(asked: int) -> int:
+    """Return the port of the ingress: where Serve runs already, `serve.start` changes nothing."""
+    client = _get_global_client()
+    port = asked if client is None else client.http_config.port
+    if port != asked:
+        say(f"Serve runs already, and its port is {port}: --port {asked} is not used")
+    return port
 
 
 def _end() -> None:

@@ -13,11 +13,14 @@ from sunspot.cli import (
     batch_commands,
     cluster_commands,
     doctor_commands,
+    event_commands,
     head_commands,
     job_commands,
     manifest_commands,
     serve_commands,
     stack_commands,
+    suspend_commands,
+    view_commands,
 )
 from sunspot.cli.base import Group
 
@@ -33,6 +36,9 @@ app = typer.Typer(
 )
 for module in (
     cluster_commands,
+    view_commands,
+    event_commands,
+    suspend_commands,
     job_commands,
     batch_commands,
     serve_commands,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +12,10 @@ from typer.core import TyperCommand, TyperGroup
 from sunspot import console
 from sunspot.cli import interrupts
 from sunspot.errors import SunspotError
+from sunspot.ray.handle import ClusterHandle
+from sunspot.stack import Stack
+from sunspot.targets import abilities
+from sunspot.targets.protocol import GpuMakers, Target
 
 if TYPE_CHECKING:
     from sunspot.ray.jobs import JobClient
@@ -115,7 +120,49 @@ UpTarget = Annotated[
         "--target", help="The cluster's target; needed only if its stack is up on several."
     ),
 ]
+Gpu = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu",
+        help="Where the target is one host: its GPUs are of nvidia or amd, or none, which makes "
+        "GPUs logical; by default what the host has.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 JobId = Annotated[
     str, typer.Argument(metavar="ID", help="The job's id, as `sunspot jobs` lists it.")
 ]
+
+
+def fitted(stack: Stack, target: Target, gpu: str | None) -> Stack:
+    """The stack as it would be brought up on a target.
+
+    Args:
+        stack: the stack as its file describes it.
+        target: the target.
+        gpu: the maker of the GPUs, if one was named.
+
+    Raises:
+        UsageError: the target cannot provide some nodes, or no choice of GPUs.
+    """
+    chosen = stack.for_target(target.name)
+    return chosen if gpu is None else abilities.need(target, GpuMakers).with_gpus(chosen, gpu)
+
+
+def print_handle(handle: ClusterHandle) -> None:
+    """Prints how to reach a cluster, and the command that comes next."""
+    rows = {
+        "head address": handle.head_address,
+        "dashboard and job API": handle.job_address,
+        "token": f"in {handle.token_path}",
+    }
+    if handle.client_address is not None:
+        rows["Ray Client"] = handle.client_address
+    for label, value in rows.items():
+        console.out.print(f"  {label:<22} {value}", markup=False)
+    drivers = " and ray.init()" if handle.driver_address else ""
+    console.out.print(f"  for plain `ray` commands{drivers}:")
+    for variable, value in handle.environment().items():
+        console.out.print(f"    export {variable}={shlex.quote(value)}", markup=False)
+    console.out.print("    ray job submit --working-dir . -- python workloads/primes.py")
+    console.note(f"next: sunspot submit -- python workloads/primes.py · sunspot down {handle.name}")

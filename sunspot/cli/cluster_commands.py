@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -15,14 +16,19 @@ from sunspot.cli.base import (
     DEFAULT_STACK,
     AsJson,
     Commands,
+    Gpu,
     StackOption,
     UpStack,
     UpTarget,
+    fitted,
+    print_handle,
 )
 from sunspot.errors import SunspotError, UsageError
-from sunspot.ray.handle import ClusterHandle
-from sunspot.targets import abilities, clusters
-from sunspot.targets.protocol import Outputs, Removal, Scaling, Target
+from sunspot.stack import Stack
+from sunspot.targets import abilities, clusters, drift
+from sunspot.targets.consent import DeletesLeftBehind, LeftBehindError, ReplacesHeads
+from sunspot.targets.protocol import Outputs, Removal, Target
+from sunspot.targets.scaling import Scaling, Size, parse
 
 commands = Commands()
 
@@ -48,6 +54,7 @@ def up(
         str | None,
         typer.Option("--target", help="Target to use instead of the stack's own, such as local."),
     ] = None,
+    gpu: Gpu = None,
     port: Annotated[
         int | None,
         typer.Option(
@@ -69,28 +76,44 @@ def up(
             "too. Only clusters on this machine start without it.",
         ),
     ] = False,
+    replace_head: Annotated[
+        bool,
+        typer.Option(
+            "--replace-head",
+            help="On Azure: go on though the head's VM would be replaced, and the disk with the "
+            "cluster's state be lost.",
+        ),
+    ] = False,
 ) -> None:
     """Bring a cluster up and print how to reach it."""
     loaded = stacks.load_file(file, stack) if file else stacks.load(stack or DEFAULT_STACK)
     name, target = loaded.name, clusters.get(target_name or loaded.target)
-    fitted = loaded.for_target(target.name)
+    if replace_head:
+        target = abilities.need(target, ReplacesHeads).replacing_head()
+    wanted = fitted(loaded, target, gpu)
     with console.progress(f"bringing up {name}") as progress:
         started = target.up(
-            fitted, progress, port=port, dashboard_port=dashboard_port, client=client
+            wanted, progress, port=port, dashboard_port=dashboard_port, client=client
         )
     handle, was_up = started.handle, started.was_up
     console.out.print(f"[bold]{name}[/] {'is up already' if was_up else 'is up'} ({handle.target})")
     for text in started.notes:
         console.warn(text)
-    if was_up and target.stack(name) != fitted:
+    if was_up:
+        options = {
+            "--file": file,
+            "--target": target_name,
+            "--gpu": gpu,
+            "--port": port,
+            "--dashboard-port": dashboard_port,
+        }
         again = ["sunspot", "up", name]
-        again += ["--file", str(file)] if file else []
-        again += ["--target", target_name] if target_name else []
-        console.note(
-            f"this cluster was brought up with other settings than {file or f'Pulumi.{name}.yaml'} "
-            f"has now. To recreate it: sunspot down {name} && {shlex.join(again)}"
-        )
-    _print_handle(handle)
+        for flag, value in options.items():
+            again += [] if value is None else [flag, str(value)]
+        again += ["--client"] if client else []
+        where = file or f"Pulumi.{name}.yaml"
+        _note_differences(target, wanted, str(where), shlex.join(again))
+    print_handle(handle)
     if program := abilities.find(target, Outputs):
         console.out.print("  the stack's outputs:")
         for key, value in program.outputs(name).items():
@@ -102,7 +125,19 @@ def down(
     stack: UpStack = None,
     target_name: UpTarget = None,
     delete_storage: Annotated[
-        bool, typer.Option("--delete-storage", help="On Azure: delete the protected results too.")
+        bool,
+        typer.Option("--delete-storage", help="Delete what is kept otherwise: results, volumes."),
+    ] = False,
+    volumes: Annotated[
+        bool, typer.Option("--volumes", help="The same, in the word of Docker Compose.")
+    ] = False,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes",
+            help="On Azure, where Pulumi does not know the stack any more: delete its resource "
+            "group without asking. If results are in it, add --delete-storage.",
+        ),
     ] = False,
 ) -> None:
     """Take a cluster down, completely. It is not an error if it is not up.
@@ -121,7 +156,8 @@ def down(
         found = [clusters.Cluster(target, stack) for target in clusters.all_targets(target_name)]
     else:
         found = []
-    if not any(_take_down(target, name, delete_storage) for target, name in found):
+    agreed = Agreed(storage=delete_storage or volumes, left_behind=yes)
+    if not any(_take_down(target, name, agreed) for target, name in found):
         which = f"stack {stack!r} is not up" if stack else "no cluster is up"
         console.out.print(f"{which} - nothing to do")
 
@@ -141,51 +177,81 @@ def status(stack: UpStack = None, target_name: UpTarget = None, as_json: AsJson 
         raise SunspotError(found.problem)
 
 
-@commands.command(epilog="Example: sunspot scale workers=2")
+@commands.command(
+    epilog="Example: sunspot scale workers=2\nExample: sunspot scale dev workers=1:4 gpu=0"
+)
 def scale(
     changes: Annotated[
         list[str],
-        typer.Argument(metavar="GROUP=N...", help="A group and the number of workers it gets."),
+        typer.Argument(
+            metavar="[STACK] GROUP=N|MIN:MAX...",
+            help="A group, and the number of workers it gets or the limits of the autoscaler.",
+            show_default=False,
+        ),
     ],
     stack: StackOption = None,
     target_name: UpTarget = None,
 ) -> None:
-    """Start workers of a group, or drain and stop some of them.
+    """Start workers of a group, or drain and stop some of them, without a restart.
 
-    N also becomes the group's minimum: the autoscaler does not go below it.
+    N also becomes the group's minimum: the autoscaler does not go below it. With MIN:MAX it stays
+    within both. Where there is no autoscaler, the group gets the nearest number in that range.
     """
-    counts = dict(_count(change) for change in changes)
-    target, name = clusters.find(stack, target_name)
+    named, sizes = _stack_and_sizes(stack, changes)
+    target, name = clusters.find(named, target_name)
     scaling = abilities.need(target, Scaling)
     with console.progress(f"scaling {' '.join(changes)}") as progress:
-        scaling.scale(name, counts, progress)
-    for group, count in counts.items():
-        workers = "worker" if count == 1 else "workers"
-        console.out.print(f"group [bold]{group}[/] of {name} has {count} {workers}")
+        scaling.scale(name, sizes, progress)
+    after = scaling.sizes(name)
+    for group, size in sizes.items():
+        console.out.print(f"group [bold]{group}[/] of {name} has {_told(size, after[group])}")
 
 
-def _print_handle(handle: ClusterHandle) -> None:
-    rows = {
-        "head address": handle.head_address,
-        "dashboard and job API": handle.job_address,
-        "token": f"in {handle.token_path}",
-    }
-    if handle.client_address is not None:
-        rows["Ray Client"] = handle.client_address
-    for label, value in rows.items():
-        console.out.print(f"  {label:<22} {value}", markup=False)
-    drivers = " and ray.init()" if handle.driver_address else ""
-    console.out.print(f"  for plain `ray` commands{drivers}:")
-    for variable, value in handle.environment().items():
-        console.out.print(f"    export {variable}={shlex.quote(value)}", markup=False)
-    console.out.print("    ray job submit --working-dir . -- python workloads/primes.py")
-    console.note(f"next: sunspot submit -- python workloads/primes.py · sunspot down {handle.name}")
+def _told(given: Size, after: Size) -> str:
+    """How many workers a group has that was given a size."""
+    if given.minimum < given.highest and after.maximum is not None:
+        return f"between {given.minimum} and {given.highest} workers"
+    count = (given if given.minimum == given.highest else after).minimum
+    return f"{count} {'worker' if count == 1 else 'workers'}"
 
 
-def _take_down(target: Target, name: str, delete_storage: bool) -> bool:
+def _stack_and_sizes(stack: str | None, changes: list[str]) -> tuple[str | None, dict[str, Size]]:
+    """The stack, which may also be the first of several arguments, and the size of each group."""
+    if len(changes) > 1 and "=" not in changes[0]:
+        if stack is not None:
+            raise UsageError(f"the stack is given twice, {changes[0]!r} and {stack!r}: give one")
+        return changes[0], parse(changes[1:])
+    return stack, parse(changes)
+
+
+def _note_differences(target: Target, wanted: Stack, where: str, again: str) -> None:
+    """Says how a cluster that was up already differs from its file, and how to keep either."""
+    running, scaling = target.stack(wanted.name), abilities.find(target, Scaling)
+    sizes = {} if scaling is None else scaling.sizes(wanted.name)
+    for line in drift.by_hand(running, sizes, wanted, where):
+        console.note(line)
+    if drift.has_other_settings(running, sizes, wanted):
+        console.note(
+            f"this cluster was brought up with other settings than {where} has now. To recreate "
+            f"it: sunspot down {wanted.name} && {again}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreed:
+    """What `down` may delete besides: the results, and what Pulumi does not know any more."""
+
+    storage: bool
+    left_behind: bool
+
+
+def _take_down(target: Target, name: str, agreed: Agreed) -> bool:
     """Takes a cluster down and prints what was kept; False if the target does not have it."""
-    with console.progress(f"taking down {name}") as progress:
-        removal = target.down(name, progress, delete_storage=delete_storage)
+    try:
+        with console.progress(f"taking down {name}") as progress:
+            removal = target.down(name, progress, delete_storage=agreed.storage)
+    except LeftBehindError as error:
+        removal = _delete_left_behind(target, name, agreed, error)
     if removal is None:
         return False
     removal.check(name)
@@ -193,15 +259,35 @@ def _take_down(target: Target, name: str, delete_storage: bool) -> bool:
     return True
 
 
+def _delete_left_behind(
+    target: Target, name: str, agreed: Agreed, error: LeftBehindError
+) -> Removal:
+    """Deletes what a target cannot take down in order, if the user agrees.
+
+    Raises:
+        LeftBehindError: they do not, or cannot be asked.
+    """
+    deletes = abilities.need(target, DeletesLeftBehind)
+    if agreed.left_behind:
+        is_agreed = agreed.storage or not error.has_results
+    else:
+        is_agreed = console.can_ask() and _says_yes(error)
+    if not is_agreed:
+        raise error
+    with console.progress(f"taking down {name}") as progress:
+        return deletes.delete_left_behind(name, progress)
+
+
+def _says_yes(error: LeftBehindError) -> bool:
+    console.warn(str(error))
+    try:
+        return typer.confirm(error.question, err=True)
+    except typer.Abort:  # Ctrl-C, or the end of the input
+        return False
+
+
 def _print_removal(name: str, removal: Removal) -> None:
     other = "other " if removal.kept else ""
     console.out.print(f"[bold]{name}[/] is down; no {other}{removal.looked_for} of it is left")
     for sentence in removal.kept:
         console.out.print(f"  {sentence}", markup=False)
-
-
-def _count(change: str) -> tuple[str, int]:
-    group, _, count = change.partition("=")
-    if not group or not count.isdecimal():
-        raise UsageError(f"{change!r} is not of the form GROUP=N, for instance workers=2")
-    return group, int(count)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from typing import Annotated, NoReturn
 
 import typer
@@ -14,7 +16,8 @@ from sunspot import console
 from sunspot.cli.base import AfterDashes, Commands, StackOption, UpStack, UpTarget
 from sunspot.errors import SunspotError, UsageError
 from sunspot.targets import abilities, clusters
-from sunspot.targets.protocol import Shell, Shells
+from sunspot.targets.head_notebook import HeadNotebooks
+from sunspot.targets.protocol import Shell, Shells, Target
 
 commands = Commands()
 
@@ -45,16 +48,48 @@ def dashboard(
 
 @commands.command(cls=AfterDashes, epilog="Example: sunspot notebook dev -- --no-browser")
 def notebook(
-    context: typer.Context, stack: UpStack = None, target_name: UpTarget = None
-) -> NoReturn:
-    """Start JupyterLab on this machine; `ray.init()` in its notebooks finds the cluster.
+    context: typer.Context,
+    stack: UpStack = None,
+    target_name: UpTarget = None,
+    here: Annotated[
+        bool,
+        typer.Option("--here", help="On this machine, also for a cluster on Azure."),
+    ] = False,
+) -> None:
+    """Start JupyterLab beside the cluster; `ray.init()` in its notebooks finds it.
 
-    What stands after -- goes to JupyterLab. Ctrl-C twice ends JupyterLab and leaves the cluster up.
+    For a cluster on Azure it runs on the head, which gets it at first use;
+    otherwise on this machine. What stands after -- goes to JupyterLab.
+    Ctrl-C (on this machine twice) ends it and leaves the cluster up.
     """
+    target, name = clusters.find(stack, target_name)
+    arguments = context.meta.get(AfterDashes.KEY, [])
+    way = None if here else abilities.find(target, HeadNotebooks)
+    if way is None:
+        _notebook_here(target, name, arguments)
+    else:
+        _notebook_on_head(way, name, arguments)
+
+
+def _notebook_on_head(way: HeadNotebooks, name: str, arguments: Sequence[str]) -> None:
+    with contextlib.ExitStack() as stack:
+        with console.progress("JupyterLab") as progress:
+            found = stack.enter_context(way.notebook(name, arguments, progress))
+        console.out.print(found.url)
+        console.note(
+            f"open that in a browser. It runs on the head of {name!r} until you press Ctrl-C; "
+            f"notebooks are in {found.folder} there, and deleted with the cluster"
+        )
+        console.note("in a notebook: import ray; ray.init()")
+        while found.is_open():
+            time.sleep(FORWARD_POLL_S)
+    console.note("JupyterLab has ended")
+
+
+def _notebook_here(target: Target, name: str, arguments: Sequence[str]) -> NoReturn:
     from sunspot import notebooks
 
     notebooks.check_installed()
-    target, name = clusters.find(stack, target_name)
     handle = target.handle(name, console.note)
     if handle.driver_address is None:
         raise SunspotError(
@@ -68,7 +103,7 @@ def notebook(
         )
     console.note(f"in a notebook: import ray; ray.init()    # {name}, {handle.head_address}")
     sys.stderr.flush()
-    notebooks.become_jupyter(context.meta.get(AfterDashes.KEY, []), handle.environment())
+    notebooks.become_jupyter(arguments, handle.environment())
 
 
 @commands.command(cls=AfterDashes, epilog="Example: sunspot ssh hybrid -- docker ps")

@@ -8,21 +8,49 @@ import typer
 
 from sunspot import stack as stacks
 from sunspot.cli.base import DEFAULT_STACK, Commands, NewStack
+from sunspot.errors import UsageError
 from sunspot.targets import abilities, clusters
-from sunspot.targets.protocol import Manifests
+from sunspot.targets.protocol import Manifests, Rights
+from sunspot.targets.served import ServedManifests
 
 commands = Commands()
 
 
-@commands.command(epilog="Example: sunspot manifest dev --target slurm > dev.sh")
+@commands.command(
+    epilog="Example: sunspot manifest dev --target slurm > dev.sh\n"
+    "Example: sunspot manifest dev --target kubernetes | kubectl apply -f -\n"
+    "Example: sunspot manifest dev --target kubernetes --serve serve.yaml"
+)
 def manifest(
     stack: NewStack = DEFAULT_STACK,
     target_name: Annotated[
         str | None,
         typer.Option("--target", help="Target to use instead of the stack's own, such as slurm."),
     ] = None,
+    rbac: Annotated[
+        bool,
+        typer.Option(
+            "--rbac", help="Print the Role that applying it needs, and its RoleBinding, instead."
+        ),
+    ] = False,
+    serve: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONFIG|MODULE:APP",
+            help="Also what Ray Serve serves: on Kubernetes, a RayService instead of a RayCluster.",
+        ),
+    ] = None,
 ) -> None:
     """Print what the stack's target is given, which works without Sunspot too. Create nothing."""
+    if rbac and serve is not None:
+        raise UsageError("--rbac and --serve are two manifests: give one of them")
     loaded = stacks.load(stack)
     target = clusters.get(target_name or loaded.target)
-    print(abilities.need(target, Manifests).manifest(loaded.for_target(target.name)), end="")
+    fitted = loaded.for_target(target.name)
+    if rbac:
+        text = abilities.need(target, Rights).rights(fitted)
+    elif serve is not None:
+        text = abilities.need(target, ServedManifests).served_manifest(fitted, serve)
+    else:
+        text = abilities.need(target, Manifests).manifest(fitted)
+    print(text, end="")

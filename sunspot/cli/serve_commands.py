@@ -13,6 +13,7 @@ from sunspot.cli import interrupts
 from sunspot.cli.base import AsJson, Commands, Subcommands, UpStack, UpTarget, connect
 from sunspot.errors import UsageError
 from sunspot.targets import abilities, clusters
+from sunspot.targets.callers import Callers, Opens
 from sunspot.targets.forwarding import Forwarding
 from sunspot.targets.protocol import Target, silent
 
@@ -53,17 +54,23 @@ def deploy(
         int | None,
         typer.Option(help="Port of the ingress, on the head; by default the config's, or 8000."),
     ] = None,
+    timeout: Annotated[
+        float,
+        typer.Option(min=1.0, help="How many seconds to wait until they run; Serve goes on then."),
+    ] = 1200.0,
 ) -> None:
     """Deploy applications and wait until they run; what was deployed before is replaced.
 
-    The ingress runs on the head, on its loopback address. Ctrl-C stops the waiting only.
+    The ingress runs on the head, on its loopback address unless the stack
+    opens it to networks. Ctrl-C stops the waiting only.
     """
     from sunspot.ray import serve_config, serve_files
     from sunspot.ray.api_errors import RefusedError
     from sunspot.ray.serving import ServeClient
 
-    config = serve_config.load(what, port)
     target, name = clusters.find(stack, target_name)
+    callers = _callers(target, name)
+    config = serve_config.load(what, port, is_open=callers is not None)
     client = connect(target, name)
     serve = ServeClient(client)
     with console.progress("asking Serve"):
@@ -78,7 +85,7 @@ def deploy(
     try:
         with console.progress("deploying") as progress:
             serve.deploy(config, before)
-            found = serve.wait(names, progress, before)
+            found = serve.wait(names, progress, before, timeout_s=timeout)
             serve_files.release(client, config, console.note)
     except (RefusedError, UsageError):
         serve_files.stop(client, kept, console.note)
@@ -89,7 +96,7 @@ def deploy(
             f"it is: sunspot serve status {name}"
         )
         sys.exit(interrupts.INTERRUPTED)
-    _print_applications(name, found)
+    _print_applications(target, name, found, callers)
 
 
 @commands.command(epilog="Example: sunspot serve status --json | jq '.applications[].status'")
@@ -121,7 +128,7 @@ def _check_address(target: Target, name: str, before: Instance, wanted: dict[str
 
     host, port = wanted["host"], wanted["port"]
     if not before.runs:
-        if _listens(target, name, port):
+        if _listens(target, name, host, port):
             raise port_taken(f"{host}:{port}")
     elif before.port != port or before.host not in (host, _UNKNOWN):
         raise UsageError(
@@ -131,13 +138,17 @@ def _check_address(target: Target, name: str, before: Instance, wanted: dict[str
         )
 
 
-def _listens(target: Target, name: str, port: int) -> bool:
+def _listens(target: Target, name: str, host: str, port: int) -> bool:
     """Whether something listens on a port of the head, where that can be asked.
 
+    That is on its loopback address only: another host of a config is for Serve to try.
     Serve would not notice another Serve there, since both share the port (SO_REUSEPORT, 2.60).
     """
+    from sunspot.ray.serve_config import EVERYWHERE
+    from sunspot.ray.start import LOOPBACK
+
     way = abilities.find(target, Forwarding)
-    if way is None:
+    if way is None or host not in (LOOPBACK, "localhost", EVERYWHERE):
         return False
     try:
         with way.forward(name, port, None, silent):
@@ -146,13 +157,30 @@ def _listens(target: Target, name: str, port: int) -> bool:
         return False
 
 
-def _print_applications(name: str, found: Instance) -> None:
+def _callers(target: Target, name: str) -> Callers | None:
+    way = abilities.find(target, Opens)
+    return None if way is None else way.callers(name)
+
+
+def _print_applications(
+    target: Target, name: str, found: Instance, callers: Callers | None
+) -> None:
     from sunspot import serve_status as view
+    from sunspot.ray.serve_config import EVERYWHERE
 
     for app in found.applications.values():
         where = f"{view.address(found)}{app.route}" if app.route else "without an address"
         console.out.print(f"{app.name} is {app.status}: {where}", markup=False)
+    if callers is not None and found.host == EVERYWHERE:
+        console.note(
+            f"open to {', '.join(callers.sources)}, without a token, at "
+            f"http://{callers.address}:{found.port}"
+        )
+    to_reach = (
+        f"To reach it: sunspot forward {name} {found.port}"
+        if abilities.find(target, Forwarding)
+        else "Jobs on the head reach it"
+    )
     console.note(
-        f"the address is the head's own. To reach it: sunspot forward {name} {found.port} · "
-        f"replicas: sunspot serve status {name}"
+        f"the address is the head's own. {to_reach} · replicas: sunspot serve status {name}"
     )

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import importlib
 import logging
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ray.autoscaler.node_provider import NodeProvider
 from ray.autoscaler.tags import (
@@ -22,9 +23,14 @@ from ray.autoscaler.tags import (
     TAG_RAY_NODE_STATUS,
     TAG_RAY_USER_NODE_TYPE,
 )
+from ray.autoscaler.v2.scheduler import ResourceDemandScheduler
 
+from sunspot.node import infeasible
 from sunspot.node.fallback import Fallback
 from sunspot.node.machines import LaunchDeniedError, LaunchRefusedError, Machine, Machines
+
+if TYPE_CHECKING:
+    from sunspot.node.azure.live import Live
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +44,17 @@ class MachinesProvider(NodeProvider):
 
     def __init__(self, provider_config: dict[str, Any], cluster_name: str) -> None:
         super().__init__(provider_config, cluster_name)
-        self._machines = _machines(provider_config)
+        told = infeasible.only_what_can_never_be(ResourceDemandScheduler.schedule)
+        ResourceDemandScheduler.schedule = told  # pyright: ignore[reportAttributeAccessIssue]
+        self._machines: Machines = _made("machines", provider_config)
+        self._live: Live | None = (
+            _made("live", provider_config) if "live" in provider_config else None
+        )
+        self._followed: Mapping[str, Any] | None = None
         self._fallback = Fallback(Path(provider_config["config_file"]), provider_config["twins"])
 
     def non_terminated_nodes(self, tag_filters: dict[str, str]) -> list[str]:
+        self._follow()
         machines = self._machines.list()
         self._fallback.update(machines)
         wanted = tag_filters.items()
@@ -86,10 +99,21 @@ class MachinesProvider(NodeProvider):
         if machine is None or not machine.is_head:
             self._machines.terminate(node_id)
 
+    def _follow(self) -> None:
+        """Takes the cluster's settings if they have changed. Ray calls this at each tick."""
+        config = None if self._live is None else self._live.latest().autoscaler
+        if config is None or config == self._followed:
+            return
+        self._machines.follow(config["provider"])  # before Ray reads of new node types
+        self._fallback.follow(config)
+        if self._followed is not None:
+            log.info("the cluster's settings have changed")
+        self._followed = config
 
-def _machines(config: dict[str, Any]) -> Machines:
+
+def _made(key: str, config: dict[str, Any]) -> Any:
     """Calls the function that the config names, with the config."""
-    module, _, function = config["machines"].rpartition(".")
+    module, _, function = config[key].rpartition(".")
     return getattr(importlib.import_module(module), function)(config)
 
 

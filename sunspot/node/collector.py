@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sunspot.node import gcs
@@ -20,10 +20,11 @@ class NodeCollector:
 
     Args:
         address: HOST:PORT of the cluster's GCS.
-        prices: USD per hour by node group; a group without a price has no cost metric.
+        prices: gives USD per hour by node group, at each scrape; a group without a price has no
+            cost metric.
     """
 
-    def __init__(self, address: str, prices: Mapping[str, float]) -> None:
+    def __init__(self, address: str, prices: Callable[[], Mapping[str, float]]) -> None:
         self._address = address
         self._prices = prices
 
@@ -43,8 +44,9 @@ class NodeCollector:
             log.warning("the nodes cannot be counted: %s", error)
             return
         counts = Counter((m.get(GROUP_LABEL, ""), m.get(MARKET_LABEL, "")) for m in members)
+        prices = self._prices()
         for (group, market), count in sorted(counts.items()):
             nodes.add_metric([group, market], count)
-            if group in self._prices:
-                cost.add_metric([group, market], count * self._prices[group])
+            if group in prices:
+                cost.add_metric([group, market], count * prices[group])
         yield from (nodes, cost)

@@ -98,6 +98,29 @@ class Fallback:
             self._here = Counter(machine.node_type for machine in machines)
             self._write()
 
+    def follow(self, config: Mapping[str, Any]) -> None:
+        """Writes another config for Ray's next tick.
+
+        Types that it lacks stay in the file with a maximum of 0, at which Ray terminates their
+        nodes: it fails at each tick at a listed node whose type is not in the file (2.60). Those
+        that are fixed from now on go, since their nodes are no longer listed.
+        """
+        with self._lock:
+            before = json.loads(self._file.read_text(encoding="utf-8"))["available_node_types"]
+            for name in config["provider"]["fixed"]:
+                before.pop(name, None)
+            gone = {"min_workers": 0, "max_workers": 0}
+            types = {name: {**kind, **gone} for name, kind in before.items()}
+            types |= {name: dict(kind) for name, kind in config["available_node_types"].items()}
+            self._twins = dict(config["provider"]["twins"])
+            self._denied.clear()  # the edit may have been the answer
+            for name, kind in types.items():
+                if name in before and before[name]["resources"] != kind["resources"]:
+                    self._refused_at.pop(name, None)
+                    self._short.discard(name)
+            self._steer_all(types)
+            self._save({**config, "available_node_types": types})
+
     def _since_refusal(self, node_type: str, period: float) -> float:
         """The seconds of `period` that are left since the type was refused; 0 if none."""
         at = self._refused_at.get(node_type)
@@ -109,10 +132,16 @@ class Fallback:
         text = self._file.read_text(encoding="utf-8")
         config = json.loads(text)
         before = json.dumps(config["available_node_types"])
-        for spot, twin in self._twins.items():
-            self._steer(config["available_node_types"], spot, twin)
+        self._steer_all(config["available_node_types"])
         if json.dumps(config["available_node_types"]) != before:
-            write_private(self._file, json.dumps(config, separators=(",", ":")))
+            self._save(config)
+
+    def _save(self, config: Mapping[str, Any]) -> None:
+        write_private(self._file, json.dumps(config, separators=(",", ":")))
+
+    def _steer_all(self, types: dict[str, dict[str, Any]]) -> None:
+        for spot, twin in self._twins.items():
+            self._steer(types, spot, twin)
 
     def _steer(self, types: dict[str, dict[str, Any]], spot: str, twin: str) -> None:
         cooled = self._since_refusal(spot, COOL_DOWN_S) > 0

@@ -7,8 +7,9 @@ config names (autoscaler_config.py): another target is another module.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class LaunchRefusedError(Exception):
@@ -55,4 +56,11 @@ class Machines(Protocol):
 
     def terminate(self, machine_id: str) -> None:
         """Terminates a machine; one that is gone already is not an error."""
+        ...
+
+    def follow(self, settings: Mapping[str, Any]) -> None:
+        """Takes other settings, the `provider` part of a changed config.
+
+        Machines of types that it lacks stay listed until they are terminated.
+        """
         ...

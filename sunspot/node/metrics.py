@@ -89,8 +89,13 @@ class EvictionCollector:
         yield from _families(entries)
 
 
-def serve(collectors: Iterable[Any], port: int) -> Any:
+def serve(collectors: Iterable[Any], port: int, *, address: str = "127.0.0.1") -> Any:
     """Serves the collectors' metrics over HTTP, in a separate thread; returns the server.
+
+    Args:
+        collectors: what is asked at each scrape.
+        port: the port to listen on.
+        address: the address to listen on; that of a container where the scraper is another one.
 
     Raises:
         OSError: the port is taken.
@@ -100,7 +105,7 @@ def serve(collectors: Iterable[Any], port: int) -> Any:
     registry = CollectorRegistry()
     for collector in collectors:
         registry.register(collector)
-    server, _ = start_http_server(port, addr="127.0.0.1", registry=registry)
+    server, _ = start_http_server(port, addr=address, registry=registry)
     return server
 
 

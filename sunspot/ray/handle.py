@@ -21,7 +21,8 @@ class ClusterHandle:
             reaches the cluster from here, so that only jobs can run on it.
         job_address: the URL of Ray's job API and dashboard.
         token_path: file (mode 0600) that holds the authentication token.
-        monitoring: URLs by name, "Grafana" and "Prometheus", where the target runs them.
+        monitoring: URLs by name, "Grafana" and "Prometheus", where the target runs them; a link
+            to one that asks for a token ends with it, as "?token=...".
         client_address: the `ray://` address of a Ray Client server on this machine, where `up` was
             asked for one; None where there is none, or `driver_address` is one.
         driver_variables: what Ray needs in a driver's environment to reach the cluster from here,

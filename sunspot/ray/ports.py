@@ -13,7 +13,7 @@ from typing import Literal
 
 Role = Literal["head", "worker"]
 Where = Literal["head", "every"]
-Reach = Literal["cluster", "operator", "monitoring", "node"]
+Reach = Literal["cluster", "operator", "caller", "monitoring", "node"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +27,8 @@ class Port:
             if the port is not Ray's.
         where: "head" for only the head, "every" for every node.
         reach: who may connect: "cluster" (the other nodes), "operator" (the addresses that a user
-            lists), "monitoring" (a scraper, and the cluster), "node" (only the node's own
-            processes).
+            lists), "caller" (those that a user lists for Ray Serve, by default none), "monitoring"
+            (a scraper, and the cluster), "node" (only the node's own processes).
         purpose: what it is for.
         last: the last port of a range.
         last_setting: what gives Ray the last port.
@@ -87,8 +87,8 @@ PORTS: tuple[Port, ...] = (
         number=8000,
         setting=None,
         where="head",
-        reach="node",
-        purpose="Ray Serve's ingress, once something is deployed; from outside by a forward",
+        reach="caller",
+        purpose="Ray Serve's ingress, once something is deployed",
     ),
     Port(
         name="autoscaler-metrics",

@@ -17,21 +17,22 @@ from sunspot.ray.start import LOOPBACK
 
 # Serve's own default is a proxy on every node that has a replica (ServeDeploySchema, 2.60).
 PROXIES = "HeadOnly"
+# Not only the address that callers use, so that `sunspot forward` and the head's own processes
+# reach it as well.
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - only where a firewall stands before it
 
 _APP = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _NUMBERS = range(1, 65_536)
 
 
-def load(source: str, port: int | None) -> dict[str, Any]:
-    """The config that Serve's REST API takes; its ingress is on the head's loopback address.
+def read(source: str) -> dict[str, Any]:
+    """What is deployed, as a config of Serve's.
 
     Args:
         source: a file in Serve's format (YAML or JSON), or MODULE:APP.
-        port: the ingress's port; by default the config's, or else that of the ports' table.
 
     Raises:
-        UsageError: there is no such file, it is not a config, or its ingress would listen on
-            every address of the head.
+        UsageError: there is no such file, or it is not a config.
     """
     config: dict[str, Any]
     if Path(source).is_file():
@@ -42,11 +43,31 @@ def load(source: str, port: int | None) -> dict[str, Any]:
         raise UsageError(
             f"{source!r} is neither a file that exists nor MODULE:APP, such as main:app"
         )
-    http = _mapping(config, "http_options", source)
-    http.setdefault("host", LOOPBACK)
-    http["port"] = port if port is not None else http.get("port", ports.get("serve").number)
+    _mapping(config, "http_options", source)
+    return config
+
+
+def load(source: str, port: int | None, *, is_open: bool = False) -> dict[str, Any]:
+    """The config that Serve's REST API takes; its ingress is on the head's loopback address.
+
+    Args:
+        source: as for `read`.
+        port: the ingress's port; by default the config's, or else that of the ports' table.
+        is_open: whether a firewall lets named networks, and nobody else, connect to the table's
+            port: on that one, the ingress listens on every address of the head.
+
+    Raises:
+        UsageError: there is no such file, it is not a config, or its ingress would listen on
+            every address of the head with nothing before it.
+    """
+    config = read(source)
+    http = config["http_options"]
+    usual = ports.get("serve").number
+    http["port"] = port if port is not None else http.get("port", usual)
+    is_guarded = is_open and http["port"] == usual
+    http.setdefault("host", EVERYWHERE if is_guarded else LOOPBACK)
     config.setdefault("proxy_location", PROXIES)
-    _check_ingress(config, source)
+    _check_ingress(config, source, is_guarded=is_guarded)
     return config
 
 
@@ -114,11 +135,11 @@ def _is_everywhere(host: object) -> bool:
     return any(ipaddress.ip_address(address[0]).is_unspecified for *_, address in found)
 
 
-def _check_ingress(config: dict[str, Any], source: str) -> None:
-    """Refuses an ingress on every address of the head: it knows no token."""
+def _check_ingress(config: dict[str, Any], source: str, *, is_guarded: bool) -> None:
+    """Refuses an ingress on every address of the head, unless it is guarded: it knows no token."""
     http = config["http_options"]
     host, port = http["host"], http["port"]
-    if _is_everywhere(host):
+    if not is_guarded and _is_everywhere(host):
         raise UsageError(
             f"{source}: http_options.host {host!r} opens the ingress, which asks for no token, on "
             f"every address of the head. Remove the line (the default is {LOOPBACK}), and put a "

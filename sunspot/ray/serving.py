@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sunspot.errors import SunspotError, UsageError
+from sunspot.errors import HeadLostError, NotUpError, SunspotError, UsageError
 from sunspot.ray import api_errors
 from sunspot.ray.api_errors import RefusedError
 from sunspot.ray.jobs import SUBMIT_TIMEOUT_S, JobClient
@@ -21,6 +21,8 @@ PATH = "/api/serve/applications/"
 POLL_S = 0.5
 # How long the dashboard may be silent while it is asked again and again.
 AWAY_S = 60.0
+# As long as a spot machine may need to come, and an image or packages to be installed on it.
+WAIT_S = 1200.0
 
 RUNNING, FAILED = "RUNNING", "DEPLOY_FAILED"
 READY = "HEALTHY"  # of a proxy and of a deployment
@@ -199,7 +201,12 @@ class ServeClient:
             self._call("PUT", json=dict(config))
 
     def wait(
-        self, names: Collection[str], progress: Callable[[str], None], before: Instance
+        self,
+        names: Collection[str],
+        progress: Callable[[str], None],
+        before: Instance,
+        *,
+        timeout_s: float = WAIT_S,
     ) -> Instance:
         """Waits until these applications run and the ingress answers.
 
@@ -207,10 +214,13 @@ class ServeClient:
             names: the applications' names.
             progress: called when something has changed.
             before: what Serve had before they were deployed.
+            timeout_s: how many seconds it may take.
 
         Raises:
-            SunspotError: one of them failed, or the dashboard is silent for AWAY_S.
+            SunspotError: one of them failed, it took longer, or the dashboard is silent for
+                AWAY_S.
         """
+        deadline = time.monotonic() + timeout_s
         told, silent_until = "", time.monotonic() + AWAY_S
         while True:
             try:
@@ -218,7 +228,7 @@ class ServeClient:
             except SunspotError as error:
                 if api_errors.passing(error) is None or time.monotonic() > silent_until:
                     raise
-                self._client.reconnect()
+                self._look_for_another_way()
             else:
                 silent_until = time.monotonic() + AWAY_S
                 apps = [app for app in found.applications.values() if app.name in names]
@@ -230,7 +240,28 @@ class ServeClient:
                 if now != told:
                     progress(now)
                 told = now
+                if time.monotonic() > deadline:
+                    raise self._not_in_time(now, timeout_s, found)
             time.sleep(POLL_S)
+
+    def _look_for_another_way(self) -> None:
+        try:
+            self._client.reconnect()
+        except (HeadLostError, NotUpError):
+            raise
+        except SunspotError:
+            pass  # a head that restarts cannot be reached in many ways; AWAY_S ends them all
+
+    def _not_in_time(self, now: str, timeout_s: float, found: Instance) -> SunspotError:
+        name = self._client.handle.name
+        what = now or "none of the applications is there"
+        if found.applications and not found.is_ready:
+            what += "; the ingress does not answer"
+        return SunspotError(
+            f"after {timeout_s:g} s: {what}. Serve goes on trying. To see what is missing: sunspot "
+            f"serve status {name}, sunspot status {name}; to wait longer, deploy again with "
+            "--timeout"
+        )
 
     def _call(self, method: str, **arguments: Any) -> Any:
         try:

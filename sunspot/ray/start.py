@@ -62,6 +62,7 @@ class Head:
         gcs_storage: a folder for the GCS's state, which then survives the head's process.
         prometheus_url: the URL of Prometheus, for the dashboard's pages.
         grafana_url: the URL of Grafana, for the dashboard's pages.
+        grafana_iframe_url: the URL of Grafana for a browser, where that is another one.
     """
 
     autoscaler: Autoscaler | None = None
@@ -69,6 +70,7 @@ class Head:
     gcs_storage: str | None = None
     prometheus_url: str | None = None
     grafana_url: str | None = None
+    grafana_iframe_url: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,6 +213,11 @@ def _environment_of_head(head: Head) -> dict[str, str | int | None]:
     given: dict[str, str | int | None] = {
         "RAY_PROMETHEUS_HOST": head.prometheus_url,
         "RAY_GRAFANA_HOST": head.grafana_url,
+        "RAY_GRAFANA_IFRAME_HOST": head.grafana_iframe_url,
+        # Ray Client's proxy forks a server for each client, and some of these die in gRPC's own
+        # handlers of the fork (ray-project/ray#63202; 3 of 24 with Ray 2.60, none of 60 without the
+        # handlers), which are of no use where exec follows at once (grpc/grpc#14870).
+        "GRPC_ENABLE_FORK_SUPPORT": 0,
     }
     if head.gcs_storage is not None:
         # Ray's fault tolerance of the GCS without a server beside it (docs.ray.io, "GCS Fault

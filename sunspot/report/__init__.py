@@ -7,7 +7,7 @@
 The page is self-contained: no script, no font and no address outside the file.
 """
 
-from sunspot.report.model import NodeInfo, Report, TaskSpan, WorkloadResult
+from sunspot.report.model import NodeInfo, NodeMark, Report, TaskSpan, WorkloadResult
 from sunspot.report.output import INDEX, TIMELINE, check_folder, table, write
 from sunspot.report.page import core_limit
 
@@ -15,6 +15,7 @@ __all__ = [
     "INDEX",
     "TIMELINE",
     "NodeInfo",
+    "NodeMark",
     "Report",
     "TaskSpan",
     "WorkloadResult",

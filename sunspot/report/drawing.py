@@ -10,6 +10,7 @@ from sunspot.report.timeline import (
     Band,
     Bar,
     Block,
+    Flag,
     Timeline,
     lay_out,
     ticks,
@@ -20,6 +21,7 @@ PAGE_PLOT_WIDTH = 970
 PICTURE_PLOT_WIDTH = 762
 
 _PAD = 24
+_FLAG_ROW = 13
 _PID_LABEL_LANE = 11  # a lower lane has no room for its label, which only the tooltip shows then
 
 
@@ -62,6 +64,7 @@ def plot(timeline: Timeline) -> str:
     )
     parts.append(_axis(timeline))
     parts.extend(_lane_bars(timeline, block) for block in timeline.blocks)
+    parts.extend(_flag(timeline, flag) for flag in timeline.flags)
     if not timeline.bands:
         middle = (timeline.top + timeline.bottom) / 2 + 4
         parts.append(f'<text class="muted" x="16" y="{middle:g}">No task was recorded.</text>')
@@ -72,10 +75,11 @@ def description(report: Report) -> str:
     """The picture in words, for readers who do not see it."""
     workers = len({(span.node, span.worker) for span in report.spans})
     names = ", ".join(dict.fromkeys(span.workload for span in report.spans)) or "none"
+    happened = "".join(f" {mark.node}: {mark.label}." for mark in report.marks)
     return (
         f"Timeline of {plural(len(report.spans), 'task attempt')} on "
         f"{plural(report.nodes_used, 'node')} and "
-        f"{plural(workers, 'worker process', 'worker processes')}. Workloads: {names}."
+        f"{plural(workers, 'worker process', 'worker processes')}. Workloads: {names}.{happened}"
     )
 
 
@@ -123,6 +127,19 @@ def _band(timeline: Timeline, band: Band) -> str:
         f'<g class="band"><text class="strong" x="{band.label_x:.1f}" y="{y + 11:g}">'
         f'{esc(band.label)}</text><rect class="{band.css}" x="{band.left:.1f}" '
         f'y="{timeline.top - 3:g}" width="{max(band.right - band.left, 2):.1f}" height="3"/></g>'
+    )
+
+
+def _flag(timeline: Timeline, flag: Flag) -> str:
+    """A line across a node's lanes, and its label beside it, on the side that has room."""
+    anchor, shift = ("end", -5) if flag.x > timeline.width / 2 else ("start", 5)
+    top, bottom = flag.block.top + 2, flag.block.top + flag.block.height - 2
+    return (
+        f'<g class="flag"><title>{esc(flag.mark.node)}: {esc(flag.mark.label)} at '
+        f'{seconds(flag.seconds)} s</title><line x1="{flag.x:.1f}" x2="{flag.x:.1f}" '
+        f'y1="{top:g}" y2="{bottom:g}"/><text text-anchor="{anchor}" '
+        f'x="{flag.x + shift:.1f}" y="{bottom - 4 - flag.row * _FLAG_ROW:g}">'
+        f"{esc(flag.mark.label)}</text></g>"
     )
 
 

@@ -36,6 +36,15 @@ class NodeInfo:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodeMark:
+    """Something that happened to a node, such as "left", and when (Unix seconds)."""
+
+    node: str
+    label: str
+    time: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkerMemory:
     """The proportional memory of one worker process: shared pages count by their share."""
 
@@ -114,15 +123,21 @@ class WorkloadResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """One run of some workloads on one cluster. `cores` is this machine's number of real cores."""
+    """One run of some workloads on one cluster.
+
+    `cores` is this machine's number of real cores, if the cluster is on it; `notes` are sentences
+    for the end of the page.
+    """
 
     stack: str
-    cores: int
+    cores: int | None
     nodes: Sequence[NodeInfo]
     results: Sequence[WorkloadResult]
     spans: Sequence[TaskSpan]
     bring_up_seconds: float | None
     created: datetime
+    marks: Sequence[NodeMark] = ()
+    notes: Sequence[str] = ()
 
     @property
     def tasks(self) -> int:

@@ -74,8 +74,11 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         ("workloads", str(len(report.workloads))),
         ("worker processes", f"{workers:,}"),
         ("spot nodes", f"{spot} of {len(report.nodes)}"),
-        ("time of all workloads", f"{seconds(sum(r.seconds for r in report.results))} s"),
     ]
+    # Where one follows the other, as in the demo.
+    if any(result.one_worker_seconds is not None for result in report.results):
+        whole = seconds(sum(result.seconds for result in report.results))
+        facts.append(("time of all workloads", f"{whole} s"))
     if report.bring_up_seconds is not None:
         facts.insert(0, ("cluster up in", f"{seconds(report.bring_up_seconds)} s"))
     failed = sum(span.failed for span in report.spans)
@@ -114,15 +117,16 @@ def _kind(market: str) -> str:
 
 def _timeline(report: Report) -> str:
     timeline = lay_out(report, PAGE_PLOT_WIDTH)
-    text = (
-        "Each lane is one worker process, each bar a task; point at a bar for its name. "
-        "Between two workloads the next job starts, and runs its work once on a single worker. "
-        '<span class="narrow">Scroll the picture sideways.</span>'
-    )
+    text = "Each lane is one worker process, each bar a task; point at a bar for its name. "
+    if any(result.one_worker_seconds is not None for result in report.results):
+        text += "Between two workloads the next job starts, and runs its work once on one worker. "
+    text += '<span class="narrow">Scroll the picture sideways.</span>'
     if timeline.merged:
         text += " Tasks too short to show separately share a bar."
     if any(span.failed for span in report.spans):
         text += ' <span class="key-failed"></span> Red with an outline: failed.'
+    if timeline.flags:
+        text += " A red line across a node: an eviction notice, its end, or when it joined."
     chart = (
         f'<div class="scroll chart" tabindex="0" role="region" aria-label="Timeline">'
         f"{_svg(timeline, 'gutter', GUTTER_WIDTH, gutter(timeline), '')}"
@@ -236,7 +240,7 @@ def _notes(report: Report) -> str:
 def core_limit(report: Report) -> str | None:
     """How far this machine's cores limit the speed-up; None if each CPU of the cluster has one."""
     logical = sum(node.cpus for node in report.nodes)
-    if logical <= report.cores:
+    if report.cores is None or logical <= report.cores:
         return None
     cores, cpus = plural(report.cores, "core"), number(logical)
     return f"This machine has {cores}, so {cpus} logical CPUs cannot be faster than {cores}."
@@ -253,7 +257,7 @@ def _note_texts(report: Report) -> Sequence[str]:
             f"Ray kept the times of {plural(len(report.spans), 'task attempt')}; "
             f"the workloads counted {plural(report.tasks, 'task')}."
         )
-    return notes
+    return [*notes, *(esc(note) for note in report.notes)]
 
 
 def _section(name: str, title: str, content: str) -> str:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sunspot.report.model import NodeInfo, Report, TaskSpan
+from sunspot.report.model import NodeInfo, NodeMark, Report, TaskSpan
 from sunspot.report.text import plural
 from sunspot.report.theme import workload_class
 
@@ -82,6 +82,20 @@ class Band:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Flag:
+    """A mark across a node's lanes, `x` pixels from the plot's left; `seconds` from its start.
+
+    Labels of one node are in different rows, the first at the bottom.
+    """
+
+    mark: NodeMark
+    block: Block
+    x: float
+    seconds: float
+    row: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Timeline:
     """The whole layout: a plot, and left of it a gutter of equal height."""
 
@@ -92,6 +106,7 @@ class Timeline:
     bands: Sequence[Band]
     blocks: Sequence[Block]
     classes: dict[str, str]
+    flags: Sequence[Flag] = ()
 
     @property
     def top(self) -> float:
@@ -119,7 +134,8 @@ def lay_out(report: Report, width: float) -> Timeline:
     """Lays out the report's spans on a plot that is `width` pixels wide."""
     spans = sorted(report.spans, key=lambda span: (span.start, span.node, span.worker, span.name))
     start = spans[0].start if spans else 0.0
-    duration = max((span.end for span in spans), default=start) - start
+    ends = [span.end for span in spans] + [mark.time for mark in report.marks if spans]
+    duration = max(ends, default=start) - start
     scale = width / duration if duration > 0 else 0.0
     classes = {name: workload_class(index) for index, name in enumerate(report.workloads)}
     lanes = _lanes(spans, start, scale)
@@ -127,14 +143,16 @@ def lay_out(report: Report, width: float) -> Timeline:
     nodes = report.all_nodes
     lane_height = _lane_height(sum(len(lanes[node.name]) or 1 for node in nodes))
     rows = max((band.row for band in bands), default=-1) + 1
+    blocks = _blocks(nodes, lanes, lane_height, rows * BAND_ROW + 10)
     return Timeline(
         width=width,
         start=start,
         duration=duration,
         lane_height=lane_height,
         bands=bands,
-        blocks=_blocks(nodes, lanes, lane_height, rows * BAND_ROW + 10),
+        blocks=blocks,
         classes=classes,
+        flags=_flags(report.marks, blocks, start, scale),
     )
 
 
@@ -226,6 +244,21 @@ def _band_label(workload: str, run: Sequence[TaskSpan], width: float) -> str:
     name = workload if len(workload) <= 28 else workload[:27] + "…"
     longer = f"{name} · {plural(len(run), 'task')}"
     return longer if len(longer) * _CHARACTER <= width else name
+
+
+def _flags(
+    marks: Sequence[NodeMark], blocks: Sequence[Block], start: float, scale: float
+) -> list[Flag]:
+    """The marks of nodes that are drawn, without those before the first task."""
+    by_node = {block.node.name: block for block in blocks}
+    flags: list[Flag] = []
+    for mark in marks:
+        if mark.node in by_node and mark.time >= start and scale:
+            row = sum(flag.mark.node == mark.node for flag in flags)
+            since = mark.time - start
+            block = by_node[mark.node]
+            flags.append(Flag(mark=mark, block=block, x=since * scale, seconds=since, row=row))
+    return flags
 
 
 def _lane_height(lanes: int) -> float:

@@ -6,18 +6,30 @@ from collections.abc import Iterable
 from typing import Literal, TypeVar
 
 from sunspot.errors import UsageError
+from sunspot.spec import ScalingGroup
+from sunspot.stack import Stack
+from sunspot.targets.callers import Opens
+from sunspot.targets.consent import DeletesLeftBehind, ReplacesHeads
 from sunspot.targets.contacting import Contacting
+from sunspot.targets.evicting import Evicting
 from sunspot.targets.forwarding import Forwarding
+from sunspot.targets.head_notebook import HeadNotebooks
+from sunspot.targets.history import History
 from sunspot.targets.protocol import (
+    AppliedByHand,
     Batches,
+    GpuMakers,
     Manifests,
     NodeLogs,
     Outputs,
     Preconditions,
-    Scaling,
+    Rights,
     Shells,
     Target,
 )
+from sunspot.targets.scaling import Scaling
+from sunspot.targets.served import ServedManifests
+from sunspot.targets.suspending import Suspending
 
 A = TypeVar("A")
 
@@ -26,13 +38,23 @@ Kind = Literal["node", "group"]
 _WHAT: dict[type, str] = {
     Scaling: "scaling groups by hand",
     NodeLogs: "logs of single nodes",
+    Evicting: "rehearsing an eviction",
+    History: "a record of what happened to its nodes",
     Shells: "a shell on the head",
     Forwarding: "reaching ports of the head",
+    HeadNotebooks: "JupyterLab on the head",
+    Opens: "opening Serve to other machines",
     Outputs: "the outputs of a program",
     Preconditions: "checking what a stack needs",
     Contacting: "a first contact",
     Manifests: "printing what it is given",
+    Rights: "printing the rights that it needs",
+    ServedManifests: "printing what it is given for Ray Serve",
     Batches: "a cluster for one command",
+    ReplacesHeads: "replacing its head",
+    DeletesLeftBehind: "deleting what is left behind",
+    Suspending: "suspending clusters",
+    GpuMakers: "choosing the maker of its GPUs",
 }
 
 
@@ -40,6 +62,18 @@ def unknown(stack: str, kind: Kind, wanted: str, known: Iterable[str]) -> UsageE
     """The error for a node or a group that a stack does not have, the same on every target."""
     has = ", ".join(known) or "none"
     return UsageError(f"stack {stack!r} has no {kind} {wanted!r}; it has: {has}")
+
+
+def group(stack: Stack, name: str) -> ScalingGroup:
+    """The group of that name.
+
+    Raises:
+        UsageError: there is none; the message lists the groups.
+    """
+    groups = {one.name: one for one in stack.cluster.scaling_groups}
+    if name not in groups:
+        raise unknown(stack.name, "group", name, groups)
+    return groups[name]
 
 
 def find(target: Target, ability: type[A]) -> A | None:
@@ -54,6 +88,8 @@ def need(target: Target, ability: type[A]) -> A:
         UsageError: it does not.
     """
     found = find(target, ability)
+    if found is None and (way := find(target, AppliedByHand)):
+        raise UsageError(way.by_hand(None))
     if found is None:
         raise UsageError(f"target {target.name!r} does not support {_WHAT[ability]}")
     return found

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from sunspot import registry
-from sunspot.errors import SunspotError, UsageError
-from sunspot.targets.protocol import Target
+from sunspot import stack as stacks
+from sunspot.errors import NotUpError, UsageError
+from sunspot.stack import Stack
+from sunspot.targets import abilities
+from sunspot.targets.protocol import AppliedByHand, Target
 
 
 def get(name: str) -> Target:
     """The target of that name ("local").
 
     Raises:
-        UsageError: there is no such target, or it is not built yet.
+        UsageError: there is no such target.
     """
     return registry.package(name).create()
 
 
 def all_targets(name: str | None = None) -> list[Target]:
-    """Every target that is built, or only the named one. Raises as `get` does."""
+    """Every target, or only the named one. Raises as `get` does."""
     return [get(one) for one in (registry.PACKAGES if name is None else (name,))]
 
 
@@ -32,10 +36,33 @@ class Cluster(NamedTuple):
 
 
 def running(name: str | None = None, target: str | None = None) -> list[Cluster]:
-    """The clusters that are up, by the targets' records; of one name or target, if given."""
-    return [
+    """The clusters that are up, by the targets' records; of one name or target, if given.
+
+    Raises:
+        UsageError: there is none, and the target, or the named stack's own, starts none.
+    """
+    found = [
         Cluster(one, up) for one in all_targets(target) for up in one.names() if name in (None, up)
     ]
+    if not found:
+        _refuse_by_hand(name, target)
+    return found
+
+
+def _refuse_by_hand(name: str | None, target: str | None) -> None:
+    """Raises as `running` does: whether such a cluster is up is not known here."""
+    stack = _stack(name)
+    chosen = target or (None if stack is None else stack.target)
+    way = None if chosen is None else abilities.find(get(chosen), AppliedByHand)
+    if way is not None:
+        raise UsageError(way.by_hand(stack))
+
+
+def _stack(name: str | None) -> Stack | None:
+    """The stack of that name in the working directory's project, if there is one to be read."""
+    with suppress(UsageError):
+        return None if name is None else stacks.find(name)
+    return None
 
 
 def only(clusters: Sequence[Cluster]) -> Cluster:
@@ -64,7 +91,7 @@ def find(name: str | None, target: str | None = None) -> Cluster:
         target: the name of the only target to look at; by default all of them.
 
     Raises:
-        SunspotError: no cluster is up, or not the named one.
+        NotUpError: no cluster is up, or not the named one.
         UsageError: several are up, and neither name nor target selects one.
     """
     if matching := running(name, target):
@@ -75,7 +102,7 @@ def find(name: str | None, target: str | None = None) -> Cluster:
     others = f" (up: {', '.join(up)})" if up else ""
     which = f"stack {name!r} is not up" if name else "no cluster is up"
     on = f" on {target}" if target else ""
-    raise SunspotError(f"{which}{on}{others}; start it with: sunspot up {name or 'dev'}")
+    raise NotUpError(f"{which}{on}{others}; start it with: sunspot up {name or 'dev'}")
 
 
 def _discovered(name: str, target: str | None) -> Cluster | None:

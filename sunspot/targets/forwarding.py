@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from sunspot.errors import UsageError
+from sunspot.errors import SunspotError, UsageError
 from sunspot.node.free_ports import port_is_free
 from sunspot.targets.protocol import Progress
 from sunspot.targets.ssh import RemoteCommandError, Ssh
@@ -24,8 +24,8 @@ class Forward:
 
     Attributes:
         port: the port of the loopback address here.
-        is_open: whether the way to it is still open; None where the head is this machine, so that
-            nothing has to be kept open.
+        is_open: whether the way to it is still open, or a SunspotError that says why it never
+            was; None where the head is this machine, so that nothing has to be kept open.
     """
 
     port: int
@@ -67,7 +67,7 @@ def here(name: str, port: int, local: int | None) -> Forward:
     try:
         socket.create_connection((LOOPBACK, port), timeout=1).close()
     except OSError:
-        raise _nothing_listens(name, port) from None
+        raise nothing_listens(name, port) from None
     return Forward(port=port)
 
 
@@ -80,30 +80,46 @@ def through(to: Ssh, name: str, port: int, local: int | None) -> Iterator[Forwar
         SunspotError: the head cannot be reached.
     """
     if local is not None and not port_is_free(local):
-        raise _taken(port, local)
+        raise taken(port, local)
     try:
         to.read("bash", "-c", f"exec 3<>/dev/tcp/{LOOPBACK}/{port}")
     except RemoteCommandError:
-        raise _nothing_listens(name, port) from None
+        raise nothing_listens(name, port) from None
     with tempfile.TemporaryDirectory(prefix="sunspot-forward-") as folder:
         tunnel = Tunnel(Path(folder))
         try:
-            found = tunnel.open(to, port, preferred=local)
+            found = tunnel.open(to, port, preferred=local, lasting=False)
             if local not in (None, found):  # another process was faster
-                raise _taken(port, local)
-            yield Forward(port=found, is_open=tunnel.is_open)
+                raise taken(port, local)
+            yield Forward(port=found, is_open=lambda: _is_open(tunnel, to))
         finally:
             tunnel.close()
 
 
-def _nothing_listens(name: str, port: int) -> UsageError:
+def _is_open(tunnel: Tunnel, to: Ssh) -> bool:
+    """Whether the tunnel is open.
+
+    Raises:
+        SunspotError: the machine forwards no ports; sshd says so with the first connection.
+    """
+    if tunnel.is_refused():
+        raise SunspotError(
+            f"sshd of {to.called} forwards no ports (`AllowTcpForwarding no`, or a restriction of "
+            "your key there): allow it for your user, or use sunspot ssh"
+        )
+    return tunnel.is_open()
+
+
+def nothing_listens(name: str, port: int) -> UsageError:
+    """The error for a port of a head on which nobody listens."""
     return UsageError(
         f"nothing listens on port {port} of the head of {name!r}, on {LOOPBACK}. Start what is to "
         "listen there first, on the head"
     )
 
 
-def _taken(port: int, local: int | None) -> UsageError:
+def taken(port: int, local: int | None) -> UsageError:
+    """The error for a port of this machine that cannot be had."""
     return UsageError(
         f"port {local} of this machine is taken; give another, {port}:LOCAL, or only {port} to "
         "have a free one chosen"

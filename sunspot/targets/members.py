@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sunspot.errors import SunspotError
+from sunspot.errors import SunspotError, UsageError
 from sunspot.node.collector import GROUP_LABEL, MARKET_LABEL
 from sunspot.ray import resources
 from sunspot.ray.handle import ClusterHandle
@@ -14,6 +14,7 @@ from sunspot.ray.resources import GIB, NodeResources
 from sunspot.spec import RayNodeConfig, ScalingGroup, size_for
 from sunspot.spec_values import HEAD
 from sunspot.stack import Stack
+from sunspot.targets import abilities
 from sunspot.targets.protocol import NodeStatus
 
 # How Ray words the end of a node that was removed on purpose: stopped, drained, or idle
@@ -120,3 +121,20 @@ def awaited(
         )
         for number in range(1, count + 1)
     ]
+
+
+def worker(stack: str, name: str, found: Sequence[NodeStatus]) -> NodeStatus:
+    """The worker of that name among a cluster's nodes.
+
+    Raises:
+        UsageError: there is no such node, it is the head, or it is not up.
+    """
+    chosen = next((one for one in found if one.name == name), None)
+    if chosen is None:
+        raise abilities.unknown(stack, "node", name, [one.name for one in found])
+    if chosen.is_head:
+        workers = ", ".join(one.name for one in found if not one.is_head) or "none"
+        raise UsageError(f"{name!r} is the head of {stack!r}; give one of its workers: {workers}")
+    if chosen.state != "up":
+        raise UsageError(f"node {name!r} of {stack!r} is not up but {chosen.state}")
+    return chosen

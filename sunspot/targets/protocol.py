@@ -17,6 +17,12 @@ Progress = Callable[[str], None]
 UP_TIMEOUT_S = 900.0
 
 
+class Lasting(str):
+    """A step that must still be readable when the next one has come, such as a warning."""
+
+    __slots__ = ()
+
+
 def silent(_step: str) -> None:
     """The `Progress` of a caller that shows none."""
 
@@ -218,19 +224,6 @@ class Target(Protocol):
 
 
 @runtime_checkable
-class Scaling(Protocol):
-    """The number of a group's workers can be set by hand."""
-
-    def scale(self, name: str, counts: Mapping[str, int], progress: Progress) -> None:
-        """Starts workers of each group, or drains and stops some, until it has its count.
-
-        Raises:
-            UsageError: there is no such group, or it cannot have the count; nothing has changed.
-        """
-        ...
-
-
-@runtime_checkable
 class NodeLogs(Protocol):
     """The log of each node can be read."""
 
@@ -269,6 +262,19 @@ class Preconditions(Protocol):
         Args:
             stack: the stack as its file describes it, not yet fitted to this target.
             progress: called with each step.
+        """
+        ...
+
+
+@runtime_checkable
+class GpuMakers(Protocol):
+    """The maker of the host's GPUs can be chosen."""
+
+    def with_gpus(self, stack: Stack, maker: str) -> Stack:
+        """The stack, for GPUs of that maker.
+
+        Raises:
+            UsageError: there is no such maker; the message lists them.
         """
         ...
 
@@ -315,6 +321,31 @@ class Manifests(Protocol):
 
         Raises:
             UsageError: the stack is wrong for this target.
+        """
+        ...
+
+
+@runtime_checkable
+class Rights(Protocol):
+    """What a person must be allowed to do at the place can be written out."""
+
+    def rights(self, stack: Stack) -> str:
+        """The rights for the stack's cluster, as a text that grants them. Raises as `manifest`."""
+        ...
+
+
+@runtime_checkable
+class AppliedByHand(Protocol):
+    """Sunspot writes what the place makes a cluster from, and does not start it.
+
+    Such a target has no clusters by its records, and refuses everything that needs one.
+    """
+
+    def by_hand(self, stack: Stack | None) -> str:
+        """How to do it without Sunspot: a sentence, and the commands below it.
+
+        Args:
+            stack: the stack that a command is about; None if it is not known.
         """
         ...
 

@@ -20,6 +20,7 @@ import psutil
 from sunspot.errors import SunspotError
 from sunspot.node.files import write_private
 from sunspot.node.free_ports import PortClaims, free_port
+from sunspot.node.prctl import end_with_parent
 from sunspot.node.processes import Process
 from sunspot.targets.ssh import Ssh, UnreachableError, no_program
 
@@ -30,6 +31,8 @@ POLL_S = 0.05
 PORT_ATTEMPTS = 3
 
 
+# OpenSSH's word for a channel that the server does not open (RFC 4254, 5.1), per connection.
+_PROHIBITED = "administratively prohibited"
 _TAKEN = ("Address already in use", "cannot listen to port")
 
 
@@ -72,6 +75,7 @@ class Tunnel:
         preferred: int | None = None,
         also: Sequence[int] = (),
         host: str = LOOPBACK,
+        lasting: bool = True,
     ) -> int:
         """Opens the tunnel, or uses the live one again; returns its local port.
 
@@ -82,6 +86,7 @@ class Tunnel:
             also: further ports on the head, whether or not anything listens there.
             host: the head's address as the machine that ssh logs in to reaches it, where that is
                 another machine.
+            lasting: whether it stays when this process ends, by SIGKILL even.
 
         Raises:
             SunspotError: as `Ssh.read` does, or there was no free local port.
@@ -98,7 +103,7 @@ class Tunnel:
             # A cluster that comes up on this machine must not choose one of them before ssh has it.
             with PortClaims() as claims:
                 forwards = _local_ports(wishes, attempt, claims)
-                if self._start(ssh, forwards, host):
+                if self._start(ssh, forwards, host, lasting=lasting):
                     return forwards[0][1]
         raise SunspotError("found no free local port for the tunnel; try again")
 
@@ -106,6 +111,10 @@ class Tunnel:
         """Whether the tunnel's process runs; nothing is sent through it to find out."""
         record = self._read()
         return record is not None and record.process.is_running()
+
+    def is_refused(self) -> bool:
+        """Whether the machine has refused to lead a connection on (sshd's AllowTcpForwarding)."""
+        return _PROHIBITED in self._log.read_text(errors="replace")
 
     def close(self) -> None:
         """Ends the tunnel, if there is one."""
@@ -123,7 +132,9 @@ class Tunnel:
     def _log(self) -> Path:
         return self.folder / "tunnel.log"
 
-    def _start(self, ssh: Ssh, forwards: Sequence[tuple[int, int]], host: str) -> bool:
+    def _start(
+        self, ssh: Ssh, forwards: Sequence[tuple[int, int]], host: str, *, lasting: bool
+    ) -> bool:
         """Starts ssh and waits for its ports; False if another process has taken one.
 
         `forwards` has pairs: the head's port, the local one.
@@ -141,6 +152,7 @@ class Tunnel:
                     stdout=log,
                     stderr=log,
                     start_new_session=True,  # Ctrl-C ends the command, not the tunnel
+                    preexec_fn=None if lasting else end_with_parent,
                 )
         except FileNotFoundError:
             raise no_program(ssh.command[0]) from None

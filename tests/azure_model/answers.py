@@ -25,7 +25,8 @@ CALLS = {
 # What Azure takes but never tells again.
 WRITE_ONLY = {
     "Secret": ("properties.value",),
-    "VirtualMachine": ("osProfile.customData",),
+    # userData comes only with $expand=userData.
+    "VirtualMachine": ("osProfile.customData", "userData"),
     "VirtualMachineScaleSet": ("virtualMachineProfile.osProfile.customData",),
 }
 

@@ -25,6 +25,7 @@ from waiting import wait_for
 
 from azure_model import http_service
 from azure_model.access_tokens import MANAGEMENT, access_token
+from azure_model.compute import Operation, ScaleSet, Vm
 from azure_model.http_service import Reply, Request
 from azure_model.imds import FakeAzure
 from azure_model.resource_ids import SUBSCRIPTION, group_id
@@ -49,39 +50,6 @@ DISKS = f"{group_id(GROUP)}/providers/{COMPUTE}/disks"
 
 
 @dataclass
-class ScaleSet:
-    name: str
-    capacity: int = 0
-    revision: int = 1
-    state: str = "Succeeded"
-
-    def body(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "etag": f'"{self.revision}"',
-            "sku": {"name": "Standard_D4s_v5", "tier": "Standard", "capacity": self.capacity},
-            "properties": {"orchestrationMode": "Flexible", "provisioningState": self.state},
-        }
-
-
-@dataclass
-class Vm:
-    name: str
-    scale_set: str | None
-    state: str = "Creating"
-
-
-@dataclass
-class Operation:
-    """Answers `polls` times that it is going on; then `error` tells how it ended."""
-
-    error: dict[str, Any] | None = None
-    polls: int = 1
-    status: str = "Failed"
-    then: Callable[[], None] = lambda: None
-
-
-@dataclass
 class Arm:
     """The state of one resource group, and what is to happen in it.
 
@@ -91,7 +59,8 @@ class Arm:
     None checks nothing. `uses` are the actions that a set's machines need on what they use, each
     with its resource. `lost_deletions` are VMs whose next deletion is accepted, and superseded.
     `on_poll` hears of each question for an operation, which `polls_denied` refuses (403).
-    `etags_ignored` takes any If-Match. `on_eviction` hears of a VM that is to be evicted, and does
+    `etags_ignored` takes any If-Match. `lost_answers` are changes of capacity that are carried out
+    and answered by 503. `on_eviction` hears of a VM that is to be evicted, and does
     it; `on_restart` of one that restarts, which takes `restart_polls`.
     """
 
@@ -112,6 +81,7 @@ class Arm:
     restart_polls: int = 1
     polls_denied: bool = False
     etags_ignored: bool = False
+    lost_answers: int = 0
     before_patch: Callable[[ScaleSet], None] = lambda _: None
     requests: list[tuple[str, str]] = field(default_factory=list)
     operations: dict[str, Operation] = field(default_factory=dict)
@@ -138,13 +108,16 @@ class Arm:
             for vm in coming:
                 self.vms.pop(vm.name)
             return
-        if late:
-            return
+        if not late:
+            self._settle(scale_set, functools.partial(self._boot, coming))
+
+    def _settle(self, scale_set: ScaleSet, then: Callable[[], None]) -> None:
+        """The set works on for a while, though nobody asks how far it is."""
         scale_set.state = "Updating"
 
         def settle() -> None:
             with self.lock:
-                self._boot(coming)
+                then()
                 scale_set.state = "Succeeded"
 
         threading.Timer(DELETION_S, settle).start()
@@ -226,10 +199,20 @@ class Arm:
                 return Reply(200, scale_set.body())
             case "PATCH", "":
                 capacity = json.loads(request.body)["sku"]["capacity"]
-                return self._resize(scale_set, request.headers.get("If-Match"), capacity)
+                answer = self._resize(scale_set, request.headers.get("If-Match"), capacity)
+                return self._lost(scale_set, answer) if self.lost_answers else answer
             case "POST", "delete":
                 return self._delete(scale_set, json.loads(request.body)["instanceIds"])
         return _error(405, "MethodNotAllowed", f"{request.method} {request.path}")
+
+    def _lost(self, scale_set: ScaleSet, answer: Reply) -> Reply:
+        """What comes in the place of an answer to a change, which is carried out all the same."""
+        if answer.status >= 400:
+            return answer
+        self.lost_answers -= 1
+        operation = list(self.operations.values())[-1]
+        self._settle(scale_set, operation.then)
+        return _error(503, "ServiceUnavailable", "try again later")
 
     def _lacks(self, *needs: tuple[str, str], linked: str = "") -> Reply | None:
         """The answer to a request without one of these rights (action, resource); None with all."""

@@ -3,12 +3,14 @@
 It answers as Microsoft documents it:
 
     GET   /metadata/instance, /metadata/instance/compute
+    GET   /metadata/instance/compute/userData?format=text
     GET   /metadata/identity/oauth2/token?resource=R
     GET   /metadata/scheduledevents, POST the same with StartRequests
     GET   /secrets/NAME                 Key Vault
     POST  /oauth2/exchange              the container registry
 """
 
+import base64
 import contextlib
 import json
 import threading
@@ -28,6 +30,7 @@ from azure_model.resource_ids import SUBSCRIPTION, resource_id
 ADDRESS = "169.254.169.254"
 INSTANCE = "/metadata/instance"
 COMPUTE = "/metadata/instance/compute"
+USER_DATA = "/metadata/instance/compute/userData"
 TOKEN = "/metadata/identity/oauth2/token"
 EVENTS = "/metadata/scheduledevents"
 TOKEN_LIFE_S = 86_400
@@ -59,7 +62,8 @@ class FakeAzure:
     """What one VM asks Azure, and what it asked. `url` is filled in when it is served.
 
     `client_id` is its only identity; None knows every client ID.
-    `secrets` are Key Vault's. `answers`, by path, are given to the next requests, one each.
+    `secrets` are Key Vault's. `user_data` is the VM's, of which IMDS gives the base64.
+    `answers`, by path, are given to the next requests, one each.
     `acknowledged` maps an event's id to the time.
     """
 
@@ -73,6 +77,7 @@ class FakeAzure:
     client_id: str | None = None
     token_life_s: float = TOKEN_LIFE_S
     secrets: dict[str, str] = field(default_factory=dict)
+    user_data: str = ""
     answers: defaultdict[str, list[Scripted]] = field(default_factory=lambda: defaultdict(list))
     url: str = ""
     requests: list[Asked] = field(default_factory=list)
@@ -166,6 +171,7 @@ class FakeAzure:
         answers = {
             INSTANCE: lambda: Reply(200, {"compute": self._vm(), "network": {"interface": []}}),
             COMPUTE: lambda: Reply(200, self._vm()),
+            USER_DATA: lambda: self._user_data(request.query),
             TOKEN: lambda: self._token(request.query),
             EVENTS: lambda: self._start(request) if request.method == "POST" else self._listed(),
         }
@@ -188,6 +194,12 @@ class FakeAzure:
             "evictionPolicy": "Delete" if self.priority == "Spot" else "",
             "tagsList": [],
         }
+
+    def _user_data(self, asked: Mapping[str, str]) -> Reply:
+        # A leaf of the tree comes as text only (Microsoft: instance-metadata-service).
+        if asked.get("format") != "text" or asked["api-version"] < "2021-01-01":
+            return Reply(400, {"error": "Bad request"})
+        return Reply(200, base64.b64encode(self.user_data.encode()).decode())
 
     def _token(self, asked: Mapping[str, str]) -> Reply:
         resource = asked.get("resource", "")

@@ -1,17 +1,18 @@
 """Pulumi's side of one stack, without its engine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from azure_model.pulumi_state import account, exported, group, machine
 from sunspot.targets.azure.automation import StackState, parse_state
+from sunspot.targets.azure.replacing import Replacement
 
 
 class FakeStack:
     """What `up` makes and `destroy` leaves, and what was called.
 
     `made` are the resources of the next `up`, `now` those that are there, None before the first.
-    `error` is raised instead of an answer.
+    `error` is raised instead of an answer. `plan` is what the next `up` would replace.
     """
 
     def __init__(self, outputs: dict[str, Any]) -> None:
@@ -20,6 +21,7 @@ class FakeStack:
         self.now: tuple[dict[str, Any], ...] | None = None
         self.calls: list[str] = []
         self.error: Exception | None = None
+        self.plan: tuple[Replacement, ...] = ()
 
     def state(self) -> StackState | None:
         self.calls.append("state")
@@ -36,6 +38,16 @@ class FakeStack:
         state = self.state()
         assert state is not None
         return state
+
+    def replacements(self) -> tuple[Replacement, ...]:
+        self.calls.append("preview")
+        return self.plan
+
+    def unprotect(self, urns: Sequence[str]) -> None:
+        self.calls += [f"unprotect {urn.rpartition('::')[2]}" for urn in urns]
+        self.now = tuple(
+            {**one, "protect": one["protect"] and one["urn"] not in urns} for one in self.now or ()
+        )
 
     def destroy(self, progress: Callable[[str], None], *, delete_storage: bool) -> None:
         progress("deleting")

@@ -39,9 +39,10 @@ def group(cluster: str = CLUSTER) -> dict[str, Any]:
 
 
 def machine(vm_id: str = "one", *, cluster: str = CLUSTER) -> dict[str, Any]:
-    """The virtual machine of a cluster's head."""
+    """The virtual machine of a cluster's head, which the program protects."""
     inputs = {"resourceGroupName": cluster, "vmName": f"{cluster}-head"}
-    return resource(MACHINE_TYPE, resource_id(kind_of(MACHINE_TYPE), inputs), vmId=vm_id)
+    identifier = resource_id(kind_of(MACHINE_TYPE), inputs)
+    return resource(MACHINE_TYPE, identifier, protect=True, vmId=vm_id)
 
 
 def account(*, protect: bool = True) -> dict[str, Any]:

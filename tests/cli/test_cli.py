@@ -14,10 +14,11 @@ import pytest
 from cli_runs import failed, run
 from local_stacks import WORKERS, stack, write
 
-from sunspot import registry
 from sunspot import stack as stacks
 from sunspot.errors import UsageError
 from sunspot.node.processes import Process
+from sunspot.targets.local import plan
+from sunspot.targets.scaling import Size
 
 pytestmark = pytest.mark.usefixtures("place")
 
@@ -43,12 +44,82 @@ def test_wrong_use_is_exit_code_2(arguments, part):
 
 
 @pytest.mark.parametrize(
-    "change", ["workers", "workers=", "=2", "workers=two", "workers=-1", "workers=1.5", "workers=²"]
+    "change",
+    [
+        *("workers", "workers=", "=2", "workers=two", "workers=-1", "workers=1.5", "workers=²"),
+        *("workers=1:", "workers=:2", "workers=1:2:3", "workers=a:b", "workers=" + 5000 * "1"),
+    ],
 )
 def test_a_scale_that_is_no_group_and_number_is_refused(change):
     message = failed(2, "scale", "--", change)
     assert f"{change!r} is not of the form GROUP=N" in message
     assert "workers=2" in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["workers=4:2"], "the minimum 4 is above the maximum 2"),
+        (["workers=1", "workers=1:2"], "group 'workers' is given twice, 1 and 1:2"),
+        (["dev", "workers=1", "--stack", "gpu"], "the stack is given twice, 'dev' and 'gpu'"),
+    ],
+)
+def test_a_scale_that_contradicts_itself_is_refused(arguments, part):
+    assert part in failed(2, "scale", *arguments)
+
+
+def test_scale_takes_the_stack_as_its_first_argument(cluster):
+    message = failed(2, "scale", "dev", "workers=1:9")
+    assert "workers=1:9 is outside 0 to 4" in message
+    assert "stack 'gpu' is not up" in failed(1, "scale", "gpu", "workers=1")
+
+
+DEV = """config:
+  sunspot:target: local
+  sunspot:cluster:
+    head_node: {cpu: 2, memory_gb: 4}
+    scaling_groups:
+      - {name: workers, market: spot, min_workers: 0, max_workers: 4, worker_nodes:
+          {cpu: 2, memory_gb: 4}}
+    autoscaler_config: {cpu: 0.5, memory_gb: 1}
+    ray_version: 2.60.0
+"""
+
+
+def test_up_and_status_say_what_was_scaled_by_hand_and_how_to_keep_either(cluster, place):
+    _, folder = cluster
+    file = place / "Pulumi.dev.yaml"
+    file.write_text(DEV)
+    assert "differ" not in run("status").output
+    assert "scal" not in run("up").stderr
+
+    plan.set_size(folder, "workers", Size(minimum=1, maximum=3))
+    line = (
+        "group 'workers' was scaled by hand to 1:3; Pulumi.dev.yaml says 0:4. To keep 1:3, write "
+        "min_workers: 1, max_workers: 3 there; to go back: sunspot scale dev workers=0:4"
+    )
+    again = run("up")
+    assert line in " ".join(again.stderr.split())
+    assert "other settings" not in again.stderr
+    assert plan.size(folder, "workers") == Size(minimum=1, maximum=3)
+    assert line in " ".join(run("status").stdout.split())
+    assert json.loads(run("status", "--json").stdout)["differences"] == [line]
+
+    # Kept, in the file: then nothing differs any more.
+    file.write_text(DEV.replace("min_workers: 0, max_workers: 4", "min_workers: 1, max_workers: 3"))
+    assert "scaled" not in run("status").output
+    again = run("up")
+    assert (again.exit_code, "scaled" in again.stderr) == (0, False)
+    assert "other settings" not in again.stderr
+
+
+def test_another_setting_of_the_file_needs_a_new_cluster(cluster, place):
+    (place / "Pulumi.dev.yaml").write_text(DEV.replace("max_workers: 4", "max_workers: 8"))
+    again = run("up", "dev", "--target", "local")
+    told = " ".join(again.stderr.split())
+    assert "other settings than Pulumi.dev.yaml has now" in told
+    assert "sunspot down dev && sunspot up dev --target local" in told
+    assert "scaled" not in told
 
 
 @pytest.mark.parametrize(
@@ -98,13 +169,10 @@ def test_a_stack_that_does_not_exist_lists_those_that_do(place):
     assert "mine" in message
 
 
-def test_a_target_that_is_not_built_is_refused(place, monkeypatch):
-    monkeypatch.setattr(registry, "PLANNED", ("mars",))
+def test_a_target_that_does_not_exist_is_refused(place):
     (place / "Pulumi.dev.yaml").write_text(
-        "config:\n  sunspot:target: mars\n"
-        "  sunspot:cluster:\n    head_node: {cpu: 1, memory_gb: 2}\n"
+        "config:\n  sunspot:cluster:\n    head_node: {cpu: 1, memory_gb: 2}\n"
     )
-    assert "'mars' is not built yet" in failed(2, "up", "dev")
     assert "no target 'moon'" in failed(2, "up", "dev", "--target", "moon")
 
 
@@ -245,7 +313,14 @@ def test_up_reads_the_file_that_is_named_and_says_what_is_wrong_with_it(place):
     assert "cpus" in message
 
 
-@pytest.mark.parametrize("options", [(), ("--target", "local")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--target", "local"),
+        ("--port", "6400", "--dashboard-port", "8300"),
+    ],
+)
 def test_up_of_another_file_says_how_to_start_with_that_one(cluster, place, options):
     (place / "my dev.yaml").write_text("head_node: {cpu: 3, memory_gb: 4}\n")
     result = run("up", "dev", "--file", "my dev.yaml", *options)

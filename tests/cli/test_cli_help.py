@@ -23,6 +23,8 @@ COMMANDS = [
     "logs",
     "stop",
     "timeline",
+    "report",
+    "top",
     "dashboard",
     "notebook",
     "serve",
@@ -30,6 +32,10 @@ COMMANDS = [
     "forward",
     "rsync",
     "scale",
+    "evict",
+    "events",
+    "suspend",
+    "start",
     "demo",
     "preview",
     "bake",
@@ -113,7 +119,7 @@ def test_completion_knows_the_commands():
         timeout=60,
         check=False,
     )
-    assert set(done.stdout.split()) == {"status", "stop"}, done.stdout + done.stderr
+    assert set(done.stdout.split()) == {"start", "status", "stop"}, done.stdout + done.stderr
 
 
 def test_version_names_sunspot_ray_and_python_in_one_line():

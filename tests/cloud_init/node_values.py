@@ -32,7 +32,6 @@ T4_WORKER = NodeValues(
     driver="nvidia",
     facts=FACTS,
     scale_set="hybrid-t4",
-    autoscaler_config=None,
 )
 CPU_WORKER = replace(
     T4_WORKER,
@@ -56,9 +55,7 @@ HEAD = replace(
     facts=replace(FACTS, registry=None),
     scale_set=None,
 )
-AUTOSCALED_HEAD = replace(
-    HEAD, autoscaler_config="cluster_name: sunspot-hybrid\nmax_workers: 4\nfile_mounts: {}\n"
-)
+AUTOSCALED_HEAD = replace(HEAD, autoscaled=True)
 ALL = {
     "head": HEAD,
     "autoscaled-head": AUTOSCALED_HEAD,

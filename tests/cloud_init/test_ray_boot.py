@@ -1,5 +1,6 @@
 """gpus.sh, ray.sh and join.sh, run for real in a machine made of folders, with a stub of Docker."""
 
+import json
 import shlex
 import stat
 
@@ -7,11 +8,22 @@ import node_values
 import pytest
 import vm
 from azure_model.http_service import Reply, Request, serving
+from azure_model.imds import FakeAzure
 from booted import DOCKER, INSTANCE, Boot, environment, ready, report
 
 from cloud_init import NodeValues
 from cloud_init.render import NODE_MODULES, NODE_PYTHON
+from sunspot.node.azure.live import LiveSettings
 from sunspot.ray import ports
+
+SETTINGS = LiveSettings(
+    autoscaler={
+        "head_node_type": "head",
+        "available_node_types": {"head": {"resources": {}, "min_workers": 0, "max_workers": 0}},
+        "provider": {"scale_sets": {}, "maximums": {}, "twins": {}, "fixed": []},
+        "max_workers": 4,
+    }
+)
 
 
 def container(machine: vm.Machine) -> tuple[list[str], list[str]]:
@@ -118,7 +130,8 @@ def test_devices_of_rocm_reach_the_container_one_by_one(boot: Boot) -> None:
     assert [flag for flag in docker if flag.startswith("--group-add=")]
 
 
-def test_the_container_gets_names_of_variables_not_values(boot: Boot) -> None:
+def test_the_container_gets_names_of_variables_not_values(boot: Boot, azure: FakeAzure) -> None:
+    azure.user_data = SETTINGS.text()
     machine = ready(boot, node_values.AUTOSCALED_HEAD)
     keep = f'case " $* " in *--entrypoint=ray*) env >{vm.NOTES}/env ;; esac'
     machine.stub("docker", DOCKER + keep)
@@ -158,7 +171,7 @@ def test_the_container_gets_names_of_variables_not_values(boot: Boot) -> None:
 
 
 def test_the_container_has_the_nodes_modules_and_keeps_the_path_of_its_image(boot: Boot) -> None:
-    machine = ready(boot, node_values.AUTOSCALED_HEAD)
+    machine = ready(boot, node_values.HEAD)
     machine.path(f"{vm.NOTES}/image-env").write_text(
         "PYTHONPATH=/opt/app:/opt/lib\nOTHER=PYTHONPATH=x\n"
     )
@@ -193,7 +206,8 @@ def test_the_image_is_asked_for_its_user_once_a_boot(boot: Boot) -> None:
     assert len([call for call in machine.calls if "--entrypoint=id" in call]) == 1
 
 
-def test_the_autoscaler_gets_a_file_that_it_may_write(boot: Boot) -> None:
+def test_the_autoscaler_gets_a_file_that_it_may_write(boot: Boot, azure: FakeAzure) -> None:
+    azure.user_data = SETTINGS.text()
     machine = ready(boot, node_values.AUTOSCALED_HEAD)
     ran = machine.start("sunspot-ray.service")
     assert ran.returncode == 0, ran.stderr
@@ -201,9 +215,44 @@ def test_the_autoscaler_gets_a_file_that_it_may_write(boot: Boot) -> None:
     assert "--autoscaling-config=/run/sunspot/autoscaler/config.yaml" in ray
     assert "--volume=/run/sunspot/autoscaler:/run/sunspot/autoscaler" in docker
     config = machine.path("/run/sunspot/autoscaler/config.yaml")
-    assert config.read_text() == node_values.AUTOSCALED_HEAD.autoscaler_config
+    assert json.loads(config.read_text()) == SETTINGS.autoscaler
+    assert stat.S_IMODE(config.stat().st_mode) == 0o600
     if vm.IMAGE_USER:
         assert config.stat().st_uid == vm.IMAGE_USER
+
+
+def test_a_link_that_a_job_has_put_there_is_replaced(boot: Boot, azure: FakeAzure) -> None:
+    azure.user_data = SETTINGS.text()
+    machine = ready(boot, node_values.AUTOSCALED_HEAD)
+    folder = machine.path("/run/sunspot/autoscaler")
+    folder.mkdir()
+    victim = machine.path("/run/sunspot/victim")
+    victim.write_text("the host's own")
+    victim.chmod(0o644)
+    (folder / "config.yaml").symlink_to("/run/sunspot/victim")
+    assert machine.start("sunspot-ray.service").returncode == 0
+    assert victim.read_text() == "the host's own"
+    assert stat.S_IMODE(victim.stat().st_mode) == 0o644
+    assert not (folder / "config.yaml").is_symlink()
+    (folder / "config.yaml").unlink()
+    (folder / "config.yaml").mkdir()
+    assert machine.start("sunspot-ray.service").returncode == 0
+    assert (folder / "config.yaml").is_file()
+    assert not list(folder.parent.glob("live.*"))
+
+
+def test_a_head_starts_with_its_last_right_settings(boot: Boot, azure: FakeAzure) -> None:
+    machine = ready(boot, node_values.AUTOSCALED_HEAD)
+    ran = machine.start("sunspot-ray.service")
+    assert ran.returncode != 0
+    assert "user data is refused" in ran.stderr
+    azure.user_data = SETTINGS.text()
+    assert machine.start("sunspot-ray.service").returncode == 0
+    azure.user_data = "wrong"
+    ran = machine.start("sunspot-ray.service")
+    assert ran.returncode == 0, ran.stderr
+    config = machine.path("/run/sunspot/autoscaler/config.yaml")
+    assert json.loads(config.read_text()) == SETTINGS.autoscaler
 
 
 @pytest.mark.parametrize("missing", ["token", "image.env", "instance.env", "disk.env"])
@@ -216,9 +265,10 @@ def test_ray_does_not_start_before_everything_is_there(boot: Boot, missing: str)
 
 
 @pytest.mark.parametrize("values", node_values.ALL.values(), ids=list(node_values.ALL))
-def test_ray_knows_every_flag(boot: Boot, values: NodeValues) -> None:
+def test_ray_knows_every_flag(boot: Boot, azure: FakeAzure, values: NodeValues) -> None:
     from ray.scripts import scripts
 
+    azure.user_data = SETTINGS.text()
     machine = ready(boot, values)
     machine.start("sunspot-ray.service")
     _, ray = container(machine)

@@ -15,7 +15,6 @@ import yaml
 
 from cloud_init import MAX_USER_DATA_BYTES, AzureFacts, NodeValues, readable, render
 from cloud_init.render import (
-    AUTOSCALER_CONFIG,
     FILES,
     NODE_ENV,
     NODE_MODULES,
@@ -24,6 +23,7 @@ from cloud_init.render import (
     RESERVED_PORTS,
     environment,
 )
+from sunspot import monitoring
 from sunspot.ray import ports
 
 EVERY_NODE = pytest.mark.parametrize("values", node_values.ALL.values(), ids=list(node_values.ALL))
@@ -38,13 +38,13 @@ def node_env(values: NodeValues) -> str:
 def test_files_land_exactly_as_they_are(values: NodeValues, compress: bool) -> None:
     landed = vm.landed(render(values, compress=compress))
     sources = {f"/{p.relative_to(FILES)}": p for p in FILES.rglob("*") if p.is_file()}
+    shared = (path for path in monitoring.FOLDER.rglob("*.*") if path.suffix not in (".py", ".pyc"))
+    sources |= {f"/etc/sunspot/{path.relative_to(monitoring.FOLDER)}": path for path in shared}
     sources |= {f"{NODE_PYTHON}/sunspot/node/{name}": NODE_SOURCES / name for name in NODE_MODULES}
     assert sources.keys() <= landed.keys()
     for path, source in sources.items():
         assert landed[path] == (source.read_bytes(), 0o755 if path.endswith(".sh") else 0o644), path
-    made = {NODE_ENV, RESERVED_PORTS}
-    made |= {AUTOSCALER_CONFIG} if values.autoscaler_config else set()
-    assert landed.keys() - sources.keys() == made
+    assert landed.keys() - sources.keys() == {NODE_ENV, RESERVED_PORTS}
 
 
 @EVERY_NODE
@@ -106,31 +106,10 @@ def test_it_is_small(values: NodeValues) -> None:
     assert len(packed) < MAX_USER_DATA_BYTES
 
 
-def test_a_head_of_twenty_groups_fits() -> None:
-    node_type = {
-        "resources": {"CPU": 4, "GPU": 1, "memory": 28 * 2**30, "accelerator_type:T4": 1},
-        "labels": {"ray.io/node-group": "a-group", "ray.io/market-type": "spot"},
-        "node_config": {"scale_set": "hybrid-a-group-spot", "vm_size": "Standard_NC4as_T4_v3"},
-        "min_workers": 0,
-        "max_workers": 100,
-    }
-    types = {f"group-{number}-with-a-long-name": node_type for number in range(20)}
-    config = yaml.dump({"available_node_types": types}, Dumper=_NoAliases)
-    values = replace(node_values.AUTOSCALED_HEAD, autoscaler_config=config)
-    assert vm.landed(render(values))["/etc/sunspot/autoscaler.yaml"][0].decode() == config
-    assert len(render(values)) < MAX_USER_DATA_BYTES * 0.6
-
-
-class _NoAliases(yaml.SafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
-        return True
-
-
-def test_too_large_names_size_and_limit() -> None:
-    incompressible = "".join(f"{number * 2654435761 % 2**32:08x}\n" for number in range(30_000))
-    values = replace(node_values.AUTOSCALED_HEAD, autoscaler_config=incompressible)
-    with pytest.raises(ValueError, match=r"head: the user data has \d+ bytes.* at most 65535"):
-        render(values)
+def test_too_large_names_size_and_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(render.__globals__, "MAX_USER_DATA_BYTES", 20_000)
+    with pytest.raises(ValueError, match=r"head: the user data has \d+ bytes.* at most 20000"):
+        render(node_values.HEAD)
 
 
 @EVERY_NODE
@@ -239,7 +218,6 @@ def test_a_flag_of_two_words_is_refused() -> None:
         ({"driver": "cuda"}, "driver 'cuda' is unknown"),
         ({"resources": node_values.T4_WORKER.resources}, "1 GPUs with driver 'none'"),
         ({"driver": "nvidia"}, "0 GPUs with driver 'nvidia'"),
-        ({"autoscaler_config": "a: 1\n"}, "only the head has an autoscaler_config"),
     ],
 )
 def test_values_that_contradict_each_other_are_refused(
@@ -289,9 +267,9 @@ def test_the_driver_decides_which_unit_is_enabled(driver: Any) -> None:
 
 def test_only_an_autoscaled_head_gets_the_autoscaler() -> None:
     plain, scaled = environment(node_values.HEAD), environment(node_values.AUTOSCALED_HEAD)
-    assert plain["SUNSPOT_AUTOSCALER_CONFIG"] == ""
+    assert plain["SUNSPOT_AUTOSCALED"] == ""
     assert scaled.items() - plain.items() == {
-        ("SUNSPOT_AUTOSCALER_CONFIG", "/etc/sunspot/autoscaler.yaml"),
+        ("SUNSPOT_AUTOSCALED", "1"),
         ("SUNSPOT_RAY_FLAGS", scaled["SUNSPOT_RAY_FLAGS"]),
         ("RAY_enable_autoscaler_v2", "1"),
         ("RAY_enable_infeasible_task_early_exit", "true"),

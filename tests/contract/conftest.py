@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import azure_site
 import local_site
 import pytest
+import sites
 import slurm_jobs_site
 import toy_site
 from sites import Cluster, Site
@@ -25,30 +27,15 @@ STAGES = {
     "slurm": slurm_jobs_site.STAGES,
     "toy": toy_site.STAGES,
 }
-NEEDS = {"azure": [needs_sshd]}
-TIMEOUT_S = 300
+NEEDS = {"azure": [needs_sshd], "slurm": [slurm_jobs_site.needs_its_turn]}
+TIMEOUT_S = 900
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every test runs at every site; one that takes a `stage`, at each of its stages."""
-    if "stage" in metafunc.fixturenames:
-        pairs = [(name, stage) for name in MAKE for stage in STAGES[name]]
-    elif "site" in metafunc.fixturenames:
-        pairs = [(name, None) for name in MAKE]
-    else:
-        return
-    names = ["site"] if pairs[0][1] is None else ["site", "stage"]
-    metafunc.parametrize(
-        names,
-        [
-            pytest.param(
-                *pair[: len(names)], marks=NEEDS.get(pair[0], []), id="-".join(filter(None, pair))
-            )
-            for pair in pairs
-        ],
-        indirect=["site"],
-        scope="session",
-    )
+    stages = dict(STAGES)
+    if "refusal" in metafunc.fixturenames:
+        del stages["toy"]  # it refuses nothing that the real targets do not
+    sites.parametrize(metafunc, stages, NEEDS)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -81,7 +68,8 @@ def pytest_runtest_makereport(
     site = getattr(item, "funcargs", {}).get("site")
     if report.failed and isinstance(site, Site):
         for console in sorted(site.root.glob("azure/*/console")):
-            report.sections.append((str(console), console.read_text(errors="replace")))
+            with contextlib.suppress(FileNotFoundError):  # a `down` that was cut off goes on
+                report.sections.append((str(console), console.read_text(errors="replace")))
     return report
 
 
@@ -97,6 +85,4 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="session")
 def cluster(site: Site) -> Iterator[Cluster]:
     """The cluster that most tests share. One of the last tests takes it down."""
-    before = site.census()
-    yield Cluster(site.ok("up", "one"), before)
-    site("down", "one")
+    yield from sites.shared_cluster(site)

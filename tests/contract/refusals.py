@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sunspot.targets.protocol import NodeLogs, Scaling
+from sunspot.targets.protocol import NodeLogs
+from sunspot.targets.scaling import Scaling
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ ONE_IS_UP = (
         ("logs", "--node", "nobody"), 2, "stack 'one' has no node 'nobody'; it has: ", NodeLogs
     ),
     Refusal(("scale", "moon=1"), 2, "stack 'one' has no group 'moon'; it has: ", Scaling),
+    Refusal(("scale", "workers=3:1"), 2, "'workers=3:1': the minimum 3 is above the maximum 1"),
     Refusal(("scale", "workers=many"), 2, "'workers=many' is not of the form GROUP=N"),
     Refusal(
         ("submit", "--num-gpus", "8", "--", "true"), 2, "no node of this cluster can ever hold "

@@ -7,14 +7,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 import yaml
-from leftovers import pids_with_files_in
+from ending import name_of
+from leftovers import held_ports, paths_below, pids_with_files_in
 from sunspot_command import SunspotCommand
 from waiting import wait_for
 
@@ -71,6 +73,7 @@ class Site(SunspotCommand):
         variables: what its commands find in their environment besides.
         temp_dirs: where its clusters keep files outside `root`.
         elsewhere: what exists of it that is neither process nor file, one line each.
+        network: enters the network that its ports are in, where that is not this machine's.
     """
 
     place: Target
@@ -85,6 +88,7 @@ class Site(SunspotCommand):
     variables: Mapping[str, str] = field(default_factory=dict)
     temp_dirs: tuple[Path, ...] = ()
     elsewhere: Callable[[], list[str]] = list
+    network: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
     def command(self, *arguments: str) -> list[str]:
         return [*self.program, *arguments]
@@ -98,7 +102,7 @@ class Site(SunspotCommand):
     def prepare(self) -> None:
         """Makes the project with its stack files."""
         for folder in (self.project, self.home, self.empty):
-            folder.mkdir()
+            folder.mkdir(exist_ok=True)
         (self.project / "Pulumi.yaml").write_text("name: sunspot\nruntime: python\n")
         for name in STACKS:
             self.write_stack(name, self.cluster)
@@ -182,16 +186,22 @@ class Site(SunspotCommand):
 
     def pids(self, name: str) -> set[int]:
         """Its processes of that name."""
-        return {process.pid for process in self.processes() if process.name() == name}
+        return {process.pid for process in self.processes() if name_of(process) == name}
 
     def ports(self) -> set[int]:
         """The TCP ports on which its processes listen."""
-        return _listening(self.processes())
+        with self.network():
+            return _listening(self.processes())
+
+    def held_ports(self, ports: set[int], since: float) -> list[int]:
+        """Those of the ports that a process from before `since` (a Unix time) still holds."""
+        with self.network():
+            return held_ports(ports, since)
 
     def _files(self) -> Iterator[Path]:
         """Files, and folders that name a cluster: those in the folder of a target."""
         for folder in (self.root, *self.temp_dirs):
-            for path in folder.rglob("*"):
+            for path in paths_below(folder):
                 is_shared = path.name in SHARED or (path.is_dir() and path.parent == self.state)
                 if not is_shared and path != self.state:
                     yield path
@@ -203,6 +213,45 @@ class Cluster:
 
     printed: str
     before: set[str]
+
+
+def parametrize(
+    metafunc: pytest.Metafunc,
+    stages: Mapping[str, Sequence[str]],
+    needs: Mapping[str, list[pytest.MarkDecorator]],
+) -> None:
+    """Runs a test at every site; one that takes a `stage`, at each of its stages.
+
+    Args:
+        metafunc: the test.
+        stages: the stages of each site.
+        needs: the marks that the tests at a site get.
+    """
+    if "stage" in metafunc.fixturenames:
+        pairs = [(name, stage) for name, of_site in stages.items() for stage in of_site]
+    elif "site" in metafunc.fixturenames:
+        pairs = [(name, None) for name in stages]
+    else:
+        return
+    names = ["site"] if pairs[0][1] is None else ["site", "stage"]
+    metafunc.parametrize(
+        names,
+        [
+            pytest.param(
+                *pair[: len(names)], marks=needs.get(pair[0], []), id="-".join(filter(None, pair))
+            )
+            for pair in pairs
+        ],
+        indirect=["site"],
+        scope="session",
+    )
+
+
+def shared_cluster(site: Site) -> Iterator[Cluster]:
+    """The cluster "one", which is up until the tests end or one of them takes it down."""
+    before = site.census()
+    yield Cluster(site.ok("up", "one"), before)
+    site("down", "one")
 
 
 def folders(root: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
 import stand_in_slurm
 from sites import ONE_WORKER, Site, folders
 
@@ -22,6 +23,11 @@ from sunspot.targets.slurm.target import SlurmTarget
 STAGES = ("submitted job", "the head is up")
 
 REAL = "SLURM_CONF"
+# Set by CI, which runs these tests in the jobs of a real one.
+NEED_REAL = "SUNSPOT_TESTS_NEED_SLURM"
+needs_its_turn = pytest.mark.skipif(
+    NEED_REAL in os.environ and REAL not in os.environ, reason="a real Slurm runs it: .ci/slurm"
+)
 
 
 def slurm_jobs_site(root: Path) -> Site:

@@ -105,8 +105,9 @@ class Group:
         """Deletes the group and all that is in it. What runs on the head is cut off."""
         head = self.head()
         for recorded in [] if head is None else head.processes:
-            if recorded.is_running():
-                _kill(psutil.Process(recorded.pid))
+            with suppress(psutil.NoSuchProcess):  # the boot ends by itself
+                if recorded.is_running():
+                    _kill(psutil.Process(recorded.pid))
         self.cluster.stop(grace_s=0)
         shutil.rmtree(self.cluster.temp_dir, ignore_errors=True)
         shutil.rmtree(self.folder)

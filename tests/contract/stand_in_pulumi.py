@@ -4,6 +4,7 @@ As the real one does (tests/real/engine shows it):
 
 - its state outlives it, and holds what was made until the moment that it ended;
 - it locks a stack while it changes it; a killed one leaves the lock, and the next one refuses;
+- it does not delete what is protected, nor what that needs; a preview changes nothing;
 - an interrupt lets it end the step that it is at; then it fails, and the lock is gone;
 - where nobody reads what it prints, it is killed by that.
 """
@@ -68,6 +69,12 @@ class State:
         written.write_text(json.dumps({"resources": resources, "outputs": outputs}))
         written.replace(self.file)
 
+    def unprotect(self, urn: str) -> None:
+        known = self.read()
+        for one in known["resources"]:
+            one["protect"] = one["protect"] and urn not in {one["urn"], "--all"}
+        self.write(**known)
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         if self.lock.exists():
@@ -110,9 +117,18 @@ class Update:
             there[kind] = planned()
             self.state.write(list(there.values()), self._outputs())
 
-    def destroy(self) -> None:
+    def preview(self) -> None:
+        """Tells that nothing would be replaced, as this program never does."""
+        self.state.read()
+        self._write({"summaryEvent": {"durationSeconds": 0, "resourceChanges": {}}})
+
+    def destroy(self, *, exclude_protected: bool) -> None:
         there = self.state.read()["resources"]
-        while there:
+        protected = [number for number, one in enumerate(there) if one["protect"]]
+        if protected and not exclude_protected:
+            sys.exit(f'error: resource "{there[protected[-1]]["urn"]}" cannot be deleted')
+        kept = there[: protected[-1] + 1] if protected else []
+        while len(there) > len(kept):
             with self._step("delete", there.pop()):
                 if not there:
                     self.group.delete()
@@ -129,9 +145,12 @@ class Update:
         self._tell("resOutputsEvent", metadata)
 
     def _tell(self, kind: str, metadata: dict[str, Any]) -> None:
-        with self._events.open("a") as file:
-            file.write(json.dumps({kind: {"metadata": metadata}}) + "\n")
+        self._write({kind: {"metadata": metadata}})
         print(f"{metadata['urn']}: {kind} {metadata['op']}", flush=True)
+
+    def _write(self, event: dict[str, Any]) -> None:
+        with self._events.open("a") as file:
+            file.write(json.dumps(event) + "\n")
 
     def _interrupt(self, *_: object) -> None:
         self._interrupted = True
@@ -165,30 +184,46 @@ def main(*arguments: str) -> None:
     match arguments:
         case ["version"]:
             print(VERSION)
-        case ["stack", "init", name]:
-            State(name).file.parent.mkdir(parents=True, exist_ok=True)
-            State(name).write([], {})
-        case ["stack", "select", *_]:
-            State(given["--stack"]).read()
-        case ["stack", "export", *_]:
-            state = State(given["--stack"]).read()
-            print(json.dumps(exported(*state["resources"], **state["outputs"])))
-        case ["stack", "rm", *_]:
-            State(given["--stack"]).read()
-            State(given["--stack"]).file.unlink()
-            Path(f"Pulumi.{given['--stack']}.yaml").unlink(missing_ok=True)
-        case ["stack", "output", *_]:
-            print(json.dumps(State(given["--stack"]).read()["outputs"]))
-        case ["stack", "history", *_]:
-            print(json.dumps([_HISTORY]))
+        case ["stack", *words]:
+            _stack(words, given)
+        case ["state", "unprotect", urn, *_]:
+            State(given["--stack"]).unprotect(urn)
         case ["cancel", *_]:
             State(given["--stack"]).lock.unlink(missing_ok=True)
+        case ["preview", *_]:
+            Update(given["--stack"], given["--event-log"]).preview()
         case [("up" | "destroy") as operation, *_]:
             update = Update(given["--stack"], given["--event-log"])
             with update.state.locked():
-                update.up() if operation == "up" else update.destroy()
+                if operation == "up":
+                    update.up()
+                else:
+                    update.destroy(exclude_protected="--exclude-protected" in arguments)
         case _:
             sys.exit(f"error: unknown command {arguments}")
+
+
+def _stack(words: list[str], given: dict[str, str]) -> None:
+    """What `pulumi stack WORDS` does and prints."""
+    match words:
+        case ["init", name]:
+            State(name).file.parent.mkdir(parents=True, exist_ok=True)
+            State(name).write([], {})
+        case ["select", *_]:
+            State(given["--stack"]).read()
+        case ["export", *_]:
+            state = State(given["--stack"]).read()
+            print(json.dumps(exported(*state["resources"], **state["outputs"])))
+        case ["rm", *_]:
+            State(given["--stack"]).read()
+            State(given["--stack"]).file.unlink()
+            Path(f"Pulumi.{given['--stack']}.yaml").unlink(missing_ok=True)
+        case ["output", *_]:
+            print(json.dumps(State(given["--stack"]).read()["outputs"]))
+        case ["history", *_]:
+            print(json.dumps([_HISTORY]))
+        case _:
+            sys.exit(f"error: unknown command stack {words}")
 
 
 _HISTORY = {

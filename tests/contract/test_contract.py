@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from leftovers import held_ports
 from refusals import NOTHING_UP, ONE_IS_UP, Refusal
 from sites import BEGUN, FOREVER, Cluster, Site
+from sunspot_command import DEADLINE_S, fresh
 from waiting import wait_for
 
 import sunspot
 from sunspot.spec_values import HEAD
 from sunspot.targets import abilities
-from sunspot.targets.protocol import NodeLogs, Scaling, Shells
+from sunspot.targets.protocol import NodeLogs, Shells
+from sunspot.targets.scaling import Scaling
 
 # Refused
 
@@ -68,7 +69,7 @@ def test_ctrl_c_during_up_leaves_nothing_or_says_what_stays(
 ):
     with site.at_stage(stage, "two") as up:
         os.killpg(up.pid, signal.SIGINT)
-        _, errors = up.communicate(timeout=60)
+        _, errors = up.communicate(timeout=DEADLINE_S)
     assert up.returncode == 130
     assert "error: interrupted" in errors
     assert "Traceback" not in errors
@@ -88,8 +89,8 @@ def test_ctrl_c_at_the_beginning_lets_a_command_go_on_that_said_what_it_waits_fo
             told = down.stderr.readline()
             up.send_signal(signal.SIGCONT)
             os.killpg(up.pid, signal.SIGINT)
-            up.communicate(timeout=60)
-            down.communicate(timeout=60)
+            up.communicate(timeout=DEADLINE_S)
+            down.communicate(timeout=DEADLINE_S)
     assert f"waiting for process {up.pid}" in told
     assert (up.returncode, down.returncode) == (130, 0)
     assert site.census() == before
@@ -157,33 +158,35 @@ def test_submit_prints_the_jobs_output_and_ends_with_its_exit_code(site: Site, c
 
 
 def test_a_detached_job_is_listed_and_followed_to_its_end(site: Site, cluster: Cluster):
-    job = ("python", "-c", "print('far', 'away'); exit(4)")
-    assert site.submit("--detach", "--name", "detached", "--", *job).stdout == "detached\n"
-    followed = site("logs", "detached", "-f")
+    job, name = ("python", "-c", "print('far', 'away'); exit(4)"), fresh("detached")
+    assert site.submit("--detach", "--name", name, "--", *job).stdout == f"{name}\n"
+    followed = site("logs", name, "-f")
     assert "far away\n" in followed.stdout
     assert followed.returncode == 4
     jobs = {job["id"]: job for job in json.loads(site.ok("jobs", "--json"))}
-    assert (jobs["detached"]["status"], jobs["detached"]["exit_code"]) == ("FAILED", 4)
-    assert "had ended already" in site.ok("stop", "detached")
+    assert (jobs[name]["status"], jobs[name]["exit_code"]) == ("FAILED", 4)
+    assert "had ended already" in site.ok("stop", name)
 
 
 def test_stop_ends_a_job(site: Site, cluster: Cluster):
-    site.submit("--detach", "--name", "stopped", "--", *FOREVER)
-    wait_for("the job to begin", lambda: "it began" in site("logs", "stopped").stdout)
-    assert "STOPPED" in site.ok("stop", "stopped")
-    assert site("logs", "stopped", "-f").returncode == 130
+    name = fresh("stopped")
+    site.submit("--detach", "--name", name, "--", *FOREVER)
+    wait_for("the job to begin", lambda: "it began" in site("logs", name).stdout)
+    assert "STOPPED" in site.ok("stop", name)
+    assert site("logs", name, "-f").returncode == 130
 
 
 def test_ctrl_c_stops_the_job_that_submit_follows(site: Site, cluster: Cluster):
-    arguments = ("submit", "--working-dir", str(site.empty), "--name", "cut", "--", *FOREVER)
+    name = fresh("cut")
+    arguments = ("submit", "--working-dir", str(site.empty), "--name", name, "--", *FOREVER)
     with site.started(*arguments) as submit:
         assert submit.stdout is not None
         while "it began" not in (line := submit.stdout.readline()):
             assert line, "it ended"
         submit.send_signal(signal.SIGINT)
-        submit.communicate(timeout=60)
+        submit.communicate(timeout=DEADLINE_S)
     assert submit.returncode == 130
-    (job,) = (job for job in site.status("one")["jobs"] if job["id"] == "cut")
+    (job,) = (job for job in site.status("one")["jobs"] if job["id"] == name)
     assert job["status"] == "STOPPED"
 
 
@@ -205,13 +208,13 @@ def test_a_command_on_the_head(site: Site, cluster: Cluster):
 
 
 def test_scale_does_it_or_changes_nothing(site: Site, cluster: Cluster):
-    before = site.status("one")["nodes"]
+    before = lasting(site.status("one"))["nodes"]
     done = site("scale", "workers=2")
-    after = site.status("one")["nodes"]
+    after = lasting(site.status("one"))["nodes"]
     if done.returncode == 0:
         assert [node["group"] for node in after] == [HEAD, "workers", "workers"]
         site.ok("scale", "workers=1")
-        after = site.status("one")["nodes"]
+        after = lasting(site.status("one"))["nodes"]
     elif abilities.find(site.place, Scaling):
         assert done.returncode == 2
         assert "'workers'" in done.stderr
@@ -239,9 +242,10 @@ def second(site: Site, cluster: Cluster) -> Iterator[None]:
 def test_two_clusters_at_once(site: Site, second: None):
     one, two = site.status("one"), site.status("two")
     assert one["job_address"] != two["job_address"]
-    done = site.submit("--stack", "two", "--name", "of-two", "--", "true")
+    name = fresh("of-two")
+    done = site.submit("--stack", "two", "--name", name, "--", "true")
     assert done.returncode == 0
-    assert "of-two" not in [job["id"] for job in site.status("one")["jobs"]]
+    assert name not in [job["id"] for job in site.status("one")["jobs"]]
     nameless = site("status")
     assert nameless.returncode == 2
     assert "one, two" in nameless.stderr
@@ -266,7 +270,7 @@ def test_down_leaves_nothing(site: Site, cluster: Cluster):
     printed = site.ok("down", "one")
     assert "one is down" in printed
     assert site.census() == cluster.before
-    assert held_ports(ports, since) == []
+    assert site.held_ports(ports, since) == []
 
 
 def test_a_second_down_finds_nothing_to_do(site: Site):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import psutil
 from cut_off import Installed
+from ending import words_of
 from harness import SMALL
 from own_machine import Census, Machine, differences, kind, kinds
 from waiting import wait_for
@@ -124,7 +125,7 @@ class Clusters:
 
     def minimum(self) -> int:
         """How many workers the autoscaler keeps in the shared cluster."""
-        return plan.minimum(self.shared, GROUP)
+        return plan.size(self.shared, GROUP).minimum
 
     def process(self, node: str, wanted: str) -> psutil.Process:
         """A process of the shared cluster: `wanted` is a kind, or "ray start"."""
@@ -142,7 +143,7 @@ class Clusters:
         return [
             process
             for process in self.shared.processes()
-            if "JobSupervisor" in kind(process) or "signal.pause" in " ".join(_words(process))
+            if "JobSupervisor" in kind(process) or "signal.pause" in " ".join(words_of(process))
         ]
 
     def problem(self, name: str) -> str | None:
@@ -162,10 +163,3 @@ class Clusters:
         if self.minimum() != 1 or not self.shared_is():
             return False
         return [node.state for node in self.sunspot.target.nodes(SHARED)][:2] == ["up", "up"]
-
-
-def _words(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []

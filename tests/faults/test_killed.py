@@ -7,6 +7,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 from cut_off import Installed
+from ending import name_of, words_of
 from fault_clusters import SHARED, Clusters
 from fault_table import AFTER_DOWN, AS_IT_WAS, Row
 from harness import FOREVER
@@ -81,8 +82,8 @@ def job_process(clusters: Clusters, wanted: str) -> psutil.Process:
     """A job's supervisor, or its driver: the program itself, not the shell that started it."""
     found = clusters.job_processes()
     if wanted == "driver":
-        return next(p for p in found if p.name().startswith("python"))
-    return next(p for p in found if any(word.startswith(wanted) for word in p.cmdline()))
+        return next(p for p in found if name_of(p).startswith("python"))
+    return next(p for p in found if any(word.startswith(wanted) for word in words_of(p)))
 
 
 @pytest.mark.parametrize("kind", RESTARTED)

@@ -22,7 +22,12 @@ def rich() -> Run:
             group("both", market="spot-with-fallback", min_workers=1, max_workers=3),
             head="Standard_NC4as_T4_v3",
             name="rich",
-            access={"public_ip": True, "ssh_cidrs": ["203.0.113.7/32"], "bastion": True},
+            access={
+                "public_ip": True,
+                "ssh_cidrs": ["203.0.113.7/32"],
+                "serve_cidrs": ["10.1.2.0/24"],
+                "bastion": True,
+            },
             owner="ada",
             tags={"team": "vision"},
         )

@@ -5,7 +5,7 @@ from builds import build, group, make_stack, shipped_stack
 from test_nodes import environment, machines
 from test_rights import rights
 
-from sunspot.targets.azure import images
+from sunspot import monitoring
 
 REGISTRY = "sunspot1a2b3c4d.azurecr.io"
 IMAGES = ("SUNSPOT_IMAGE", "SUNSPOT_PROMETHEUS_IMAGE", "SUNSPOT_GRAFANA_IMAGE")
@@ -40,7 +40,7 @@ def test_the_run_asks_docker_hub_once_for_each_image(rich):
     asked = copies(rich).pulls
     assert len(asked) == len(set(asked)) == 4  # two of Ray's, one of them for GPUs
     assert all(reference.startswith("docker.io/") for reference in asked)
-    assert images.PROMETHEUS.partition("@")[2] in " ".join(asked)
+    assert monitoring.PROMETHEUS.partition("@")[2] in " ".join(asked)
 
 
 def test_machines_wait_for_the_copies_and_may_pull_them(shipped):

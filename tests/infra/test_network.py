@@ -112,6 +112,22 @@ def test_without_a_listed_block_there_is_no_ssh_rule():
     assert "allow-ssh" not in rules(build(make_stack()), "head")
 
 
+def test_serve_is_for_nobody_unless_networks_are_listed(shipped, rich):
+    assert "allow-serve" not in rules(shipped, "head")
+    assert "allow-serve" not in rules(rich, "workers")
+    serve = rules(rich, "head")["allow-serve"]
+    assert serve["sourceAddressPrefixes"] == ["10.1.2.0/24"]
+    assert serve["destinationPortRange"] == "8000"
+
+
+def test_opening_serve_renumbers_no_other_rule():
+    def priorities(**access):
+        made = rules(build(make_stack(access=access)), "head")
+        return {name: rule["priority"] for name, rule in made.items() if name != "allow-serve"}
+
+    assert priorities(serve_cidrs=["10.1.2.0/24"]) == priorities()
+
+
 def test_subnets_have_one_way_out(shipped):
     gateway = shipped.one("NatGateway").id
     for name in ("head", "workers"):

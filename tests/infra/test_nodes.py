@@ -1,7 +1,6 @@
 """The machines: the head, the workers' scale sets, and what they are told at boot."""
 
 import base64
-import json
 
 import pytest
 import yaml
@@ -9,6 +8,8 @@ from azure_model.answers import client_of
 from builds import PUBLIC_KEY, build, group, make_stack
 
 from cloud_init import readable
+from sunspot.errors import UsageError
+from sunspot.node.azure.live import decoded, parse
 
 MAX_BYTES = 65_535
 TWENTY = 20
@@ -43,6 +44,17 @@ def written(resource):
 def environment(resource):
     lines = written(resource)["/etc/sunspot/node.env"].splitlines()
     return {key: value.strip("'") for key, _, value in (line.partition("=") for line in lines)}
+
+
+def live(run):
+    """What the cluster may change while it runs."""
+    return parse(decoded(run.one("VirtualMachine").inputs["userData"]))
+
+
+def autoscaler(run):
+    config = live(run).autoscaler
+    assert config is not None
+    return config
 
 
 # The head
@@ -295,8 +307,7 @@ def test_workers_are_told_their_own(rich):
 
 
 def test_autoscaler_knows_only_the_elastic_pools(rich):
-    text = written(rich.one("VirtualMachine"))["/etc/sunspot/autoscaler.yaml"]
-    config = json.loads(text)
+    config = autoscaler(rich)
     types = config["available_node_types"]
     assert set(types) == {"head", "gpu", "both", "both-on-demand"}
     assert types["gpu"]["max_workers"] == 4
@@ -307,18 +318,35 @@ def test_autoscaler_knows_only_the_elastic_pools(rich):
     assert config["provider"]["resource_group"] == "sunspot-rich1a2b3c4d"
     assert config["provider"]["head"] == rich.one("VirtualMachine").inputs["vmName"]
     assert config["provider"]["twins"] == {"both": "both-on-demand"}
+    assert environment(rich.one("VirtualMachine"))["SUNSPOT_AUTOSCALED"] == "1"
     for scale_set in rich.of("VirtualMachineScaleSet"):
-        assert "/etc/sunspot/autoscaler.yaml" not in written(scale_set)
+        assert "userData" not in profile(scale_set)
+
+
+def test_the_settings_have_the_prices_of_all_node_types(rich):
+    assert set(live(rich).prices) == {"head", *scale_sets(rich)}
+
+
+def test_the_settings_change_in_place(rich):
+    replaced = rich.one("VirtualMachine").replace_on_changes
+    assert not [path for path in replaced if path.startswith("userData")]
 
 
 def test_without_elastic_groups_there_is_no_autoscaler():
     made = build(make_stack(group("a"), group("b", market="on-demand")))
-    assert "/etc/sunspot/autoscaler.yaml" not in written(made.one("VirtualMachine"))
+    assert live(made).autoscaler is None
+    assert environment(made.one("VirtualMachine"))["SUNSPOT_AUTOSCALED"] == ""
+
+
+def test_settings_that_azure_would_not_take_are_refused_before_the_first_resource(monkeypatch):
+    monkeypatch.setattr("cloud_init.live.MAX_USER_DATA_BYTES", 2_200)
+    with pytest.raises(UsageError, match=r"4 node types have \d+ bytes.* at most 2200.*: 2 node"):
+        build(make_stack(*(group(name, max_workers=4) for name in "abcd")))
 
 
 def test_a_fixed_group_that_falls_back_is_the_autoscalers():
     made = build(make_stack(group("a", market="spot-with-fallback", min_workers=2, max_workers=2)))
-    config = json.loads(written(made.one("VirtualMachine"))["/etc/sunspot/autoscaler.yaml"])
+    config = autoscaler(made)
     limits = {
         name: (kind["min_workers"], kind["max_workers"])
         for name, kind in config["available_node_types"].items()

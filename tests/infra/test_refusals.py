@@ -221,21 +221,12 @@ def test_all_problems_come_at_once():
     [
         ("location", "UK South", "such as uksouth"),
         ("location", "uk-south", "such as uksouth"),
-        ("ssh_cidrs", ["0.0.0.0/0"], "is the whole internet"),
-        ("ssh_cidrs", ["::/0"], "is the whole internet"),
-        ("ssh_cidrs", ["*"], "is the whole internet"),
-        ("ssh_cidrs", ["Internet"], "is the whole internet"),
-        ("ssh_cidrs", ["0.0.0.0/1", "128.0.0.0/1"], "at most a /16 is allowed"),
-        ("ssh_cidrs", ["203.0.0.0/15"], "131072 addresses"),
-        ("ssh_cidrs", ["203.0.113.7/24"], "'203.0.113.7/24'"),
-        ("ssh_cidrs", ["2001:db8::/64"], "is IPv6"),
-        ("ssh_cidrs", ["home"], "'home'"),
-        ("ssh_cidrs", "203.0.113.7/32", "is not a list"),
         ("public_ip", True, "public_ip without ssh_cidrs"),
         ("public_ip", "yes", "is neither true nor false"),
         ("ssh_public_key", "hello", "ssh-ed25519 or ssh-rsa"),
         ("ssh_public_key", "ssh-ed25519 AAAA", "second word"),
         ("ssh_public_key", "ecdsa-sha2-nistp256 AAAA", "ssh-ed25519 or ssh-rsa"),
+        ("serve_cidr", [], "unknown key (did you mean serve_cidrs?)"),
         ("ssh_cidr", [], "unknown key (did you mean ssh_cidrs?)"),
     ],
 )
@@ -249,6 +240,29 @@ def test_region_and_access(key, value, expected):
         Stack.parse(block, name="dev")
     assert expected in str(caught.value)
     assert key.partition("_")[0] in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["ssh_cidrs", "serve_cidrs"])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (["0.0.0.0/0"], "is the whole internet"),
+        (["::/0"], "is the whole internet"),
+        (["*"], "is the whole internet"),
+        (["Internet"], "is the whole internet"),
+        (["0.0.0.0/1", "128.0.0.0/1"], "at most a /16 is allowed"),
+        (["203.0.0.0/15"], "131072 addresses"),
+        (["203.0.113.7/24"], "'203.0.113.7/24'"),
+        (["2001:db8::/64"], "is IPv6"),
+        (["home"], "'home'"),
+        ("203.0.113.7/32", "is not a list"),
+    ],
+)
+def test_networks_that_may_not_come_in(key, value, expected):
+    with pytest.raises(UsageError) as caught:
+        make_stack(access={key: value})
+    assert f"sunspot:access > {key}" in str(caught.value)
+    assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize("block", ["10.1.0.0/16", "192.168.0.0/16", "203.0.113.7", "8.8.0.0/16"])

@@ -22,7 +22,7 @@ from typing import Any
 import grpc
 
 USER = "nobody"
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 
 # Every kind of page: public, of the job API, of the state API, of an agent; metrics.
 PAGES = (

@@ -19,6 +19,7 @@ KINDS = {
     r"(^|/)monitor\.py$": "autoscaler",
     r"dashboard/agent\.py$|^ray::DashboardAgent": "agent",
     r"runtime_env/agent/main\.py$|^ray::RuntimeEnvAgent": "runtime environment agent",
+    r"^ray\.util\.client\.server$": "Ray Client",
     r"^ray::": "worker",
     r"^from multiprocessing\.forkserver": "dashboard",
 }

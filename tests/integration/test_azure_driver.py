@@ -41,7 +41,7 @@ def square(number: int) -> int:
 
 
 def test_a_body_runs_on_a_head_that_only_ssh_reaches(project: None) -> None:
-    with RayCluster.from_stack("far", activation_timeout_seconds=60) as cluster:
+    with RayCluster.from_stack("far") as cluster:
         assert cluster.handle.target == "azure"
         assert ray.get([square.remote(i) for i in range(5)]) == [0, 1, 4, 9, 16]
     assert not ray.is_initialized()
@@ -64,5 +64,5 @@ def test_another_python_is_refused_with_both_versions(
     )
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     with pytest.raises(ExternalResourceError, match=r"3\.10\.4") as caught:
-        RayCluster.from_stack("far", activation_timeout_seconds=60).__enter__()
+        RayCluster.from_stack("far").__enter__()
     assert here in str(caught.value)

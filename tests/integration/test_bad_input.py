@@ -20,13 +20,12 @@ GOOD = {"head_node": SMALL, "scaling_groups": [GROUP]}
 
 @pytest.fixture
 def sandbox(tmp_path: Path) -> Iterator[Sunspot]:
-    """The command with a state folder in which nothing is up, and the stacks alpha and beta."""
+    """The command with a state folder in which nothing is up, and the stack alpha."""
     command = Sunspot(project=tmp_path / "project", state=tmp_path / "s", home=tmp_path / "home")
     command.project.mkdir()
     command.home.mkdir()
     (command.project / "Pulumi.yaml").write_text("name: test\nruntime: python\n")
     command.write_stack("alpha", GOOD)
-    command.write_stack("beta", GOOD, target="kubernetes")
     yield command
     for name in command.target.names():  # something came up after all
         command("down", name)
@@ -77,14 +76,6 @@ def test_a_wrong_stack_file_is_refused_by_file_and_key(
     assert f"config > sunspot:cluster > {path}: " in done.stderr
     assert words in done.stderr
     assert_nothing_was_made(sandbox, "wrong")
-
-
-def test_a_target_that_is_not_built_is_refused(sandbox: Sunspot):
-    for arguments in (["alpha", "--target", "kubernetes"], ["beta"]):
-        done = sandbox("up", *arguments)
-        assert done.returncode == 2
-        assert "kubernetes" in done.stderr
-        assert "--target local" in done.stderr
 
 
 @pytest.mark.parametrize("flag", ["--dashboard-port", "--port"])

@@ -9,9 +9,11 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from harness import Sunspot
+from sunspot_command import DEADLINE_S, fresh
 from waiting import wait_for
 
 from sunspot.ray.feasibility import Request
@@ -21,18 +23,32 @@ from sunspot.ray.jobs import JobClient
 
 LINES = 60
 
-# Numbered lines for some seconds, flushed also in the middle of a line and of a letter.
-COUNTING = f"""
-import os, sys, time
 # Ray's own line comes late on a busy machine, and then in the middle of ours (2.60).
+AFTER_RAYS_LINE = """
+import os, sys, time
 while b"entrypoint" not in open(os.readlink("/proc/self/fd/1"), "rb").read():
     time.sleep(0.05)
+"""
+
+# Numbered lines for some seconds, flushed also in the middle of a line and of a letter; the last of
+# them only once a file is there, whose path is its argument.
+COUNTING = f"""{AFTER_RAYS_LINE}
 for number in range({LINES}):
+    while number == 40 and not os.path.exists(sys.argv[1]):
+        time.sleep(0.05)
     for piece in (b"line ", b"%d gr\\xc3" % number, b"\\xbc\\xc3\\x9f\\n"):
         sys.stdout.buffer.write(piece)
         sys.stdout.flush()
         time.sleep(0.05)
 sys.exit(5)
+"""
+
+LATIN_1 = f"""{AFTER_RAYS_LINE}
+sys.stdout.buffer.write(b"gr\\xfc\\xdfe\\r\\n")
+sys.stdout.flush()
+time.sleep(2)
+print("größe")
+sys.exit(int(sys.argv[1]))
 """
 
 
@@ -91,13 +107,15 @@ def proxy(cluster: ClusterHandle) -> Iterator[Proxy]:
 
 @pytest.mark.parametrize("until", ["it goes on", "it has ended"])
 def test_a_job_is_followed_through_a_connection_that_breaks(
-    sunspot: Sunspot, cluster: ClusterHandle, proxy: Proxy, until: str
+    sunspot: Sunspot, cluster: ClusterHandle, proxy: Proxy, until: str, tmp_path: Path
 ):
     direct = JobClient(cluster)
     far = JobClient(replace(cluster, job_address=f"http://127.0.0.1:{proxy.port}"))
-    out, told = io.StringIO(), []
-    job_id = far.submit(["python", "-c", COUNTING], request=Request(), runtime_env={})
-    with ThreadPoolExecutor(1) as pool:
+    out, told, go_on = io.StringIO(), [], tmp_path / "go-on"
+    command = ["python", "-c", COUNTING, str(go_on)]
+    job_id = far.submit(command, request=Request(), runtime_env={})
+    with ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as at_the_end:
+        at_the_end.callback(go_on.touch)  # the following ends only with the job
         following = pool.submit(follow, far, job_id, out, told.append)
         wait_for("the first lines", lambda: "line 5 " in out.getvalue())
         proxy.cut()
@@ -106,10 +124,14 @@ def test_a_job_is_followed_through_a_connection_that_breaks(
         if until == "it goes on":
             wait_for("more lines", lambda: "line 30 " in direct.logs(job_id))
         else:
+            go_on.touch()
             wait_for("the end", lambda: direct.get(job_id).has_ended)
         assert out.getvalue() == seen
         proxy.open()
-        job = following.result(timeout=60)
+        if until == "it goes on":
+            wait_for("the same lines here", lambda: "line 30 " in out.getvalue())
+        go_on.touch()
+        job = following.result(timeout=DEADLINE_S)
     assert (job.status, job.exit_code) == ("FAILED", 5)
     own = [line for line in out.getvalue().splitlines() if line.startswith("line ")]
     assert own == [f"line {number} grüß" for number in range(LINES)]
@@ -119,12 +141,8 @@ def test_a_job_is_followed_through_a_connection_that_breaks(
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_job_that_prints_what_is_not_utf_8(sunspot: Sunspot, cluster: ClusterHandle, code: int):
-    program = (
-        "import sys, time; sys.stdout.buffer.write(b'gr\\xfc\\xdfe\\r\\n'); sys.stdout.flush(); "
-        f"time.sleep(2); print('größe'); sys.exit({code})"
-    )
-    name = f"latin-1-{code}"
-    done = sunspot("submit", "--name", name, "--", "python", "-c", program)
+    name = fresh(f"latin-1-{code}")
+    done = sunspot("submit", "--name", name, "--", "python", "-c", LATIN_1, str(code))
     assert done.returncode == code, done.stderr
     assert done.stdout.endswith("gr\ufffd\ufffde\ngröße\n")
     assert sunspot.ok("logs", name) == done.stdout

@@ -25,7 +25,7 @@ def test_unnamed_groups_and_a_head_without_cpus(in_the_home: Sunspot):
         names = {node["NodeID"]: node["NodeName"] for node in ray.nodes()}
         assert sorted(names.values()) == ["head", "workers-0", "workers-2-0"]
         assert ray.cluster_resources()["CPU"] == 3
-        results = ray.get([add.remote(n, 2) for n in range(6)], timeout=60)
+        results = ray.get([add.remote(n, 2) for n in range(6)], timeout=300)
         assert [total for total, _ in results] == [2, 3, 4, 5, 6, 7]
         assert "head" not in {names[node] for _, node in results}
     assert not ray.is_initialized()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from harness import ANSI, FOREVER, Sunspot, alive, kill_node, what_is_left
+from sunspot_command import fresh
 from waiting import wait_for
 
 from sunspot.node.local.folder import HEAD
@@ -66,11 +67,11 @@ def test_a_killed_worker_is_lost_and_replaced_and_jobs_go_on(
     sunspot: Sunspot, pair: ClusterHandle, tmp_path: Path
 ):
     (tmp_path / "waits.py").write_text(WAITS_FOR_A_FILE)
-    command = ("python", "waits.py", str(tmp_path / "go"))
+    command, name = ("python", "waits.py", str(tmp_path / "go")), fresh("through")
     sunspot.ok(
-        "submit", "--stack", "pair", "--detach", "--name", "through", "--", *command, cwd=tmp_path
+        "submit", "--stack", "pair", "--detach", "--name", name, "--", *command, cwd=tmp_path
     )
-    wait_for("the job to begin", lambda: "begun" in sunspot.client("pair").logs("through"))
+    wait_for("the job to begin", lambda: "begun" in sunspot.client("pair").logs(name))
 
     kill_node(sunspot.folder("pair"), "fixed-0")
     wait_for("the worker to be lost", lambda: states(sunspot)["fixed-0"] == "lost")
@@ -83,7 +84,7 @@ def test_a_killed_worker_is_lost_and_replaced_and_jobs_go_on(
 
     wait_for("another worker", lambda: states(sunspot).get("fixed-1") == "up")
     (tmp_path / "go").touch()
-    followed = sunspot("logs", "--stack", "pair", "through", "-f")
+    followed = sunspot("logs", "--stack", "pair", name, "-f")
     assert "went on" in followed.stdout
     assert followed.returncode == 0
 
@@ -134,10 +135,11 @@ def test_status_shows_the_dead_head_as_lost(headless: Sunspot):
 
 def test_down_of_one_leaves_the_other_and_its_job(headless: Sunspot, tmp_path: Path):
     sunspot, folder = headless, headless.folder("pair")
+    name = fresh("stays")
     sunspot.ok(
-        "submit", "--stack", "main", "--detach", "--name", "stays", "--", *FOREVER, cwd=tmp_path
+        "submit", "--stack", "main", "--detach", "--name", name, "--", *FOREVER, cwd=tmp_path
     )
-    wait_for("the job to begin", lambda: "begun" in sunspot.client("main").logs("stays"))
+    wait_for("the job to begin", lambda: "begun" in sunspot.client("main").logs(name))
     processes = folder.processes()
 
     assert "pair is down" in sunspot.ok("down", "pair")
@@ -145,6 +147,6 @@ def test_down_of_one_leaves_the_other_and_its_job(headless: Sunspot, tmp_path: P
     assert what_is_left(folder) == []
     assert alive(processes) == []
     assert sunspot.target.names() == ["main"]
-    assert sunspot.job("main", "stays").status == "RUNNING"
+    assert sunspot.job("main", name).status == "RUNNING"
     assert {node["state"] for node in json.loads(sunspot.ok("status", "--json"))["nodes"]} == {"up"}
-    sunspot.ok("stop", "stays")
+    sunspot.ok("stop", name)

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 import requests
 from harness import FOREVER, Sunspot
+from ray_machines import UNIT, end
+from sunspot_command import DEADLINE_S, fresh
 from waiting import wait_for
 
 from sunspot.node.free_ports import free_port
@@ -30,9 +32,6 @@ PRINT_FILES = (
 
 # How the line of Ray's own begins. Ray (2.60) flushes it after it has started the job.
 RAYS_LINE = "Running entrypoint for job "
-
-# Much above what a refusal takes, and much below what the cluster needs to run anything it lacks.
-REFUSAL_TIMEOUT_S = 20
 
 
 def last_line(log: str) -> str:
@@ -111,54 +110,52 @@ def test_a_runtime_environment_file_is_used_and_flags_win(
 
 
 def test_a_name_can_be_given_once(sunspot: Sunspot, cluster: ClusterHandle, folder: Path):
-    assert sunspot("submit", "--name", "only-once", "--", "true", cwd=folder).returncode == 0
-    again = sunspot("submit", "--name", "only-once", "--", "true", cwd=folder)
+    name = fresh("only-once")
+    assert sunspot("submit", "--name", name, "--", "true", cwd=folder).returncode == 0
+    again = sunspot("submit", "--name", name, "--", "true", cwd=folder)
     assert again.returncode == 2
-    assert "only-once" in again.stderr
+    assert name in again.stderr
     assert "--name" in again.stderr
 
 
 def test_stop_ends_a_running_job_and_status_shows_what_it_uses(
     sunspot: Sunspot, cluster: ClusterHandle, folder: Path
 ):
-    sunspot.ok(
-        "submit", "--detach", "--num-gpus", "1", "--name", "stopped", "--", *FOREVER, cwd=folder
-    )
-    wait_for("the job to begin", lambda: "begun" in sunspot.client("main").logs("stopped"))
+    name = fresh("stopped")
+    sunspot.ok("submit", "--detach", "--num-gpus", "1", "--name", name, "--", *FOREVER, cwd=folder)
+    wait_for("the job to begin", lambda: "begun" in sunspot.client("main").logs(name))
 
     def used_gpus() -> float:
         nodes = json.loads(sunspot.ok("status", "--json"))["nodes"]
         return sum(node["used"].get("GPU", 0) for node in nodes)
 
     wait_for("the GPU to be in use", lambda: used_gpus() == 1)
-    assert "is STOPPED" in sunspot.ok("stop", "stopped")
-    assert sunspot("logs", "stopped", "-f").returncode == 130
+    assert "is STOPPED" in sunspot.ok("stop", name)
+    assert sunspot("logs", name, "-f").returncode == 130
 
 
 def test_interrupting_the_log_leaves_the_job_running(
     sunspot: Sunspot, cluster: ClusterHandle, folder: Path
 ):
-    sunspot.ok("submit", "--detach", "--name", "watched", "--", *FOREVER, cwd=folder)
-    with sunspot.started("logs", "watched", "-f") as logs:
+    name = fresh("watched")
+    sunspot.ok("submit", "--detach", "--name", name, "--", *FOREVER, cwd=folder)
+    with sunspot.started("logs", name, "-f") as logs:
         assert logs.stdout is not None
         while logs.stdout.readline().strip() != "begun":
             assert logs.poll() is None
         logs.send_signal(signal.SIGINT)
-        _, errors = logs.communicate(timeout=60)
+        _, errors = logs.communicate(timeout=DEADLINE_S)
     assert logs.returncode == 130
     assert "Traceback" not in errors
-    assert sunspot.job("main", "watched").status == "RUNNING"
-    sunspot.ok("stop", "watched")
+    assert sunspot.job("main", name).status == "RUNNING"
+    sunspot.ok("stop", name)
 
 
 def test_a_job_that_no_node_can_hold_is_refused_before_the_upload(
     sunspot: Sunspot, cluster: ClusterHandle, folder: Path
 ):
     before = sunspot.client("main").list()
-    done = sunspot(
-        "submit", "--num-gpus", "2", "--name", "seed-004", "--", "true",
-        cwd=folder, timeout=REFUSAL_TIMEOUT_S,
-    )  # fmt: skip
+    done = sunspot("submit", "--num-gpus", "2", "--name", "seed-004", "--", "true", cwd=folder)
     assert done.returncode == 2
     assert "GPU: asked 2" in done.stderr
     assert "largest any has is 1" in done.stderr
@@ -170,7 +167,7 @@ def test_a_job_that_no_node_can_hold_is_refused_before_the_upload(
 def test_the_refusal_names_the_node_type_that_has_most_of_what_is_short(
     sunspot: Sunspot, cluster: ClusterHandle
 ):
-    done = sunspot("submit", "--num-gpus", "2", "--", "true", timeout=REFUSAL_TIMEOUT_S)
+    done = sunspot("submit", "--num-gpus", "2", "--", "true")
     assert "group 'fixed'" in done.stderr, done.stderr
 
 
@@ -186,7 +183,7 @@ def test_the_refusal_names_the_node_type_that_has_most_of_what_is_short(
 def test_every_resource_that_no_node_has_is_refused(
     sunspot: Sunspot, cluster: ClusterHandle, arguments: list[str], words: list[str]
 ):
-    done = sunspot("submit", *arguments, "--", "true", timeout=REFUSAL_TIMEOUT_S)
+    done = sunspot("submit", *arguments, "--", "true")
     assert done.returncode == 2
     for word in words:
         assert word in done.stderr
@@ -211,7 +208,7 @@ def larger_node(
         "--min-worker-port=0",
         "--max-worker-port=0",
     )
-    command = (ray, "start", "--block", f"--address={cluster.head_address}", *sizes, *ports)
+    start_ray = ("start", "--block", f"--address={cluster.head_address}", *sizes, *ports)
     marked = {
         CLUSTER_VARIABLE: str(sunspot.folder("main").path),
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -222,14 +219,13 @@ def larger_node(
 
         def start() -> None:
             process = subprocess.Popen(
-                command,
+                [*UNIT, ray, *start_ray],
                 cwd=tmp_path,
                 env=sunspot.environment() | cluster.environment() | marked,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-            stack.enter_context(process)
-            stack.callback(process.terminate)
+            stack.callback(end, process)
 
         yield start
 
@@ -243,7 +239,7 @@ def test_such_a_job_runs_with_wait_when_a_node_comes_that_can_hold_it(
         told = iter(submit.stderr.readline, "")
         assert any("waiting for a node" in line for line in told), "it ended instead of waiting"
         larger_node()
-        printed, _ = submit.communicate(timeout=60)
+        printed, _ = submit.communicate(timeout=DEADLINE_S)
     assert "at last" in printed
     assert submit.returncode == 0
 
@@ -252,12 +248,13 @@ def test_a_job_that_needs_a_gpu_runs_where_one_is(
     sunspot: Sunspot, cluster: ClusterHandle, folder: Path
 ):
     program = "import os; print('GPU', os.environ['CUDA_VISIBLE_DEVICES'])"
+    name = fresh("on-gpu")
     printed = sunspot.ok(
-        "submit", "--num-gpus", "1", "--name", "on-gpu", "--", "python", "-c", program, cwd=folder
+        "submit", "--num-gpus", "1", "--name", name, "--", "python", "-c", program, cwd=folder
     )
     assert last_line(printed) == "GPU 0"
     answer = requests.get(
-        f"{cluster.job_address}/api/jobs/on-gpu",
+        f"{cluster.job_address}/api/jobs/{name}",
         headers={"Authorization": f"Bearer {cluster.token()}"},
         timeout=30,
     ).json()
@@ -327,7 +324,7 @@ def test_plain_ray_runs_the_same_job_with_what_up_printed(
         capture_output=True,
         text=True,
         check=False,
-        timeout=90,
+        timeout=DEADLINE_S,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{os.linesep}data.txt{os.linesep}" in done.stdout

@@ -29,7 +29,7 @@ def members(monkeypatch):
 @pytest.fixture
 def scraped():
     port = free_port(set())
-    server = metrics.serve([NodeCollector("nowhere:1", {"gpu": 0.25, "head": 0.2})], port)
+    server = metrics.serve([NodeCollector("nowhere:1", lambda: {"gpu": 0.25, "head": 0.2})], port)
     yield lambda: requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
     server.shutdown()
     server.server_close()

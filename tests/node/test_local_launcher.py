@@ -61,6 +61,7 @@ def test_only_so_many_start_at_once_and_each_that_joins_lets_the_next_one_start(
         starts.joined(name)
     assert forks.started == names
     assert starts.waiting == set()
+    assert [event.node for event in folder.events.read() if event.kind == "joined"] == names
 
 
 def test_a_worker_that_cannot_start_is_tried_again_before_the_launch_fails(folder, forks, capsys):
@@ -77,6 +78,8 @@ def test_a_worker_that_cannot_start_is_tried_again_before_the_launch_fails(folde
     *again, died = map(json.loads, capsys.readouterr().out.splitlines())
     assert again == [{"event": "again", "name": "workers-0"}] * (launcher.TRIES - 1)
     assert died == {"event": "died", "name": "workers-0", "log": "out of luck"}
+    last = folder.events.read()[-1]
+    assert (last.kind, last.node, last.reason) == ("lost", "workers-0", "it could not start")
 
 
 def test_what_a_failed_start_left_is_gone_before_the_next(folder, forks):

@@ -3,11 +3,11 @@
 import os
 import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import replace
 
 import psutil
 import pytest
+from ending import below, has_ended, kill
 from waiting import wait_for
 
 from sunspot.node.local import folder as local
@@ -89,23 +89,9 @@ def start(folder):
 
     yield start
     for process in started:
-        for child in (*children_of(process.pid), process):
-            with suppress(psutil.Error, OSError):
-                child.kill()
+        kill(below(process.pid))
+        process.kill()
         process.communicate()
-
-
-def children_of(pid):
-    with suppress(psutil.Error):
-        return psutil.Process(pid).children(recursive=True)
-    return []
-
-
-def is_gone(pid):
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 @pytest.mark.parametrize("new_session", [True, False])
@@ -116,8 +102,8 @@ def test_marked_processes_and_their_children_are_found_and_ended(folder, start, 
     assert found == {parent.pid, child}
     folder.stop()
     assert folder.processes() == []
-    assert is_gone(parent.pid)
-    assert is_gone(child)
+    assert has_ended(parent.pid)
+    assert has_ended(child)
 
 
 def test_those_of_a_node_are_found_when_its_own_process_was_killed(folder, start):
@@ -133,7 +119,7 @@ def test_those_of_a_node_are_found_when_its_own_process_was_killed(folder, start
     assert folder.processes() == []
     folder.record_process("head", Process(pid=parent.pid, start_time=started))
     folder.stop()
-    assert is_gone(child)
+    assert has_ended(child)
 
 
 def test_the_session_of_a_recycled_pid_is_not_ours(folder):
@@ -144,7 +130,7 @@ def test_the_session_of_a_recycled_pid_is_not_ours(folder):
 def test_one_that_ignores_sigterm_is_killed_after_the_grace(folder, start):
     stubborn, _ = start(STUBBORN, start_new_session=True)
     folder.stop(grace_s=0.1)
-    assert is_gone(stubborn.pid)
+    assert has_ended(stubborn.pid)
 
 
 def test_one_that_obeys_may_end_in_order(folder, start, tmp_path):
@@ -168,8 +154,8 @@ def test_one_node_is_ended_and_the_others_live(folder, start):
     second, _ = start(PARENT, node="workers-1", start_new_session=True)
     assert {process.pid for process in folder.processes("workers-0")} == {first.pid, child}
     folder.stop("workers-0", grace_s=1)
-    assert is_gone(first.pid)
-    assert is_gone(child)
+    assert has_ended(first.pid)
+    assert has_ended(child)
     assert second.poll() is None
 
 

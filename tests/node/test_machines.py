@@ -11,6 +11,7 @@ import yaml
 from local_stacks import NODE, WORKERS, stack, write
 from waiting import wait_for
 
+from sunspot.node.events import Event
 from sunspot.node.local import machines as local_machines
 from sunspot.node.local.folder import ClusterFolder
 from sunspot.node.local.machines import LocalMachines
@@ -18,6 +19,7 @@ from sunspot.node.processes import Process
 from sunspot.ray.resources import GIB
 from sunspot.spec import RayNodeConfig, ScalingGroup
 from sunspot.targets.local import plan
+from sunspot.targets.scaling import Size
 
 
 @pytest.fixture
@@ -268,9 +270,93 @@ def test_the_config_file_passes_rays_own_checks(tmp_path, described):
 
 def test_a_new_minimum_is_in_the_file_and_nothing_else_changes(folder):
     before = yaml.safe_load(folder.autoscaler_config.read_text())
-    plan.set_minimum(folder, "workers", 3)
+    plan.set_size(folder, "workers", Size(minimum=3))
     after = yaml.safe_load(folder.autoscaler_config.read_text())
     assert after["available_node_types"]["workers"].pop("min_workers") == 3
     assert before["available_node_types"]["workers"].pop("min_workers") == 0
     assert after == before
     assert folder.autoscaler_config.stat().st_mode & 0o777 == 0o600
+
+
+# What becomes of nodes is recorded
+
+
+def told(folder, kind):
+    """The nodes of the events of that kind, with their reasons."""
+    return [(event.node, event.reason) for event in folder.events.read() if event.kind == kind]
+
+
+def joined(folder, name):
+    folder.record_process(name, Process.current())
+    folder.events.add(Event(kind="joined", group="workers", node=name))
+
+
+def lose(folder, name):
+    folder.record_process(name, Process(pid=os.getpid(), start_time=1.0))
+
+
+def test_a_launch_is_recorded(provider, folder):
+    create(provider)
+    assert told(folder, "launched")[-1] == ("workers-0", "by the autoscaler")
+
+
+def test_a_lost_node_is_recorded_once_with_its_log(folder, launched):
+    made = LocalMachines(folder.path)
+    made.create("workers", 1)
+    joined(folder, "workers-0")
+    made.list()
+    assert told(folder, "lost") == []
+    folder.log("workers-0").write_text("raylet [exit code=-9]\n")
+    lose(folder, "workers-0")
+    for machines in (made, made, LocalMachines(folder.path)):  # the autoscaler may have restarted
+        machines.list()
+    assert told(folder, "lost") == [("workers-0", "raylet was killed by signal 9 (SIGKILL)")]
+
+
+def test_a_node_whose_start_is_tried_again_is_not_lost(folder, launched):
+    made = LocalMachines(folder.path)
+    made.create("workers", 1)
+    lose(folder, "workers-0")
+    made.list()
+    assert told(folder, "lost") == []
+
+
+def test_a_node_that_the_autoscaler_gives_back_was_drained(folder, launched):
+    made = LocalMachines(folder.path)
+    made.create("workers", 1)
+    joined(folder, "workers-0")
+    folder.forget_process("workers-0")  # the test's own, which must not be stopped
+    for _ in range(2):
+        made.terminate("workers-0")
+    assert [node for node, _ in told(folder, "drained")] == ["workers-0"]
+
+
+def test_an_evicted_node_is_neither_lost_nor_given_back(folder, launched):
+    made = LocalMachines(folder.path)
+    made.create("workers", 2)
+    for name in ("workers-0", "workers-1"):
+        joined(folder, name)
+        folder.events.add(Event(kind="evicted", group="workers", node=name))
+    lose(folder, "workers-0")
+    made.list()
+    folder.forget_process("workers-1")
+    made.terminate("workers-1")
+    assert told(folder, "lost") == told(folder, "drained") == []
+
+
+def test_each_node_that_is_gone_is_replaced_once_and_by_its_own_group(folder, launched):
+    made = LocalMachines(folder.path)
+    folder.events.add(Event(kind="evicted", group="workers", node="workers-8"))
+    folder.events.add(Event(kind="lost", group="other", node="other-0"))
+    folder.events.add(Event(kind="drained", group="workers", node="workers-9"))
+    made.create("workers", 2)
+    made.create("workers", 1)
+    assert told(folder, "replaced") == [("workers-8", "by workers-0")]
+
+
+def test_of_several_that_are_gone_the_last_one_is_replaced_first(folder, launched):
+    made = LocalMachines(folder.path)
+    for node in ("workers-8", "workers-9"):
+        folder.events.add(Event(kind="lost", group="workers", node=node))
+    made.create("workers", 1)
+    assert told(folder, "replaced") == [("workers-9", "by workers-0")]

@@ -5,8 +5,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from azure_model.arm import GROUP, HEAD, serving
+from azure_model.arm import GROUP, HEAD
 from azure_model.resource_ids import SUBSCRIPTION
+from scale_set_machines import GPU, SETS
 
 from sunspot.node import autoscaler_config
 from sunspot.node.autoscaler import MachinesProvider
@@ -14,17 +15,8 @@ from sunspot.node.azure.arm import ArmError
 from sunspot.node.fallback import Fallback
 from sunspot.node.machines import LaunchDeniedError, LaunchRefusedError
 
-GPU, TWIN = "sunspot-test-gpu", "sunspot-test-gpu-on-demand"
-SETS = {"gpu": GPU, "gpu-on-demand": TWIN}
 NO_SIZE = (409, "SkuNotAvailable", "not available in uksouth")
 NO_CAPACITY = (202, "AllocationFailed", "no capacity")
-
-
-@pytest.fixture
-def arm():
-    with serving() as made:
-        made.add(*SETS.values())
-        yield made
 
 
 @pytest.fixture
@@ -79,6 +71,7 @@ def provider(arm, config_file, clock):
             "head": HEAD,
             "head_type": "head",
             "scale_sets": SETS,
+            "maximums": {"gpu": 4, "gpu-on-demand": 4},
             "twins": {"gpu": "gpu-on-demand"},
             "config_file": str(config_file),
             "imds_url": arm.url,
@@ -175,6 +168,17 @@ def test_the_twin_stands_in_for_the_minimum_that_spot_does_not_give(
     assert steering(config_file) == {"gpu": (1, 2), "gpu-on-demand": (0, 0)}
 
 
+def test_a_set_with_its_maximum_is_not_asked_at_every_tick(provider, arm, config_file):
+    launch(provider, "gpu", 4)
+    before = steering(config_file)
+    for _ in range(2):
+        with pytest.raises(LaunchDeniedError, match="its maximum of 4 machines"):
+            launch(provider, "gpu")
+    assert arm.sets[GPU].capacity == 4
+    assert steering(config_file) == before
+    assert [method for method, _ in arm.requests].count("PATCH") == 1
+
+
 def test_an_unclear_answer_of_azure_is_not_a_refusal(provider, arm, config_file, monkeypatch):
     monkeypatch.setattr("sunspot.node.azure.scale_sets.CHANGE_TIMEOUT_S", 0.0)
     arm.refusals[GPU] = [(409, "OperationNotAllowed", "the set is being deleted")]
@@ -213,7 +217,7 @@ def test_a_superseded_launch_cools_nothing_down(provider, arm, config_file, monk
         arm.preempt(GPU, capacity=0)
 
     arm.on_poll = once
-    with pytest.raises(ArmError, match="another change"):
+    with pytest.raises(ArmError, match="0 of 1 machines came"):
         launch(provider, "gpu")
     provider.non_terminated_nodes({})
     assert steering(config_file) == {"gpu": (1, 2), "gpu-on-demand": (0, 0)}

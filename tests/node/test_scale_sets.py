@@ -3,17 +3,13 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from azure_model.arm import GROUP, HEAD, NICS, Vm, denied, serving
+from azure_model.arm import HEAD, NICS, Vm, denied
 from azure_model.http_service import Reply
-from azure_model.resource_ids import SUBSCRIPTION
+from scale_set_machines import GPU, TWIN, ids
 
-from sunspot.node.azure.arm import Arm, ArmError
-from sunspot.node.azure.imds import Imds
-from sunspot.node.azure.scale_sets import Cluster, ScaleSetMachines
+from sunspot.node.azure.arm import ArmError
 from sunspot.node.machines import LaunchDeniedError, LaunchRefusedError
 
-GPU, TWIN = "sunspot-test-gpu", "sunspot-test-gpu-on-demand"
-SETS = {"gpu": GPU, "gpu-on-demand": TWIN}
 QUOTA = "Operation could not be completed as it results in exceeding approved quota"
 REFUSALS = [
     (409, "SkuNotAvailable", "not available in uksouth"),
@@ -25,29 +21,6 @@ REFUSALS = [
     (202, "OverconstrainedAllocationRequest", "no capacity for spot"),
     (202, "SomethingNew", "nobody knows this one yet"),
 ]
-
-
-@pytest.fixture
-def arm():
-    with serving() as made:
-        made.add(*SETS.values())
-        yield made
-
-
-@pytest.fixture
-def machines(arm):
-    cluster = Cluster(
-        subscription_id=SUBSCRIPTION,
-        resource_group=GROUP,
-        head=HEAD,
-        head_type="head",
-        scale_sets=SETS,
-    )
-    return ScaleSetMachines(cluster, Arm(Imds(arm.url), arm.url, patience_s=20.0))
-
-
-def ids(machines, node_type="gpu"):
-    return sorted(machine.id for machine in machines.list() if machine.node_type == node_type)
 
 
 # Listing
@@ -239,7 +212,7 @@ def test_a_launch_that_a_newer_change_superseded_is_read_again_and_not_refused(m
     machines.create("gpu", 2)
     assert len(ids(machines)) == 2
     assert arm.sets[GPU].capacity == 2
-    assert "PATCH" not in [method for method, _ in arm.requests[3:]]  # nothing was tidied
+    assert "PATCH" not in [method for method, _ in arm.requests[4:]]  # nothing was tidied
 
 
 @pytest.mark.usefixtures("impatient")
@@ -308,6 +281,14 @@ def test_only_the_named_machine_is_terminated(machines, arm):
     assert arm.sets[GPU].capacity == 2
     machines.create("gpu", 1)
     assert second not in ids(machines)
+
+
+def test_the_set_of_a_machine_is_what_azure_says_and_not_part_of_its_name(machines, arm):
+    arm.sets[GPU].capacity = 1
+    arm.vms["gpu1"] = Vm("gpu1", GPU, "Succeeded")
+    machines.terminate("gpu1")
+    arm.wait_for_loss("gpu1")
+    assert arm.sets[GPU].capacity == 0
 
 
 def test_terminating_twice_is_not_an_error(machines, arm):

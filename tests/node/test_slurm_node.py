@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from waiting import wait_for
 
+from sunspot.node import prctl
 from sunspot.node.free_ports import PORT_RANGE
-from sunspot.node.slurm import addresses, head, listeners, main, process_tree, ray_node
+from sunspot.node.slurm import addresses, head, listeners, main, ray_node
 from sunspot.node.slurm.allocation import Allocation
 from sunspot.node.slurm.plan import FAILED, Group, Plan, Published
 from sunspot.node.slurm.task import LOCK, Task, name_amd_gpus, run, scratch_folder, scratch_parent
@@ -297,7 +298,7 @@ def test_a_node_removes_its_folder_and_those_that_killed_ones_left(tmp_path):
 @pytest.fixture
 def no_orphans(monkeypatch):
     """A task that runs in this process does not make it the parent of other tests' orphans."""
-    monkeypatch.setattr(process_tree, "adopt_orphans", lambda: None)
+    monkeypatch.setattr(prctl, "adopt_orphans", lambda: None)
 
 
 @pytest.fixture(params=["file", "link", "other-user"])
@@ -345,8 +346,9 @@ def test_a_full_disk_ends_the_node_with_a_mark_that_the_head_sees(tmp_path, monk
 
 LEAVES_ORPHANS = """
 import subprocess, sys, time
+from sunspot.node import prctl
 from sunspot.node.slurm import process_tree
-process_tree.adopt_orphans()
+prctl.adopt_orphans()
 # A daemon that ignores SIGTERM, in a session of its own, whose parent ends at once.
 daemon = "import os, signal, time; os.setsid(); signal.signal(15, signal.SIG_IGN); time.sleep(600)"
 subprocess.run([sys.executable, "-c", f"import subprocess, sys; "
@@ -368,10 +370,10 @@ def test_a_daemon_whose_parent_has_ended_is_ended_too():
 
 ENDS_WITH_PARENT = """
 import os, time
-from sunspot.node.slurm import process_tree
+from sunspot.node import prctl
 child = os.fork()
 if child == 0:
-    process_tree.end_with_parent()
+    prctl.end_with_parent()
     print(os.getpid(), flush=True)
     time.sleep(600)
 time.sleep(600)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,13 +10,14 @@ from pathlib import Path
 
 import pytest
 from harness import Sunspot
+from sunspot_command import fresh
 
 from sunspot.node.free_ports import free_port
 from sunspot.ray import ports
 from sunspot.ray.handle import ClusterHandle
 
 Brought = Callable[[str], Path]
-DEADLINE_S = 120
+DEADLINE_S = 600
 
 # What each program prints at its end.
 PROGRAMS = {
@@ -77,10 +77,9 @@ def drivers(
 
 
 def through_client(
-    program: list[str], environment: dict[str, str], attempts: int = 3
+    program: list[str], environment: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """A run of a program; Ray may need more than its 30 s for the server on a busy machine."""
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, *program],
         env=environment,
         capture_output=True,
@@ -88,34 +87,37 @@ def through_client(
         timeout=DEADLINE_S,
         check=False,
     )
-    if attempts > 1 and "Starting Ray client server failed" in done.stderr:
-        return through_client(program, environment, attempts - 1)
-    return done
 
 
-@pytest.mark.parametrize("has_token", [True, False])
 def test_a_program_goes_through_ray_client_with_the_token(
-    cluster: ClusterHandle, brought: Brought, drivers_variables: dict[str, str], has_token: bool
+    cluster: ClusterHandle, brought: Brought, drivers_variables: dict[str, str]
 ):
     assert cluster.client_address is not None
+    program = [str(brought("goes_through_ray_client.py")), cluster.client_address]
+    done = through_client(program, drivers_variables)
+    for _ in range(2):
+        # Ray gives a driver's server 30 s to start (proxier.py, 2.60), few on a busy machine.
+        if "Starting Ray client server failed" in done.stderr:
+            done = through_client(program, drivers_variables)
+    assert "2 nodes" in done.stdout, done.stderr
     without = {name: v for name, v in drivers_variables.items() if "RAY_AUTH" not in name}
-    done = through_client(
-        [str(brought("goes_through_ray_client.py")), cluster.client_address],
-        drivers_variables if has_token else without,
-    )
-    assert ("2 nodes" in done.stdout) == has_token, done.stderr
+    refused = through_client(program, without)
+    assert refused.returncode == 1
+    assert refused.stdout == ""
+    # All that Ray says of it (2.60), after its 30 s; the same server has just answered.
+    assert refused.stderr.endswith("ConnectionError: ray client connection timeout\n")
 
 
 @pytest.mark.usefixtures("cluster")
 def test_a_cluster_that_is_up_does_not_get_ray_client(sunspot: Sunspot):
     sunspot.ok("up", "--file", "programs.yaml", "--client")
-    record = sunspot.target.clusters / "programs" / "cluster.json"
-    text = record.read_text()
-    record.write_text(json.dumps(json.loads(text) | {"client_port": None}))
+    folder = sunspot.folder("programs")
+    port = folder.cluster().client_port
+    folder.update_cluster(client_port=None)
     try:
         refused = sunspot("up", "--file", "programs.yaml", "--client")
     finally:
-        record.write_text(text)
+        folder.update_cluster(client_port=port)
     assert refused.returncode == 2
     assert "sunspot down programs" in refused.stderr
 
@@ -168,10 +170,11 @@ def test_an_address_that_is_no_clusters_is_said_within_seconds(
     port = free_port({int(cluster.head_address.rpartition(":")[2])})
     code = f"import ray, sys\naddress = 'localhost:{port}'\nray.init(address)\n"
     (tmp_path / "elsewhere.py").write_text(code)
-    command = ("--working-dir", str(tmp_path), "--name", "elsewhere")
+    name = fresh("elsewhere")
+    command = ("--working-dir", str(tmp_path), "--name", name)
     with sunspot.started("submit", *command, "--", "python", "elsewhere.py") as submit:
         assert submit.stderr is not None
         told = read_until(submit.stderr, "connects to")
         assert str(port) in told
-        assert sunspot.job("programs", "elsewhere").status == "RUNNING"
-        sunspot.ok("stop", "elsewhere", "--stack", "programs")
+        assert sunspot.job("programs", name).status == "RUNNING"
+        sunspot.ok("stop", name, "--stack", "programs")

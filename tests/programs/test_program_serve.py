@@ -1,7 +1,7 @@
 """An application of Ray Serve under load, while its nodes come and go and it is deployed again.
 
-60 requests a second are what two cores can handle while a node starts beside them: with 200, and
-other work on the machine, the answers came ever later.
+200 requests a second are what two cores answer while replicas move; where a node or another version
+starts beside them and other work is on the machine, the answers come ever later, so it is 60 there.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,9 @@ pytestmark = pytest.mark.skipif(
 BROUGHT = Path(__file__).parent / "brought"
 WORKLOADS = Path(__file__).parents[2] / "workloads"
 RATE = 60.0
-# More than Azure's 30 s, for a busy machine; the node leaves as soon as it may.
-NOTICE_S = 90
+DRAIN_RATE, DRAIN_S = 200.0, 60.0
+# Twice Azure's, for a machine that other tests use, too; the node leaves as soon as it may.
+NOTICE_S = 60
 # A look is a whole command, which costs as much as many requests.
 LOOK_S = 1.0
 JOIN_S = 150.0
@@ -142,12 +144,14 @@ def test_a_drained_node_fails_no_request(sunspot: Sunspot, url: str, cluster: Cl
     node = nodes_of_replicas(sunspot)[0]
     environment = sunspot.environment() | cluster.environment()
     environment["RAY_ADDRESS"] = cluster.head_address
-    with load(url, RATE) as seen:
+    with load(url, DRAIN_RATE) as seen:
         seen.wait_for_more(200)
         command = [sys.executable, "-m", "sunspot.node.drain", f"--seconds={NOTICE_S}", node]
+        began = time.monotonic()
         drained = subprocess.run(command, env=environment, check=False, timeout=NOTICE_S + 30)
-        seen.wait_for_more(300)
-    print(f"drained: {seen.told()}")
+        took = time.monotonic() - began
+        seen.wait_for_more(max(300, int(DRAIN_RATE * DRAIN_S) - seen.done))
+    print(f"drained in {took:.1f} s: {seen.told()}")
     assert drained.returncode == 0, "the node was still a member at the end of its notice"
     assert seen.failures == []
     assert node not in nodes_of_replicas(sunspot)
@@ -163,15 +167,23 @@ def test_a_killed_node_fails_few_requests(sunspot: Sunspot, url: str, cluster: C
     # What it was handling, and what came until the ingress saw that it is gone.
     print(f"killed: {seen.told()}")
     assert len(seen.failures) < len(seen.answers)
+    wait_for(
+        "the ingress to answer",
+        lambda: requests.get(url, timeout=30).ok,
+        not_yet=(requests.RequestException,),
+    )
     with load(url, RATE / 3) as seen:
         seen.wait_for_more(100)
     assert seen.failures == []
 
 
 def test_it_is_deployed_again_without_a_gap(sunspot: Sunspot, url: str, folder: Path):
+    program, one = folder / "serves.py", (BROUGHT / "serves.py").read_text()
+    if program.read_text() != one:  # a second try, after the first has deployed the other
+        program.write_text(one)
+        sunspot.ok(*deploy("serves:app", folder, port_of(url)))
     nodes_of_replicas(sunspot)
-    program = folder / "serves.py"
-    program.write_text(program.read_text().replace('"one"', '"two"'))
+    program.write_text(one.replace('"one"', '"two"'))
     with load(url, RATE) as seen:
         seen.wait_for_more(200)
         sunspot.ok(*deploy("serves:app", folder, port_of(url)))
@@ -196,12 +208,13 @@ def test_the_workload_is_served_without_torch_and_measured(
     sunspot: Sunspot, url: str, tmp_path: Path
 ):
     out = tmp_path / "serve.json"
-    load = ("--load", "3", "--clients", "8", "--port", str(port_of(url)))
+    load = ("--load", "3", "--clients", "8", "--port", str(free_port({port_of(url)})))
     replicas = ("--stand-in", "400", "--replicas", "1", "--cpus", "0.2")
     command = ("python", "serve.py", *replicas, *load)
     job = ("submit", "--stack", STACK, "--working-dir", str(WORKLOADS), "--", *command)
     printed = sunspot.ok(*job, "--out", str(out))
     assert "p99" in printed
+    assert f"its port is {port_of(url)}" in printed
     result = json.loads(out.read_text())
     assert result["failed"] == 0
     assert 0 < result["requests_per_second"] < 400

@@ -66,6 +66,7 @@ def test_only_ssh_is_for_operators():
     assert [port.name for port in ports.PORTS if port.reach == "operator"] == ["ssh"]
     assert ports.get("ssh").number == 22
     assert ports.get("ssh").setting is None
+    assert [port.name for port in ports.PORTS if port.reach == "caller"] == ["serve"]
 
 
 def test_flags_pin_the_table():

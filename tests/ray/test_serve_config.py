@@ -53,6 +53,21 @@ def test_an_ingress_on_every_address_is_refused(place, host):
     assert repr(host) in said
 
 
+@pytest.mark.parametrize("host", [None, "0.0.0.0"])  # noqa: S104
+def test_an_ingress_behind_a_firewall_listens_on_every_address(place, host):
+    file = config_file(place, http_options={} if host is None else {"host": host})
+    http = serve_config.load(file, None, is_open=True)["http_options"]
+    assert http == {"host": "0.0.0.0", "port": ports.get("serve").number}  # noqa: S104
+
+
+def test_on_a_port_that_the_firewall_does_not_open_the_ingress_stays_on_the_loopback(place):
+    assert serve_config.load("main:app", 8100, is_open=True)["http_options"]["host"] == "127.0.0.1"
+    file = config_file(place, http_options={"host": "0.0.0.0"})  # noqa: S104
+    assert "http_options.host" in refusal(serve_config.load, file, 8100, is_open=True)
+    here = config_file(place, "here.yaml", http_options={"host": "127.0.0.1"})
+    assert serve_config.load(here, None, is_open=True)["http_options"]["host"] == "127.0.0.1"
+
+
 def test_a_grpc_ingress_is_refused(place):
     options = {"port": 9000, "grpc_servicer_functions": ["a.b"]}
     said = refusal(serve_config.load, config_file(place, grpc_options=options), None)

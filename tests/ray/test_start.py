@@ -118,6 +118,11 @@ def test_ray_gives_a_machine_twenty_minutes_to_join():
     assert told.stdout == "1200\n"
 
 
+def test_only_the_head_forks_without_grpcs_handlers():
+    assert start.environment(HEAD)["GRPC_ENABLE_FORK_SUPPORT"] == "0"
+    assert "GRPC_ENABLE_FORK_SUPPORT" not in start.environment(WORKER)
+
+
 def test_gpus_that_ray_cannot_find_are_named():
     logical = replace(WORKER, logical_gpus=True)
     added = set(start.flags(logical)) - set(start.flags(WORKER))
@@ -178,6 +183,7 @@ OF_THE_PLACE = {
         "object-store-memory",
         "autoscaling-config",
         "RAY_AUTH_TOKEN_PATH",
+        "RAY_gcs_storage_path",
         # only on this machine
         "AUTOSCALER_UPDATE_INTERVAL_S",
         "LOG_NAME_UPDATE_INTERVAL_S",
@@ -192,8 +198,6 @@ OF_THE_PLACE = {
         "RAY_GRAFANA_HOST",
         "RAY_PROMETHEUS_HOST",
         "RAY_gcs_rpc_server_reconnect_timeout_s",
-        "RAY_gcs_storage",
-        "RAY_gcs_storage_path",
         "node-ip-address",
     },
     "gpu": {

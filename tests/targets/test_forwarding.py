@@ -1,15 +1,20 @@
 """Ports of a head: through a real sshd on the loopback, and on this machine itself."""
 
+import shlex
 import socket
+import subprocess
+import sys
 
 import psutil
 import pytest
+from ending import words_of
 from job_api import serving
 from ssh_server import needs_sshd, prepared, running
 from waiting import wait_for
 
-from sunspot.errors import UsageError
+from sunspot.errors import SunspotError, UsageError
 from sunspot.node.free_ports import free_port
+from sunspot.node.processes import is_alive
 from sunspot.targets import forwarding
 from sunspot.targets.ssh import Ssh, UnreachableError
 
@@ -46,7 +51,7 @@ def answers(port):
 
 def tunnels():
     """The processes of ssh that lead to ports, started by this one."""
-    return [one for one in psutil.Process().children() if "-L" in one.cmdline()]
+    return [one for one in psutil.Process().children() if "-L" in words_of(one)]
 
 
 @needs_sshd
@@ -77,6 +82,53 @@ def test_a_connection_that_ends_is_noticed(ssh, listening):
         (process,) = tunnels()
         process.kill()
         wait_for("the connection to have ended", lambda: not is_open())
+
+
+FORWARDS = """
+import sys, time
+from pathlib import Path
+from sunspot.targets import forwarding
+from sunspot.targets.ssh import Ssh
+ssh = Ssh.parse(sys.argv[1], key=Path(sys.argv[2]), known_hosts=Path(sys.argv[3]))
+with forwarding.through(ssh, "hybrid", int(sys.argv[4]), None) as found:
+    print(found.port, flush=True)
+    time.sleep(600)
+"""
+
+
+@needs_sshd
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent")
+def test_the_way_ends_with_a_command_that_is_killed(ssh, listening):
+    command = [shlex.join(ssh.command), str(ssh.key), str(ssh.known_hosts), str(listening)]
+    with subprocess.Popen(
+        [sys.executable, "-c", FORWARDS, *command], stdout=subprocess.PIPE, text=True
+    ) as forward:
+        try:
+            assert forward.stdout is not None
+            port = int(forward.stdout.readline())
+            (process,) = psutil.Process(forward.pid).children()
+            assert answers(port) == b"HTTP"
+        finally:
+            forward.kill()
+    wait_for("ssh to end", lambda: not is_alive(process))
+
+
+@needs_sshd
+def test_a_server_that_forwards_no_ports_is_named(tmp_path, listening):
+    folder = tmp_path / "closed"
+    folder.mkdir()
+    server = prepared(folder)
+    with (folder / "sshd_config").open("a") as config:
+        config.write("AllowTcpForwarding no\n")
+    with running(server):
+        way = Ssh.parse(server.command, key=server.key, known_hosts=tmp_path / "known_hosts")
+        with forwarding.through(way, "hybrid", listening, None) as found:
+            is_open = found.is_open
+            assert is_open is not None
+            assert is_open()
+            socket.create_connection(("127.0.0.1", found.port), timeout=30).close()
+            with pytest.raises(SunspotError, match="AllowTcpForwarding"):
+                wait_for("its refusal", lambda: not is_open())
 
 
 @needs_sshd

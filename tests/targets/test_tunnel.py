@@ -7,6 +7,7 @@ import stat
 import psutil
 import pytest
 import requests
+from ending import below, kill
 from job_api import serving
 from ssh_server import make_key, needs_sshd, prepared, running
 from waiting import wait_for
@@ -101,8 +102,7 @@ def test_a_tunnel_dies_with_its_server(server, tmp_path, tunnel, api):
     way = Ssh.parse(other.command, key=other.key, known_hosts=tmp_path / "hosts")
     with running(other) as daemon:
         tunnel.open(way, api[1])
-        for session in psutil.Process(daemon.pid).children(recursive=True):
-            session.kill()
+        kill(below(daemon.pid))
         wait_for("the tunnel to be gone", lambda: tunnel.port() is None)
 
 

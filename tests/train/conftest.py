@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,25 @@ STACK = {
         }
     ],
 }
+
+
+ENDED = pytest.StashKey[int]()
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    session.config.stash[ENDED] = exitstatus
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Ends the process by itself: torch, pyarrow and a Ray that was left several times are in it.
+
+    Once, after all tests had passed, they crashed in their destructors (SIGSEGV).
+    """
+    if "torch" in sys.modules and ENDED in config.stash:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(config.stash[ENDED])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -44,7 +44,7 @@ def test_a_trainer_runs_in_the_block(tmp_path, tmp_path_factory, monkeypatch):
     with (
         far_head.head(tmp_path_factory.mktemp("head"), cpus=4) as head,
         far_head.project(head, tmp_path, monkeypatch),
-        RayCluster.from_stack("far", activation_timeout_seconds=60),
+        RayCluster.from_stack("far"),
     ):
         trainer = TorchTrainer(
             training(),

@@ -132,12 +132,6 @@ def test_a_search_goes_on_after_the_death_of_its_driver(training: Training):
     drawn = (training.folder / "tune.svg").read_text()
     assert drawn.count("<polyline") == 3
 
-    # And once more: all is there, nothing is trained.
-    ended = training.submit(*command(training, "--resume"))
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert not LINE.search(ended.stdout)
-    assert training.result()["best"] == result["best"]
-
 
 def test_bad_input_is_refused_before_ray_is_asked(tmp_path: Path):
     here = ["--storage", str(tmp_path)]

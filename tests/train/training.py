@@ -183,7 +183,7 @@ class Training:
         kill_node(folder, node)
         wait_for(f"the processes of {node} to end", lambda: not alive(processes))
 
-    def drain(self, node: str, seconds: int = 30) -> None:
+    def drain(self, node: str, seconds: int = 60) -> None:
         """Announce a node's eviction; it is switched off at the deadline if it is still there."""
         handle = self.sunspot.target.handle(CLUSTER)
         command = [sys.executable, "-m", "sunspot.node.drain", f"--seconds={seconds}", node]

@@ -44,6 +44,8 @@ class ArmError(Exception):
     Attributes:
         status: the HTTP status; None without an answer, or if a long-running operation failed.
         codes: ARM's error codes, the outer one first; empty if it gave none.
+        unsure: whether the request may have been carried out all the same: an answer to it was
+            lost, or was an error of ARM's own.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class ArmError(Exception):
         super().__init__(message)
         self.status = status
         self.codes = codes
+        self.unsure = False
 
 
 class OperationFailedError(ArmError):
@@ -112,11 +115,11 @@ class Arm:
         """Reads a resource, with this version of the API."""
         return self.request("GET", self._url(path), version)
 
-    def pages(self, path: str, version: str) -> Iterator[Any]:
-        """The items of a list, from all its pages."""
+    def pages(self, path: str, version: str) -> Iterator[list[Any]]:
+        """The pages of a list, each with its items."""
         answer = self.get(path, version)
         while True:
-            yield from answer.body["value"]
+            yield answer.body["value"]
             following = answer.body.get("nextLink")
             if not following:
                 return
@@ -177,7 +180,7 @@ class Arm:
 
     def _retried(self, method: str, url: str, **parts: Any) -> requests.Response:
         deadline = time.monotonic() + self._patience_s
-        pause = FIRST_PAUSE_S
+        pause, unsure = FIRST_PAUSE_S, False
         while True:
             error, wait = None, self._silence()
             if wait <= 0:
@@ -185,10 +188,12 @@ class Arm:
                     response = self._ask(method, url, **parts)
                 except requests.RequestException as exception:
                     error, wait = ArmError(f"{method} {_path(url)}: {exception}"), pause
+                    error.unsure = unsure = True
                 else:
                     if response.ok:
                         return response
                     error = _error(method, url, response)
+                    error.unsure = unsure = unsure or response.status_code >= SERVER_ERRORS
                     wait = self._pause_after(response, pause)
                     if wait is None:
                         raise error

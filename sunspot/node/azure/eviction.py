@@ -12,7 +12,6 @@ Reads the token's variables (RAY_AUTH_MODE, RAY_AUTH_TOKEN_PATH) from the enviro
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import sys
@@ -24,6 +23,7 @@ from pathlib import Path
 
 from sunspot.node import metrics
 from sunspot.node.azure.imds import BASE_URL, Event, Imds, ImdsError
+from sunspot.node.azure.live import Live
 from sunspot.node.collector import NodeCollector
 from sunspot.node.leaving import Head, Marks, Node, Worker, attempt
 from sunspot.node.metrics import Entry, EventLog
@@ -293,7 +293,6 @@ def main(arguments: list[str]) -> int:
     option("--margin", type=float, default=Timing.margin_s, metavar="S", help="before the deadline")
     option("--marks", type=Path, metavar="DIR", help="files for the host; see leaving.Marks")
     option("--metrics-port", type=int, help="serve the cluster's counters on loopback (the head)")
-    option("--prices", type=json.loads, default={}, metavar="JSON", help="USD per hour by group")
     given = parser.parse_args(arguments)
     for needed in ("name", "gcs"):
         if not getattr(given, needed):
@@ -305,14 +304,15 @@ def main(arguments: list[str]) -> int:
     os.environ.setdefault("RAY_py_gcs_connect_timeout_s", "3")
     import ray._raylet  # noqa: F401
 
-    event_log, marks = EventLog(given.gcs), Marks(given.marks)
+    event_log, marks, imds = EventLog(given.gcs), Marks(given.marks), Imds(given.imds)
     if given.metrics_port is not None:
-        collectors = [metrics.EvictionCollector(event_log), NodeCollector(given.gcs, given.prices)]
-        metrics.serve(collectors, given.metrics_port)
+        live = Live(imds)
+        nodes = NodeCollector(given.gcs, lambda: live.latest().prices)
+        metrics.serve([metrics.EvictionCollector(event_log), nodes], given.metrics_port)
     Watcher(
         name=given.name,
         group=given.group,
-        imds=Imds(given.imds),
+        imds=imds,
         node=Head(marks) if given.role == "head" else Worker(given.gcs, given.name),
         marks=marks,
         report=event_log.write,

@@ -22,6 +22,8 @@ import requests
 BASE_URL = "http://169.254.169.254"
 TOKEN_VERSION = "2018-02-01"  # noqa: S105 - a version of the API
 EVENTS_VERSION = "2020-07-01"
+USER_DATA_VERSION = "2021-01-01"
+USER_DATA_TIMEOUT_S = 2.0
 
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 10.0
@@ -128,6 +130,12 @@ class Imds:
         body = {"StartRequests": [{"EventId": event_id}]}
         self._ask("POST", "/metadata/scheduledevents", query, body=body)
 
+    def user_data(self) -> str:
+        """The VM's user data as base64; "" if it has none."""
+        path = "/metadata/instance/compute/userData"
+        query = {"api-version": USER_DATA_VERSION, "format": "text"}
+        return self._request("GET", path, query, None, USER_DATA_TIMEOUT_S).text
+
     def _fetch_token(self, resource: str) -> tuple[str, float]:
         query = {"api-version": TOKEN_VERSION, "resource": resource}
         if self._client_id:
@@ -160,6 +168,17 @@ class Imds:
         body: Any = None,
         timeout_s: float = READ_TIMEOUT_S,
     ) -> Any:
+        response = self._request(method, path, query, body, timeout_s)
+        if method == "POST":  # the answer to an acknowledgement is only its status
+            return None
+        try:
+            return response.json()
+        except ValueError as error:
+            raise ImdsError(f"{method} {path}: the answer is not JSON") from error
+
+    def _request(
+        self, method: str, path: str, query: dict[str, str], body: Any, timeout_s: float
+    ) -> requests.Response:
         try:
             with requests.Session() as session:
                 session.trust_env = False  # no proxy: IMDS refuses forwarded requests
@@ -177,12 +196,7 @@ class Imds:
         if response.status_code != requests.codes.ok:
             message = f"{method} {path}: HTTP {response.status_code} {response.text:.200}"
             raise ImdsError(message, response.status_code)
-        if method == "POST":  # the answer to an acknowledgement is only its status
-            return None
-        try:
-            return response.json()
-        except ValueError as error:
-            raise ImdsError(f"{method} {path}: the answer is not JSON") from error
+        return response
 
 
 def _event(fields: Any) -> Event | None:

@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from sunspot.node.azure import imds, refusals
 from sunspot.node.azure.arm import BASE_URL, Answer, Arm, ArmError, OperationFailedError
+from sunspot.node.azure.vms import Cluster, Vm, vm_of
 from sunspot.node.machines import LaunchDeniedError, LaunchRefusedError, Machine
 
 COMPUTE_VERSION = "2024-11-01"
@@ -35,38 +38,16 @@ CHANGE_PAUSE_S = 2.0
 DELETE_AGAIN_S = 30.0
 CHANGING = frozenset({"creating", "updating"})
 
+# Azure allows a subscription 300 pages of such lists a minute in a region (its page "Compute
+# throttling limits", High Cost Get VM). A cluster takes a quarter: at Ray's tick of five seconds,
+# six pages each time, and fewer lists where they are longer.
+PAGE_PAUSE_S = 60 / (300 / 4)
+PAGES_A_TICK = 6
+
 # Another change of the set came first, or is still in progress.
 CONFLICTS = frozenset({409, 412})
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cluster:
-    """Where a cluster's machines are in Azure.
-
-    Attributes:
-        subscription_id: the subscription.
-        resource_group: the resource group's name.
-        head: the name of the head's VM.
-        head_type: the head's Ray node type.
-        scale_sets: the names of the scale sets by Ray node type.
-    """
-
-    subscription_id: str
-    resource_group: str
-    head: str
-    head_type: str
-    scale_sets: Mapping[str, str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Vm:
-    """A VM of a scale set; `state` is its provisioningState in lower case."""
-
-    name: str
-    scale_set: str
-    state: str
 
 
 @dataclass(frozen=True)
@@ -91,6 +72,7 @@ def create(config: Mapping[str, Any]) -> ScaleSetMachines:
         head=config["head"],
         head_type=config["head_type"],
         scale_sets=config["scale_sets"],
+        maximums=config["maximums"],
     )
     return ScaleSetMachines(cluster, Arm(tokens, config.get("arm_url", BASE_URL)))
 
@@ -120,15 +102,24 @@ class ScaleSetMachines:
         # Azure keeps the case of names, and compares them without it.
         self._types = {name.lower(): kind for kind, name in cluster.scale_sets.items()}
         self._seen: dict[str, Machine] = {}  # replaced as a whole, never changed
+        self._list_again = -math.inf  # on the monotonic clock
         self._leaving: dict[str, float] = {}  # when a VM's deletion was last requested
         self._locks = {name: _Locks() for name in self._types}
 
     def list(self) -> list[Machine]:
-        """The head and every VM of the sets that is not being deleted."""
+        """The head and every VM of the sets that is not being deleted.
+
+        Of hundreds of machines, it may be the list of a tick before.
+        """
+        if time.monotonic() < self._list_again:
+            return [*self._seen.values()]
         head = Machine(
             id=self._cluster.head, node_type=self._cluster.head_type, is_head=True, running=True
         )
-        vms = list(self._all_vms())
+        pages = list(self._pages())
+        if len(pages) > PAGES_A_TICK:
+            self._list_again = time.monotonic() + len(pages) * PAGE_PAUSE_S
+        vms = [*chain.from_iterable(pages)]
         self._delete_again(vms)
         machines = [head, *(self._machine(vm) for vm in vms if vm.state != "deleting")]
         self._seen = {machine.id: machine for machine in machines}
@@ -143,11 +134,12 @@ class ScaleSetMachines:
     def create(self, node_type: str, count: int) -> None:
         """Raises the set's capacity and waits until Azure has created the VMs, or has refused.
 
-        `list` has the VMs before that.
+        `list` has the VMs before that. The set never gets more than the type's maximum, whatever
+        Ray believes to be there.
 
         Raises:
             LaunchRefusedError: Azure has no such VMs now, or the quota is used up.
-            LaunchDeniedError: the head's identity lacks a right.
+            LaunchDeniedError: the head's identity lacks a right, or the set has its maximum.
             ArmError: anything else failed, or another change of the set came first.
             KeyError: the node type is unknown.
         """
@@ -156,15 +148,38 @@ class ScaleSetMachines:
         if not lock.acquire(timeout=self._launch_timeout_s):
             raise ArmError(f"{scale_set}: an earlier launch has not ended")
         try:
-            self._launch(scale_set, count)
+            now = self._cluster
+            if now.scale_sets.get(node_type) != scale_set:  # while it waited for the lock
+                raise LaunchDeniedError(f"{node_type}: no longer the autoscaler's")
+            self._launch(scale_set, count, now.maximums.get(node_type))
         finally:
             lock.release()
 
     def terminate(self, machine_id: str) -> None:
         """Deletes one VM of a set; ignores one that is gone, the head, and any other VM."""
-        scale_set = machine_id.rpartition("_")[0]  # names of sets have no underscore
-        if scale_set.lower() in self._types and self._delete(scale_set, [machine_id]) is not None:
+        machine = self.find(machine_id)
+        if machine is None or machine.is_head:
+            return
+        if self._delete(self._cluster.scale_sets[machine.node_type], [machine_id]) is not None:
             self._leaving[machine_id] = time.monotonic()
+
+    def follow(self, settings: Mapping[str, Any]) -> None:
+        """Takes the sets and maximums of a changed config.
+
+        A set that it lacks never grows. One that is fixed from now on is no longer listed.
+        """
+        known = {
+            kind: name
+            for kind, name in self._cluster.scale_sets.items()
+            if kind not in settings["fixed"]
+        }
+        sets = {**known, **settings["scale_sets"]}
+        types = {name.lower(): kind for kind, name in sets.items()}
+        self._locks = {**{name: _Locks() for name in types}, **self._locks}
+        self._types = types
+        self._list_again = -math.inf
+        maximums = {**dict.fromkeys(known, 0), **settings["maximums"]}
+        self._cluster = replace(self._cluster, scale_sets=sets, maximums=maximums)
 
     def _machine(self, vm: Vm) -> Machine:
         return Machine(
@@ -174,12 +189,14 @@ class ScaleSetMachines:
             running=vm.state in {"succeeded", "updating"},
         )
 
-    def _all_vms(self) -> Iterator[Vm]:
+    def _pages(self) -> Iterator[list[Vm]]:
         # One request for all sets, not one for each: Ray calls this every five seconds.
-        for item in self._arm.pages(f"{self._group}/virtualMachines", COMPUTE_VERSION):
-            vm = _vm(item)
-            if vm.scale_set.lower() in self._types:
-                yield vm
+        for page in self._arm.pages(f"{self._group}/virtualMachines", COMPUTE_VERSION):
+            vms = map(vm_of, page)
+            yield [vm for vm in vms if vm.scale_set.lower() in self._types]
+
+    def _all_vms(self) -> Iterator[Vm]:
+        return chain.from_iterable(self._pages())
 
     def _vms_of(self, scale_set: str) -> dict[str, Vm]:
         return {
@@ -188,16 +205,16 @@ class ScaleSetMachines:
             if vm.scale_set.lower() == scale_set.lower() and vm.state != "deleting"
         }
 
-    def _launch(self, scale_set: str, count: int) -> None:
+    def _launch(self, scale_set: str, count: int, maximum: int | None) -> None:
         before = self._vms_of(scale_set)
-        try:
-            answer = self._resize(scale_set, lambda capacity: capacity + count)
-        except ArmError as error:
-            if refusals.is_refusal(error):
-                raise LaunchRefusedError(f"{scale_set}: {error}") from error
-            if refusals.is_denial(error):
-                raise LaunchDeniedError(f"{scale_set}: {refusals.lacking(error)}") from error
-            raise
+        if maximum is not None and len(before) < maximum:
+            capacity, state = self._read(scale_set)
+            if capacity >= maximum and state not in CHANGING:
+                self._drop_phantoms(scale_set)
+        answer, count = self._request(scale_set, count, maximum)
+        if answer.operation is None:
+            self._settle_lost(scale_set, count, before)
+            return
         try:
             if not self._arm.wait(answer, self._launch_timeout_s):
                 log.warning("%s: still growing by %d, no longer waited for", scale_set, count)
@@ -215,28 +232,54 @@ class ScaleSetMachines:
             # Azure accepted the launch and will list the machines: losing sight is not a failure.
             log.warning("%s: growing by %d, but %s", scale_set, count, error)
 
+    def _request(self, scale_set: str, count: int, maximum: int | None) -> tuple[Answer, int]:
+        """Raises the capacity; returns ARM's answer, and by how many the maximum allowed."""
+        asked: list[int] = []
+
+        def grown(capacity: int) -> int:
+            asked.append(_more(scale_set, capacity, count, maximum))
+            return capacity + asked[-1]
+
+        try:
+            return self._resize(scale_set, grown), asked[-1]
+        except ArmError as error:
+            if refusals.is_refusal(error):
+                raise LaunchRefusedError(f"{scale_set}: {error}") from error
+            if refusals.is_denial(error):
+                raise LaunchDeniedError(f"{scale_set}: {refusals.lacking(error)}") from error
+            raise
+
+    def _settle_lost(self, scale_set: str, count: int, before: Mapping[str, Vm]) -> None:
+        """Waits for the machines of a launch whose answer was lost, and tidies up if they fail."""
+        try:
+            self._read_again(scale_set, count, before)
+        except ArmError as error:
+            failed = self._failed(scale_set, before)
+            with contextlib.suppress(ArmError):
+                self._tidy(scale_set, before)
+            if failed:
+                raise LaunchRefusedError(f"{scale_set}: {error}") from error
+            raise
+
     def _read_again(self, scale_set: str, count: int, before: Mapping[str, Vm]) -> None:
-        """Waits for the machines of a launch whose operation a newer change of the set ended.
+        """Waits for the machines of a launch whose operation is unknown, or was ended by a change.
 
         The set works on at its new goal, in which the capacity is usually the launch's. Machines
-        that are still coming up when the set has settled are there, too.
-
-        Raises:
-            ArmError: the set has settled without them; Ray then requests them again.
+        that are still coming up when the set has settled are there, too. Without them, ArmError:
+        Ray then requests them again.
         """
-        path = f"{self._group}/virtualMachineScaleSets/{scale_set}"
         deadline = time.monotonic() + self._launch_timeout_s
         while True:
-            found = self._arm.get(path, COMPUTE_VERSION)
-            state = str((found.body.get("properties") or {}).get("provisioningState", "")).lower()
-            new = [vm for name, vm in self._vms_of(scale_set).items() if name not in before]
+            _, state = self._read(scale_set)
+            found_now = self._vms_of(scale_set).items()
+            new = [vm for name, vm in found_now if name not in before and vm.state != "failed"]
             over = state not in CHANGING or time.monotonic() > deadline
             came_up = not any(vm.state in CHANGING for vm in new)
             if len(new) >= count and (came_up or over):
                 return
             if over:
                 came = f"{len(new)} of {count} machines came"
-                raise ArmError(f"{scale_set}: another change of the set came first, {came}")
+                raise ArmError(f"{scale_set}: the set has settled, and {came}")
             time.sleep(CHANGE_PAUSE_S)
 
     def _delete_again(self, vms: Sequence[Vm]) -> None:
@@ -257,19 +300,42 @@ class ScaleSetMachines:
                 self._send_deletion(scale_set, names)
 
     def _resize(self, scale_set: str, change: Callable[[int], int]) -> Answer:
-        """Sets the capacity to the result of `change` for the current one."""
-        path = f"{self._group}/virtualMachineScaleSets/{scale_set}"
+        """Sets the capacity to the result of `change` for the current one.
+
+        A change whose answer was lost is not made twice: where the set then has the capacity that
+        was asked for, the answer is the set's own, without an operation.
+        """
+        path = self._path(scale_set)
+        maybe_done: list[int] = []
 
         def attempt() -> Answer:
             found = self._arm.get(path, COMPUTE_VERSION)
-            sku = found.body["sku"]
-            wanted = {**sku, "capacity": change(int(sku.get("capacity") or 0))}
-            if wanted == sku:
+            capacity = _capacity(found.body)
+            wanted = capacity if capacity in maybe_done else change(capacity)
+            if wanted == capacity:
                 return found
-            body = {"sku": wanted}
-            return self._arm.send("PATCH", path, COMPUTE_VERSION, body, found.etag)
+            body = {"sku": {**found.body["sku"], "capacity": wanted}}
+            try:
+                return self._arm.send("PATCH", path, COMPUTE_VERSION, body, found.etag)
+            except ArmError as error:
+                if not error.unsure:
+                    raise
+                maybe_done.append(wanted)
+                # A conflict is tried again, and reads the set then.
+                if error.status in CONFLICTS or self._read(scale_set)[0] != wanted:
+                    raise
+                return Answer(body=None, etag=None, operation=None, is_status=False)
 
         return self._change(scale_set, attempt)
+
+    def _path(self, scale_set: str) -> str:
+        return f"{self._group}/virtualMachineScaleSets/{scale_set}"
+
+    def _read(self, scale_set: str) -> tuple[int, str]:
+        """The set's capacity, and its provisioningState in lower case."""
+        body = self._arm.get(self._path(scale_set), COMPUTE_VERSION).body
+        state = (body.get("properties") or {}).get("provisioningState", "")
+        return _capacity(body), str(state).lower()
 
     def _delete(self, scale_set: str, names: list[str]) -> Answer | None:
         try:
@@ -281,7 +347,7 @@ class ScaleSetMachines:
             raise
 
     def _send_deletion(self, scale_set: str, names: list[str]) -> Answer:
-        path = f"{self._group}/virtualMachineScaleSets/{scale_set}/delete"
+        path = f"{self._path(scale_set)}/delete"
         return self._arm.send("POST", path, COMPUTE_VERSION, {"instanceIds": names})
 
     def _change(self, scale_set: str, attempt: Callable[[], Answer]) -> Answer:
@@ -301,27 +367,34 @@ class ScaleSetMachines:
 
     def _tidy(self, scale_set: str, before: Mapping[str, Vm]) -> None:
         """Removes what a failed launch left: VMs that never started, capacity without VMs."""
-        failed = [
-            vm.name
-            for vm in self._vms_of(scale_set).values()
-            if vm.state == "failed" and vm.name not in before
-        ]
-        if failed:
+        if failed := self._failed(scale_set, before):
             answer = self._delete(scale_set, failed)
             if answer is not None:
                 self._arm.wait(answer, CHANGE_TIMEOUT_S)
+        self._drop_phantoms(scale_set)
 
-        def without_phantoms(capacity: int) -> int:
-            return min(capacity, len(self._vms_of(scale_set)))
+    def _failed(self, scale_set: str, before: Mapping[str, Vm]) -> list[str]:
+        """The names of the VMs of a launch that never started."""
+        here = self._vms_of(scale_set).values()
+        return [vm.name for vm in here if vm.state == "failed" and vm.name not in before]
 
-        self._resize(scale_set, without_phantoms)
+    def _drop_phantoms(self, scale_set: str) -> None:
+        """Gives back capacity for which there is no VM. One that is being deleted has its own."""
+        sets = [vm.scale_set.lower() for vm in self._all_vms()]
+        here = sets.count(scale_set.lower())
+        if scale_set.lower() in self._types:  # those of a group that is fixed by now are not listed
+            self._resize(scale_set, lambda capacity: min(capacity, here))
 
 
-def _vm(item: Mapping[str, Any]) -> Vm:
-    properties = item.get("properties") or {}
-    scale_set = (properties.get("virtualMachineScaleSet") or {}).get("id") or ""
-    return Vm(
-        name=item["name"],
-        scale_set=scale_set.rpartition("/")[2],
-        state=str(properties.get("provisioningState", "")).lower(),
-    )
+def _capacity(body: Mapping[str, Any]) -> int:
+    return int(body["sku"].get("capacity") or 0)
+
+
+def _more(scale_set: str, capacity: int, count: int, maximum: int | None) -> int:
+    """How many of `count` machines more the maximum allows; LaunchDeniedError if none."""
+    allowed = count if maximum is None else min(count, maximum - capacity)
+    if allowed <= 0:
+        raise LaunchDeniedError(f"{scale_set}: has its maximum of {maximum} machines")
+    if allowed < count:
+        log.warning("%s: %d more would be over its maximum of %d", scale_set, count, maximum)
+    return allowed

@@ -6,6 +6,8 @@ environment, so that all of them can be found, also those that a killed parent l
 
     <folder>/cluster.json        ClusterRecord
     <folder>/token               the cluster's authentication token, mode 0600
+    <folder>/events.jsonl        EventRecord
+    <folder>/gcs                 the GCS's state
     <folder>/nodes/NAME.json     NodeRecord
     <folder>/nodes/NAME.pid      Process
     <folder>/nodes/NAME.log      what `ray start` printed
@@ -27,6 +29,7 @@ from typing import Any, Literal
 
 import psutil
 
+from sunspot.node.events import Event, EventRecord
 from sunspot.node.files import locked, write_private
 from sunspot.node.free_ports import free_port
 from sunspot.node.local.exits import ending
@@ -88,7 +91,8 @@ class NodeRecord:
 class ClusterRecord:
     """One cluster. The launcher fills in `address` (HOST:PORT of the GCS) and `ready_at`.
 
-    `client_port` is that of the server for `ray://` addresses; None if it has none.
+    `client_port` is that of the server for `ray://` addresses; None if it has none. `suspended_at`
+    is set from the moment when its nodes were to end until they are back.
     """
 
     name: str
@@ -99,6 +103,7 @@ class ClusterRecord:
     address: str | None = None
     ready_at: float | None = None
     client_port: int | None = None
+    suspended_at: float | None = None
 
     @property
     def ports(self) -> list[int]:
@@ -120,6 +125,16 @@ class ClusterFolder:
     @property
     def autoscaler_config(self) -> Path:
         return self.path / "autoscaler.yaml"
+
+    @property
+    def events(self) -> EventRecord:
+        """What happened to its nodes."""
+        return EventRecord(self.path / "events.jsonl")
+
+    @property
+    def gcs_state(self) -> Path:
+        """The folder of the GCS's state, which outlives the head's processes."""
+        return self.path / "gcs"
 
     @property
     def temp_dir(self) -> Path:
@@ -157,8 +172,8 @@ class ClusterFolder:
     def write_node(self, record: NodeRecord) -> None:
         write_private(self.path / "nodes" / f"{record.name}.json", json.dumps(asdict(record)))
 
-    def add_node(self, shape: NodeShape) -> NodeRecord:
-        """Records a new node of that shape. Names are never reused.
+    def add_node(self, shape: NodeShape, reason: str = "for `sunspot up`") -> NodeRecord:
+        """Records a new node of that shape, and why it is launched. Names are never reused.
 
         The record itself reserves the port of the node's agent; call this with `ports_locked`.
         """
@@ -171,6 +186,8 @@ class ClusterFolder:
             temp_dir=str(self.temp_dir / (str(len(nodes)) if nodes else HEAD_TEMP_DIR)),
         )
         self.write_node(node)
+        launched = Event(kind="launched", group=shape.group, node=node.name, reason=reason)
+        self.events.add(launched)
         return node
 
     def log(self, node: str) -> Path:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from sunspot.node import dashboard, gcs
+from sunspot.node.events import Event, Kind
 from sunspot.node.local import ray_start
 from sunspot.node.local.folder import HEAD, ClusterFolder, NodeRecord
 from sunspot.node.processes import stop
@@ -78,6 +79,7 @@ class Starts:
 
     def __init__(self, folder: ClusterFolder, nodes: list[NodeRecord]) -> None:
         self._folder = folder
+        self._nodes = {node.name: node for node in nodes}
         self._queue = deque(nodes)
         self._children: dict[int, NodeRecord] = {}
         self._tries: Counter[str] = Counter()
@@ -87,6 +89,7 @@ class Starts:
     def joined(self, name: str) -> None:
         """Notes that a node is a member, which lets the next one start."""
         self.waiting.remove(name)
+        self._record("joined", self._nodes[name], "")
         self._go_on()
 
     def check(self) -> None:
@@ -96,12 +99,18 @@ class Starts:
         if node is None:
             return
         if node.is_head or node.name not in self.waiting or self._tries[node.name] == TRIES:
+            waiting = node.name in self.waiting
+            self._record("lost", node, "it could not start" if waiting else "its process ended")
             _tell(event="died", name=node.name, log=self._folder.log_tail(node.name))
             sys.exit(1)
         _tell(event="again", name=node.name)
         self._clear(node)
         self._queue.append(node)
         self._go_on()
+
+    def _record(self, kind: Kind, node: NodeRecord, reason: str) -> None:
+        event = Event(kind=kind, group=node.shape.group, node=node.name, reason=reason)
+        self._folder.events.add(event)
 
     def _go_on(self) -> None:
         """Starts nodes while there is room; those that are members need none."""

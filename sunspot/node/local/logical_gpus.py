@@ -1,6 +1,6 @@
 """Ray Train on GPUs that are only numbers: gloo in the place of NCCL, the CPU in that of a device.
 
-Ray's workers call this before anything else where a cluster of this machine has GPUs (preload.py,
+Ray's workers call this before anything else where a cluster's GPUs are logical (preload.py,
 RAY_preload_python_modules). Train takes NCCL and "cuda:0" for every worker that has GPUs in Ray's
 count (ray/train/v2/torch/torch_trainer.py, ray/train/torch/config.py,
 ray/air/_internal/device_manager/nvidia_gpu.py, 2.60). Where torch finds a device, nothing is

@@ -1,4 +1,4 @@
-"""What Ray's workers import first on clusters of this machine that have GPUs."""
+"""What Ray's workers import first where a cluster's GPUs are only numbers."""
 
 from sunspot.node.local import logical_gpus
 

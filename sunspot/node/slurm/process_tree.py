@@ -8,31 +8,13 @@ processes: a neighbour's cluster on the same node is not in its tree.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import time
 from pathlib import Path
 
-# linux/prctl.h
-_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
-
 POLL_S = 0.05
 KILL_TIMEOUT_S = 10.0
-
-
-def adopt_orphans() -> None:
-    """Makes this process the parent of every descendant whose own parent ends."""
-    _prctl(_SET_CHILD_SUBREAPER, 1)
-
-
-def end_with_parent() -> None:
-    """Asks the kernel for a SIGTERM to this process when its parent ends."""
-    _prctl(_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _prctl(option: int, value: int) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 def descendants() -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import socket
@@ -12,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sunspot.node import gcs
-from sunspot.node.slurm import process_tree
+from sunspot.node import gcs, prctl
 from sunspot.node.slurm.plan import HEAD, announced_gcs
 
 POLL_S = 0.1
@@ -61,7 +61,7 @@ class RayNode:
         os.setsid()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)  # the task has handlers of its own
-        process_tree.end_with_parent()
+        prctl.end_with_parent()
         _print_into(self.log)
         os.environ.update(self.environment)
         from ray.scripts import scripts
@@ -79,13 +79,20 @@ class RayNode:
         Raises:
             TimeoutError: it did not become one in time.
         """
+        from ray.exceptions import AuthenticationError
+
         deadline = time.monotonic() + self.join_s
         # Not by a connection: until the head has looked, anyone may listen there.
         while announced_gcs(self.cluster_file.read_text()) != self.address:
             _check(deadline, f"the head did not say within {self.join_s:g} s that its GCS listens")
-        client = gcs.connect(self.address)
-        while HEAD not in gcs.patiently(lambda: gcs.alive_nodes(client), deadline):
-            _check(deadline, f"the head did not join its GCS within {self.join_s:g} s")
+        client, members = gcs.connect(self.address), dict[str, str]()
+        while HEAD not in members:
+            try:
+                members = gcs.patiently(functools.partial(gcs.alive_nodes, client), deadline)
+            except AuthenticationError:  # WrongClusterID: the GCS was started anew
+                client = gcs.connect(self.address)
+            if HEAD not in members:
+                _check(deadline, f"the head did not join its GCS within {self.join_s:g} s")
 
 
 Answer = Literal["accepts", "refuses", "silent"]

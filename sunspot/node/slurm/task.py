@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sunspot.node import prctl
 from sunspot.node.slurm import process_tree
 from sunspot.node.slurm.addresses import BLOCK, AddressError, own_address, worker_block
 from sunspot.node.slurm.allocation import Allocation
 from sunspot.node.slurm.listeners import TakenError
-from sunspot.node.slurm.plan import CLUSTER_FILE, FAILED, HEAD, Group, Plan
+from sunspot.node.slurm.plan import AGAIN, CLUSTER_FILE, FAILED, HEAD, Group, Plan
 from sunspot.node.slurm.ray_node import FOREIGN_VARIABLES, RayNode
 
 # Within Slurm's KillWait, by default 30 s, after which the job gets a SIGKILL.
@@ -26,6 +27,8 @@ STOP_GRACE_S = 8.0
 # What outlives `ray start` on a worker are Ray's agents, which look for their raylet for seconds.
 ORPHANS_S = 1.0
 LOG_LINES = 15
+# What Ray says where a busy machine's raylet or GCS took too long (ray/_private/node.py, 2.60).
+TOO_SLOW = "timed out during startup"
 LOCK = ".lock"
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -46,6 +49,10 @@ class Stopped(Exception):  # noqa: N818 - it is no error
 
 class NodeEndedError(Exception):
     """Ray ended on this node; the message has the end of its log."""
+
+
+class TooSlowError(NodeEndedError):
+    """Ray gave up its start, since this machine was too slow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +89,11 @@ class Task:
     def noticed(self) -> bool:
         """Whether Slurm has told that the job ends soon."""
         return (self.folder / f"notice-{self.has.job}").exists()
+
+    @property
+    def starts_again(self) -> bool:
+        """Whether the head was started once more, so that its GCS was away for a while."""
+        return (self.folder / AGAIN).exists()
 
     def first_port(self) -> int:
         """The first of the node's ports; the head's is the GCS's."""
@@ -148,14 +160,15 @@ class Node:
         """Returns if Ray still runs.
 
         Raises:
-            NodeEndedError: it does not.
+            TooSlowError: it gave up its start.
+            NodeEndedError: it does not run for another reason.
         """
         if self._pid is not None and os.waitpid(self._pid, os.WNOHANG)[0]:
             self._pid = None
         if self._pid is None:
-            raise NodeEndedError(
-                f"Ray ended. The end of {self.task.log}:\n" + "\n".join(_tail(self.task.log))
-            )
+            end = "\n".join(_tail(self.task.log))
+            error = TooSlowError if TOO_SLOW in end else NodeEndedError
+            raise error(f"Ray ended. The end of {self.task.log}:\n{end}")
 
 
 def run(task: Task, live: Callable[[Node], int]) -> int:
@@ -163,7 +176,7 @@ def run(task: Task, live: Callable[[Node], int]) -> int:
 
     Nothing is left when it returns: no process below this one, no file of the node's own.
     """
-    process_tree.adopt_orphans()
+    prctl.adopt_orphans()
     for name in FOREIGN_VARIABLES:
         os.environ.pop(name, None)
     name_amd_gpus(os.environ)
@@ -199,7 +212,11 @@ def _run_in(scratch: Path, task: Task, live: Callable[[Node], int]) -> int:
         node = Node(task, task.ray_node(scratch).start())
         # From here on this process is a client of the cluster.
         os.environ.update(task.environment())
-        return live(node)
+        try:
+            return live(node)
+        except TooSlowError:
+            node = Node(task, _start_again(scratch, task))
+            return live(node)
     finally:
         _ignore_signals()
         # On the head there may also be the job's command, which has the whole time.
@@ -207,6 +224,16 @@ def _run_in(scratch: Path, task: Task, live: Callable[[Node], int]) -> int:
         pid = None if node is None else node.pid
         if left := process_tree.end(pid, STOP_GRACE_S, orphans_s):
             say(f"node {task.name}: these processes do not end: {left}")
+
+
+def _start_again(scratch: Path, task: Task) -> int:
+    """Starts a node once more, with the ports that it had."""
+    say(f"node {task.name}: Ray took too long to start on this machine: once more")
+    if task.group.name == HEAD:
+        (task.folder / AGAIN).touch()  # first: workers take a GCS that is gone for the end
+        (task.folder / CLUSTER_FILE).write_text("{}")
+    process_tree.end(None, STOP_GRACE_S, ORPHANS_S)
+    return task.ray_node(scratch).start()
 
 
 def say(text: str) -> None:

@@ -31,7 +31,7 @@ def live(node: Node) -> int:
         met, now = answer(task.address), time.monotonic()
         if met == "accepts":
             seen = now
-        elif now - seen > (REFUSED_S if met == "refuses" else SILENT_S):
+        elif now - seen > (REFUSED_S if met == "refuses" and not task.starts_again else SILENT_S):
             return 0
         time.sleep(POLL_S)
 

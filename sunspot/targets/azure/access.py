@@ -35,7 +35,7 @@ def openings(plan: AzurePlan) -> list[Opening]:
             port=port.name,
             range=port.range,
             purpose=port.purpose,
-            sources=_operators(plan, role) if port.reach == "operator" else nodes(plan),
+            sources=_sources(plan, role, port.reach),
         )
         for role in ("head", "worker")
         for port in ports.of(role)
@@ -61,6 +61,12 @@ def no_way_in(access: Access, subnet_ids: SubnetIds | None) -> str | None:
     if subnet_ids is not None:
         return f"{problem}ssh_cidrs: the addresses of your VPN, or the subnet of your Bastion."
     return f"{problem}ssh_cidrs (and public_ip: true, unless you use a VPN), or bastion: true."
+
+
+def _sources(plan: AzurePlan, role: ports.Role, reach: ports.Reach) -> tuple[str, ...]:
+    if reach == "operator":
+        return _operators(plan, role)
+    return plan.access.serve_cidrs if reach == "caller" else nodes(plan)
 
 
 def _operators(plan: AzurePlan, role: ports.Role) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from pulumi import automation as auto
 from sunspot.errors import SunspotError
 from sunspot.targets.azure.engine import Pulumi
 from sunspot.targets.azure.errors import is_freed_later, plain, problem, said
-from sunspot.targets.protocol import Progress
+from sunspot.targets.azure.replacing import IRREPLACEABLE, Plan, Replacement
+from sunspot.targets.protocol import Lasting, Progress, silent
 
 # A machine's NIC is freed 180 s after the machine is gone (see is_freed_later).
 DESTROY_AGAIN_S = 60.0
@@ -32,13 +33,18 @@ GROUP_TYPE = "azure-native:resources:ResourceGroup"
 
 @dataclass(frozen=True, kw_only=True)
 class Resource:
-    """One Azure resource in a stack's state. `id` is its ARM id, `name` Pulumi's name."""
+    """One Azure resource in a stack's state. `id` is its ARM id, `urn` Pulumi's."""
 
     type: str
-    name: str
+    urn: str
     id: str
     protected: bool
     outputs: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        """Pulumi's name."""
+        return self.urn.rpartition("::")[2]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +58,16 @@ class StackState:
     def head(self) -> Resource | None:
         """The head's VM, the only one outside a scale set."""
         return next((one for one in self.resources if one.type == MACHINE_TYPE), None)
+
+    @property
+    def irreplaceable(self) -> tuple[Resource, ...]:
+        """The head's VM, and the disk with the cluster's state if that is a resource."""
+        return tuple(one for one in self.resources if one.type in IRREPLACEABLE)
+
+    @property
+    def protected_head(self) -> tuple[str, ...]:
+        """The URNs of those of them that Pulumi protects."""
+        return tuple(one.urn for one in self.irreplaceable if one.protected)
 
     @property
     def group_id(self) -> str | None:
@@ -96,10 +112,37 @@ class AzureStack:
             raise SunspotError(f"stack {self.name!r} disappeared just after it was brought up")
         return state
 
+    def replacements(self) -> tuple[Replacement, ...]:
+        """What `up` would replace, by a preview. The stack must exist; nothing changes.
+
+        Raises:
+            SunspotError: the preview failed, and not only on the head's protection.
+        """
+        plan, watcher = Plan(), Watcher(silent)
+
+        def hear(event: auto.EngineEvent) -> None:
+            plan(event)
+            watcher(event)
+
+        try:
+            with self.command.holding_interrupts():
+                self._selected().preview(on_event=hear)
+        except auto.CommandError as error:
+            found = plan.replacements(watcher.errors)
+            if any(one.is_irreplaceable for one in found):
+                return found  # what is protected makes the preview fail
+            raise problem(self.name, *(watcher.errors or [said(error)])) from error
+        return plan.replacements()
+
+    def unprotect(self, urns: Sequence[str]) -> None:
+        """Lets Pulumi delete these resources, until the next `up` protects them again."""
+        for urn in urns:
+            self._edit_state("unprotect", urn)
+
     def destroy(self, progress: Progress, *, delete_storage: bool) -> None:
         """Deletes everything; what is protected only with `delete_storage`."""
         if delete_storage:
-            self._unprotect()
+            self._edit_state("unprotect", "--all")
         for tries_left in reversed(range(DESTROY_TRIES)):
             errors = self._destroy_once(progress, exclude_protected=not delete_storage)
             if not errors:
@@ -123,9 +166,9 @@ class AzureStack:
         except auto.CommandError as error:
             raise problem(self.name, said(error)) from error
 
-    def _unprotect(self) -> None:
+    def _edit_state(self, *arguments: str) -> None:
         try:
-            self._run("state", "unprotect", "--all", "--yes", "--stack", self.name)
+            self._run("state", *arguments, "--yes", "--stack", self.name)
         except auto.CommandError as error:
             raise problem(self.name, said(error)) from error
 
@@ -134,15 +177,17 @@ class AzureStack:
         watcher = Watcher(progress)
         try:
             with self.command.holding_interrupts():
-                stack = auto.select_stack(
-                    self.name,
-                    work_dir=str(self.folder),
-                    opts=auto.LocalWorkspaceOptions(pulumi_command=self.command),
-                )
-                stack.destroy(on_event=watcher, exclude_protected=exclude_protected)
+                self._selected().destroy(on_event=watcher, exclude_protected=exclude_protected)
         except auto.CommandError as error:
             return watcher.errors or [said(error)]
         return []
+
+    def _selected(self) -> auto.Stack:
+        return auto.select_stack(
+            self.name,
+            work_dir=str(self.folder),
+            opts=auto.LocalWorkspaceOptions(pulumi_command=self.command),
+        )
 
     def _run(self, *arguments: str) -> str:
         environment = {"PULUMI_SKIP_UPDATE_CHECK": "true"}
@@ -158,7 +203,7 @@ def parse_state(exported: Mapping[str, Any]) -> StackState:
         resources=tuple(
             Resource(
                 type=one["type"],
-                name=one["urn"].rpartition("::")[2],
+                urn=one["urn"],
                 id=one["id"],
                 protected=bool(one.get("protect")),
                 outputs=one.get("outputs", {}),
@@ -221,7 +266,7 @@ class Watcher:
             if text and text not in self.errors and text != "update failed":
                 self.errors.append(text)
         elif diagnostic.severity == "warning" and not any(noise in text for noise in _NOISE):
-            self._report(f"warning: {text}")
+            self._report(Lasting(f"warning: {text}"))
 
 
 def _called(metadata: Any) -> str:

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sunspot.errors import SunspotError
+from sunspot.targets.azure import missing_role
 from sunspot.targets.azure.credentials import Endpoints, Login
-from sunspot.targets.protocol import Progress
+from sunspot.targets.protocol import Lasting, Progress
 
 if TYPE_CHECKING:
     from sunspot.node.azure.arm import Answer, Arm
@@ -45,7 +46,12 @@ def empty(state: StackState, progress: Progress, endpoints: Endpoints | None = N
         arm = Arm(login, endpoints.management, patience_s=PATIENCE_S)
         _empty(arm, None if state.head is None else state.head.id, sets, progress)
     except (SunspotError, ArmError, LookupError, TypeError) as error:  # or an answer in no shape
-        progress(f"could not scale the workers to zero first ({error}); destroying all the same")
+        reason = missing_role.explained(str(error))
+        progress(
+            Lasting(
+                f"could not scale the workers to zero first ({reason}); destroying all the same"
+            )
+        )
 
 
 def to_go_on(name: str, state: StackState) -> str:

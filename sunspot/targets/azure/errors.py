@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pulumi import automation as auto
 
 from sunspot.errors import SunspotError
+from sunspot.targets.azure import missing_role
 
 SHOWN_PROBLEMS = 3
 LONGEST_PROBLEM = 600
@@ -77,6 +78,18 @@ def _says(text: str) -> Callable[[re.Match[str]], str]:
     return lambda _found: text
 
 
+def _denied(otherwise: str, *, besides: str = "") -> Callable[[re.Match[str]], str]:
+    """Names the missing role and its command; `otherwise` where Azure has not said enough."""
+
+    def told(found: re.Match[str]) -> str:
+        missing = missing_role.find(found.string)
+        if missing is None:
+            return otherwise
+        return f"{missing}. {besides}".removesuffix(". ")
+
+    return told
+
+
 _EXPLAINED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (_QUOTA, _quota),
     (
@@ -117,20 +130,24 @@ _EXPLAINED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] =
     # Before the next two, which its text contains as well.
     (
         re.compile(r"roleDefinitions/(?:write|delete)"),
-        _says(
+        _denied(
             "you may not define roles in this subscription; ask for the role 'User Access "
             "Administrator' or Owner besides Contributor ('Role Based Access Control "
             "Administrator' may only assign them), or have the stack use Azure's built-in roles, "
-            "which have more rights than the head needs: sunspot:access > custom_roles: false"
+            "which have more rights than the head needs: sunspot:access > custom_roles: false",
+            besides="Or have the stack define no roles and use Azure's built-in ones, which have "
+            "more rights than the head needs: sunspot:access > custom_roles: false",
         ),
     ),
     (
         re.compile(r"roleAssignments/(?:write|delete)"),
-        _says(
+        _denied(
             "you may not assign roles in this subscription, but the cluster's identities need "
             "some; ask for the role 'User Access Administrator' (or Owner) besides Contributor; "
             "with sunspot:access > custom_roles: false, 'Role Based Access Control Administrator' "
-            "is enough"
+            "is enough",
+            besides="With sunspot:access > custom_roles: false, the role 'Role Based Access "
+            "Control Administrator' is enough",
         ),
     ),
     (
@@ -146,8 +163,8 @@ _EXPLAINED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] =
         _says("Azure has not freed the subnet yet; take the stack down again in some minutes"),
     ),
     (
-        re.compile(r"AuthorizationFailed|does not have authorization"),
-        _says("you may not do this in the subscription; ask for the role Contributor"),
+        re.compile(r"AuthorizationFailed|does not have (?:authorization|permission)"),
+        _denied("you may not do this in the subscription; ask for the role Contributor"),
     ),
     (
         # Docker Hub's words in the run's log, and the resource's name in Azure's error.

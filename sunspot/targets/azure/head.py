@@ -18,6 +18,9 @@ from sunspot.targets.tunnel import Tunnel
 # cloud_init/files writes it there; only root and the container's user may read it.
 TOKEN_ON_HEAD = "/run/sunspot/token"  # noqa: S105 - its path, not the token
 
+# Ray's Python, as root of the machine starts it; cloud_init/files: ray.sh names the container.
+PYTHON_OF_RAY = ("sudo", "-n", "docker", "exec", "--interactive", "sunspot-ray", "python")
+
 # Servers on the head's loopback address besides Ray's dashboard; names in sunspot.ray.ports.
 MONITORING = ("grafana", "prometheus")
 

@@ -14,16 +14,8 @@ from dataclasses import dataclass
 import yaml
 
 from sunspot.errors import UsageError
+from sunspot.monitoring import GRAFANA, PROMETHEUS
 
-# By digest: a tag can be moved. Both as Renovate reports them (2025-10).
-PROMETHEUS = (
-    "docker.io/prom/prometheus:v3.7.1"
-    "@sha256:ff7e389acbe064a4823212a500393d40a28a8f362e4b05cbf6742a9a3ef736b2"
-)
-GRAFANA = (
-    "docker.io/grafana/grafana:12.2.1"
-    "@sha256:35c41e0fd0295f5d0ee5db7e780cf33506abfaf47686196f825364889dee878b"
-)
 ON_EVERY_HEAD = (PROMETHEUS, GRAFANA)
 
 HUB_PULLS = 100

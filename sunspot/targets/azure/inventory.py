@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sunspot.errors import SunspotError
+from sunspot.targets.azure import missing_role
 from sunspot.targets.azure.credentials import TIMEOUT_S, Endpoints, az, principal, principals_token
 
 _GONE = "ResourceGroupNotFound"
@@ -95,12 +96,19 @@ def _by_rest(
             page = requests.get(url, headers=headers, timeout=TIMEOUT_S)
             if page.status_code == 404 and _GONE in page.text:
                 return None
+            if page.status_code == 403 and (missing := missing_role.find(_said(page.json()))):
+                raise SunspotError(str(missing))
             page.raise_for_status()
             found += _checked(page.json()["value"])
             url = page.json().get("nextLink")
     except (requests.RequestException, KeyError, TypeError, ValueError) as error:
         raise SunspotError(f"Azure did not answer ({error})") from error
     return found
+
+
+def _said(body: Any) -> str:
+    """The message of ARM's error."""
+    return str(body["error"]["message"])
 
 
 def _by_cli(group_id: str, listing: Listing) -> list[Item] | None:
@@ -110,7 +118,7 @@ def _by_cli(group_id: str, listing: Listing) -> list[Item] | None:
     if listed.returncode:
         if _GONE in listed.stderr:
             return None
-        raise SunspotError(f"az says: {' '.join(listed.stderr.split())}")
+        raise SunspotError(missing_role.explained(f"az says: {' '.join(listed.stderr.split())}"))
     try:
         found = _checked(json.loads(listed.stdout or "[]"))
     except (ValueError, KeyError, TypeError) as error:

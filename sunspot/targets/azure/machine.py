@@ -5,7 +5,7 @@ from typing import Literal
 
 from sunspot.catalog import VmSize
 from sunspot.errors import UsageError
-from sunspot.ray import resources
+from sunspot.ray import images, resources
 from sunspot.ray.resources import NodeResources
 from sunspot.spec import RayNodeConfig, size_for
 from sunspot.stack import Stack
@@ -21,9 +21,6 @@ TRUSTED_LAUNCH_GIB = 1
 # A disk that also holds container images: images with CUDA unpack to tens of GB.
 DISK_GIB = 64
 GPU_DISK_GIB = 128
-
-# The Python of Ray's own images, and of Sunspot's.
-IMAGE_PYTHON = "py311"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +60,7 @@ def of(stack: Stack, node: RayNodeConfig, *, keeps_disk: bool) -> Machine:
     driver, vm_image = _driver(size), vm_image_of(stack)
     return Machine(
         size=size,
-        image=_image(stack, size),
+        image=images.reference(stack, gpus=bool(size.gpu_count)),
         driver=driver,
         # Ubuntu's NVIDIA modules are signed by Canonical; AMD's are built on the machine, unsigned.
         secure_boot=driver != "rocm",
@@ -89,7 +86,7 @@ def vm_image_of(stack: Stack) -> VmImage | None:
     vm_images.check(
         image,
         stack=stack.name,
-        ray_version=_ray_version(stack),
+        ray_version=stack.cluster.ray_version.removeprefix("v"),
         amd=any(size_for(node).has_amd_gpus for node in _nodes(stack)),
     )
     return image
@@ -103,9 +100,11 @@ def copies(stack: Stack) -> tuple[Copy, ...]:
     """
     if not stack.image.mirror:
         return ()
-    images = [_image(stack, size_for(node)) for node in _nodes(stack)]
+    references = [
+        images.reference(stack, gpus=bool(size_for(node).gpu_count)) for node in _nodes(stack)
+    ]
     try:
-        return copies_of([*filter(None, images), *ON_EVERY_HEAD])
+        return copies_of([*filter(None, references), *ON_EVERY_HEAD])
     except UsageError as error:
         raise UsageError(f"config > sunspot:image > reference: {error}") from error
 
@@ -113,10 +112,6 @@ def copies(stack: Stack) -> tuple[Copy, ...]:
 def _nodes(stack: Stack) -> list[RayNodeConfig]:
     groups = stack.cluster.scaling_groups
     return [stack.cluster.head_node, *(group.worker_nodes for group in groups)]
-
-
-def _ray_version(stack: Stack) -> str:
-    return stack.cluster.ray_version.removeprefix("v")
 
 
 def _system_gib(vm_image: VmImage | None) -> int:
@@ -127,13 +122,3 @@ def _driver(size: VmSize) -> Driver:
     if not size.gpu_count:
         return "none"
     return "rocm" if size.has_amd_gpus else "nvidia"
-
-
-def _image(stack: Stack, size: VmSize) -> str | None:
-    """The image's reference; None if it is yet to be built."""
-    if stack.image.context is not None:
-        return None
-    if stack.image.reference is not None:
-        return stack.image.reference
-    suffix = "-gpu" if size.gpu_count else ""
-    return f"rayproject/ray:{_ray_version(stack)}-{IMAGE_PYTHON}{suffix}"

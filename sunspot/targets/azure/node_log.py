@@ -21,8 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 from sunspot.errors import SunspotError
+from sunspot.ray.handle import ClusterHandle
 from sunspot.spec_values import HEAD
-from sunspot.targets import abilities
+from sunspot.targets import abilities, members
 from sunspot.targets.protocol import Progress
 from sunspot.targets.ssh import RemoteCommandError, Ssh, UnreachableError, through
 from sunspot.targets.tunnel import end
@@ -37,6 +38,22 @@ READ_TIMEOUT_S = 90.0
 
 Addresses = Callable[[], Mapping[str, str]]
 """Returns the private address of each machine, by its name."""
+
+
+def of_ray(connect: Callable[[], ClusterHandle]) -> Mapping[str, str]:
+    """The private addresses of Ray's nodes, by their names; none if Ray does not answer.
+
+    Raises:
+        UnreachableError: the head cannot be reached.
+    """
+    from sunspot.ray.jobs import JobClient
+
+    try:
+        return members.addresses(JobClient(connect()).state("nodes"))
+    except UnreachableError:
+        raise
+    except SunspotError:
+        return {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,16 +132,16 @@ def _is_address(node: str) -> bool:
 
 def _found(machines: Machines, node: str, note: Progress) -> tuple[str, str]:
     """The name and the private address of a VM. Azure's names are case-insensitive."""
-    members = machines.members()
-    if node in members:
-        return node, members[node]
+    known = machines.members()
+    if node in known:
+        return node, known[node]
     note(f"{node} is not a member of the Ray cluster; asking Azure for its address")
     try:
         addresses = machines.addresses()
     except SunspotError as error:
-        known = ", ".join(sorted(members)) or "none"
+        listed = ", ".join(sorted(known)) or "none"
         raise SunspotError(
-            f"{node!r} is not a member of the Ray cluster (members: {known}), and Azure could not "
+            f"{node!r} is not a member of the Ray cluster (members: {listed}), and Azure could not "
             f"be asked for its address: {error}. Give its private address instead: "
             "--node 10.60.128.4"
         ) from error

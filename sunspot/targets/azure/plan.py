@@ -10,6 +10,8 @@ from pathlib import Path
 
 from sunspot.catalog import VmSize
 from sunspot.errors import UsageError
+from sunspot.ray import images
+from sunspot.ray.images import ImageBuild
 from sunspot.ray.start import NodeMarket
 from sunspot.spec import RayClusterConfig, ScalingGroup
 from sunspot.spec_values import HEAD
@@ -45,7 +47,7 @@ STATE_DISK_GIB = 32
 class Pool:
     """The workers of one group and market: one scale set, one Ray node type.
 
-    `elastic` says that Ray's autoscaler sets the number of workers, and Pulumi only the first.
+    `elastic` says that Ray's autoscaler sets the number of workers.
     `twin` is the node type that replaces this one while Azure refuses its machines.
     """
 
@@ -63,18 +65,10 @@ class Pool:
     def starts_with(self) -> int:
         """How many machines Pulumi creates.
 
-        0 with a twin: one spot machine that Azure refuses would fail the whole creation. There the
-        autoscaler creates the minimum.
+        0 of an elastic group, whose minimum the autoscaler creates: on a cluster that runs, both
+        would. And one spot machine that Azure refuses would fail Pulumi's whole creation.
         """
-        return 0 if self.twin else self.minimum
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageBuild:
-    """An existing folder, and the Dockerfile in it."""
-
-    context: Path
-    dockerfile: Path
+        return 0 if self.elastic else self.minimum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +98,11 @@ class AzurePlan:
     def head_name(self) -> str:
         """The name of the head's VM."""
         return _scale_set(self.cluster_name, HEAD)
+
+    @property
+    def autoscaled(self) -> bool:
+        """Whether the head has Ray's autoscaler: some group is not fixed."""
+        return any(pool.elastic for pool in self.pools)
 
     @property
     def vm_image_id(self) -> str | None:
@@ -149,7 +148,7 @@ def plan(stack: Stack, folder: Path) -> AzurePlan:
         addresses=_addresses(stack),
         subnet_ids=azure.network.subnet_ids,
         storage=azure.storage,
-        build=_build(stack, folder),
+        build=images.build(stack, folder),
         copies=machine.copies(stack),
         head=machine.of(stack, stack.cluster.head_node, keeps_disk=True),
         pools=tuple(
@@ -171,7 +170,7 @@ def _check(stack: Stack, folder: Path) -> None:
         lambda: _cluster_name(stack),
         lambda: ssh_key.of(stack, folder),
         lambda: _addresses(stack),
-        lambda: _build(stack, folder),
+        lambda: images.build(stack, folder),
         lambda: machine.copies(stack),
         lambda: check_ray(stack.image.reference, stack.cluster.ray_version),
         lambda: check_counts(stack),
@@ -236,19 +235,6 @@ def _most_workers(stack: Stack) -> int:
     return sum(
         group.max_workers * len(group.node_types()) for group in stack.cluster.scaling_groups
     )
-
-
-def _build(stack: Stack, folder: Path) -> ImageBuild | None:
-    image = stack.image
-    if image.context is None:
-        return None
-    context = folder / Path(image.context).expanduser()
-    if not context.is_dir():
-        raise UsageError(f"config > sunspot:image > context: there is no folder {context}")
-    dockerfile = context / image.dockerfile
-    if not dockerfile.is_file():
-        raise UsageError(f"config > sunspot:image > dockerfile: there is no file {dockerfile}")
-    return ImageBuild(context=context, dockerfile=dockerfile)
 
 
 def _check_bastion(stack: Stack) -> None:

@@ -86,3 +86,11 @@ def kept_sentences(name: str, protected: list[str]) -> list[str]:
     what = f"kept, as sunspot:storage > protect says: the results ({ids}) in their resource group"
     how = f"they are billed by the GB; to delete them too: sunspot down {name} --delete-storage"
     return [what, how]
+
+
+def after_up(name: str) -> str:
+    """What an `up` that did not end leaves, and what to do with it."""
+    return (
+        f"What was created still exists and is billed. Continue: sunspot up {name} · "
+        f"remove it: sunspot down {name}"
+    )

@@ -64,7 +64,8 @@ class Runs:
                 f"stopping pulumi (process {process.pid}), whose command was killed: it finishes "
                 "what it has begun, which may take minutes"
             )
-            os.kill(process.pid, signal.SIGINT)
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(process.pid, signal.SIGINT)
         while any(process.is_running() for process in running):
             time.sleep(POLL_S)
         return bool(running)

@@ -9,31 +9,33 @@ from sunspot.errors import UsageError
 from sunspot.spec import ScalingGroup
 from sunspot.stack import Stack
 from sunspot.targets import abilities
+from sunspot.targets.scaling import Size
 
 
-def refuse(stack: Stack, counts: Mapping[str, int]) -> NoReturn:
-    """Refuses to give groups these numbers of workers.
+def refuse(stack: Stack, sizes: Mapping[str, Size]) -> NoReturn:
+    """Refuses to give groups these sizes.
 
     Raises:
-        UsageError: always; the message says for each group what sets its number.
+        UsageError: always; the message says for each group what sets its size.
     """
-    groups = {one.name: one for one in stack.cluster.scaling_groups}
-    if unknown := counts.keys() - groups.keys():
-        raise abilities.unknown(stack.name, "group", min(unknown), groups)
+    groups = {name: abilities.group(stack, name) for name in sorted(sizes)}
     raise UsageError(
-        "\n".join(_refusal(stack.name, groups[one], count) for one, count in counts.items())
+        "\n".join(_refusal(stack.name, groups[one], size) for one, size in sizes.items())
     )
 
 
-def _refusal(name: str, group: ScalingGroup, count: int) -> str:
+def _refusal(name: str, group: ScalingGroup, size: Size) -> str:
     file = f"Pulumi.{name}.yaml"
     if group.is_autoscaled():
+        keep = f"keep at least {size.minimum}, set its min_workers"
+        if size.maximum is not None:
+            keep = f"have {size}, set its min_workers and max_workers"
         return (
             f"on azure only Ray's autoscaler scales group {group.name!r}, between "
-            f"{group.min_workers} and {group.max_workers} workers, by the load. To keep at least "
-            f"{count}, set its min_workers in {file}, then run: sunspot up {name}"
+            f"{group.min_workers} and {group.max_workers} workers, by the load. To {keep} in "
+            f"{file}, then run: sunspot up {name}"
         )
     return (
-        f"group {group.name!r} is fixed: set its min_workers and max_workers to {count} in {file}, "
+        f"group {group.name!r} is fixed: set its min_workers and max_workers to {size} in {file}, "
         f"then run: sunspot up {name}"
     )

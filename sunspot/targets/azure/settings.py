@@ -25,7 +25,7 @@ BASTION_USD = 0.29
 """About what an Azure Bastion costs, in USD an hour."""
 
 # A /16 is the largest block that one organisation commonly holds; a wider one is "the internet".
-MIN_SSH_PREFIX = 16
+MIN_PREFIX = 16
 # The internet does not route these, so a whole one may be listed (a VPN's addresses).
 PRIVATE_NETWORKS = tuple(
     ipaddress.IPv4Network(block) for block in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
@@ -61,9 +61,9 @@ def _location(name: str) -> str:
     return name
 
 
-def _ssh_cidr(text: str) -> str:
+def _cidr(text: str) -> str:
     if text.strip().lower() in _EVERYWHERE:
-        raise UsageError(f"{text!r} is the whole internet: list the addresses you connect from")
+        raise UsageError(f"{text!r} is the whole internet: list the addresses that are to connect")
     try:
         block = ipaddress.ip_network(text)
     except ValueError as error:
@@ -75,10 +75,10 @@ def _ssh_cidr(text: str) -> str:
             f"{text!r} is IPv6, but the head has only an IPv4 address: give an IPv4 block"
         )
     private = any(block.subnet_of(network) for network in PRIVATE_NETWORKS)
-    if block.prefixlen < MIN_SSH_PREFIX and not private:
+    if block.prefixlen < MIN_PREFIX and not private:
         raise UsageError(
-            f"{text!r} has {block.num_addresses} addresses, at most a /{MIN_SSH_PREFIX} is "
-            "allowed: list the addresses you connect from"
+            f"{text!r} has {block.num_addresses} addresses, at most a /{MIN_PREFIX} is "
+            "allowed: list the addresses that are to connect"
         )
     return str(block)
 
@@ -167,10 +167,16 @@ class Access(Config, frozen=True):
     public_ip: bool = Field(
         default=False, strict=True, description="whether the head gets a public address"
     )
-    ssh_cidrs: tuple[Annotated[Text, AfterValidator(_ssh_cidr)], ...] = Field(
+    ssh_cidrs: tuple[Annotated[Text, AfterValidator(_cidr)], ...] = Field(
         default=(),
         description="address blocks that may connect by SSH; the whole internet is refused",
         examples=[["203.0.113.7/32"]],
+    )
+    serve_cidrs: tuple[Annotated[Text, AfterValidator(_cidr)], ...] = Field(
+        default=(),
+        description="address blocks that may connect to Ray Serve, which asks for no token; the "
+        "whole internet is refused",
+        examples=[["10.1.2.0/24"]],
     )
     bastion: bool = Field(
         default=False,

@@ -15,24 +15,29 @@ from sunspot import stack as stacks
 from sunspot.errors import SunspotError, UsageError
 from sunspot.ray.handle import ClusterHandle
 from sunspot.stack import Stack
-from sunspot.targets import forwarding, members
+from sunspot.targets import forwarding, head_notebook, members
 from sunspot.targets.azure import (
     costs,
     doctor,
     emptying,
+    evicting,
     head,
     inventory,
+    left_behind,
     node_log,
     project,
     remaining,
+    replacing,
     scaling,
     wait,
 )
 from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.azure.records import Record, Records
-from sunspot.targets.azure.settings import TARGET
+from sunspot.targets.azure.settings import TARGET, AzureSettings
+from sunspot.targets.callers import Callers
 from sunspot.targets.contacting import Contact
 from sunspot.targets.forwarding import Forward
+from sunspot.targets.head_notebook import HeadNotebook
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
     Finding,
@@ -44,7 +49,8 @@ from sunspot.targets.protocol import (
     silent,
 )
 from sunspot.targets.records import not_up, state_directory
-from sunspot.targets.ssh import Ssh, UnreachableError
+from sunspot.targets.scaling import Size
+from sunspot.targets.ssh import Ssh
 
 if TYPE_CHECKING:
     from sunspot.targets.azure.automation import AzureStack, StackState
@@ -90,6 +96,7 @@ class AzureTarget:
         addresses: lists the private addresses in a resource group.
         quick: the preconditions that `up` checks first.
         endpoints: the addresses of Azure.
+        replaces_head: whether `up` may replace the head of a cluster that is up.
         name: the target's name in the registry.
     """
 
@@ -99,6 +106,7 @@ class AzureTarget:
     addresses: Callable[[str], dict[str, str]] = inventory.addresses
     quick: Callable[[Stack, Path], list[Finding]] = doctor.quick
     endpoints: Endpoints = field(default_factory=Endpoints)
+    replaces_head: bool = False
     name: str = TARGET
 
     def check(self, stack: Stack) -> None:
@@ -113,6 +121,9 @@ class AzureTarget:
             endpoints=self.endpoints,
         )
         return doctor.check(subject, progress)
+
+    def replacing_head(self) -> AzureTarget:
+        return replace(self, replaces_head=True)
 
     def first_contact(self, stack: Stack) -> AbstractContextManager[Contact]:
         from sunspot.targets.azure import first_contact
@@ -139,19 +150,27 @@ class AzureTarget:
         with self.records.locked(stack.name, progress):
             engine = self.engine(stack.name, folder, progress, install=True)
             # Before anything is created, so that `down` finds what an interrupted `up` created.
-            record = self.records.read(stack.name) or Record(folder="", stack={}, outputs={})
             dumped = stack.model_dump(mode="json")
-            self.records.write(stack.name, replace(record, folder=str(folder), stack=dumped))
+            before = self.records.read(stack.name)
+            record = before or Record(folder="", stack=dumped, outputs={})
+            self.records.write(stack.name, replace(record, folder=str(folder)))
+            wanted = replacing.Wanted(
+                name=stack.name, now=dumped, before=None if before is None else before.stack
+            )
             try:
+                replacing.look(engine, wanted, progress, replace_head=self.replaces_head)
+                self.records.write(stack.name, replace(record, folder=str(folder), stack=dumped))
                 state = engine.up(progress)
                 self.records.remember(stack.name, folder, stack, state)
                 connect = functools.partial(self._connect, stack.name, progress, dashboard_port)
                 handle = wait.until_joined(stack, connect, progress, timeout_s)
             except KeyboardInterrupt as interrupt:
-                interrupt.add_note(_what_remains(stack.name))
+                interrupt.add_note(remaining.after_up(stack.name))
+                raise
+            except UsageError:  # nothing was changed
                 raise
             except SunspotError as error:
-                error.add_note(_what_remains(stack.name))
+                error.add_note(remaining.after_up(stack.name))
                 raise
         return Up(handle, was_up=False)
 
@@ -164,12 +183,11 @@ class AzureTarget:
         with self.records.locked(name, progress):
             engine, before = self._ask(name, folder, progress)
             if engine is None or before is None or not before.resources:
-                known = name in self.names()
-                self.records.forget(name)
-                return Removal(looked_for=remaining.LOOKED_FOR) if known else None
+                return left_behind.check(name, self.records, self.still_there, progress)
             self.records.tunnel(name).close()
             try:
                 emptying.empty(before, progress, self.endpoints)
+                engine.unprotect(before.protected_head)
                 engine.destroy(progress, delete_storage=delete_storage)
             except (KeyboardInterrupt, SunspotError) as error:
                 error.add_note(emptying.to_go_on(name, before))
@@ -179,6 +197,12 @@ class AzureTarget:
         kept = () if after is None else after.resources
         progress("asking Azure what still exists")
         return remaining.removal(name, before.group_id, kept, self.still_there)
+
+    def delete_left_behind(self, name: str, progress: Progress) -> Removal:
+        with self.records.locked(name, progress):
+            return left_behind.delete(
+                name, self.records, self.still_there, progress, self.endpoints
+            )
 
     def names(self) -> list[str]:
         return self.records.names()
@@ -218,11 +242,20 @@ class AzureTarget:
     def scale(
         self,
         name: str,
-        counts: Mapping[str, int],
+        sizes: Mapping[str, Size],
         progress: Progress,  # noqa: ARG002 - the protocol's
     ) -> None:
         """Always raises UsageError: on Azure only the autoscaler and Pulumi change a group."""
-        scaling.refuse(self.stack(name), counts)
+        scaling.refuse(self.stack(name), sizes)
+
+    def sizes(self, name: str) -> Mapping[str, Size]:  # noqa: ARG002 - the protocol's
+        return {}
+
+    def evict(self, name: str, node: str, notice_s: float | None, progress: Progress) -> str:
+        if notice_s is not None:
+            raise UsageError("on azure the platform sets the notice: leave --notice out")
+        chosen = members.worker(name, node, self.nodes(name, progress))
+        return evicting.evict(self._group_id(name), chosen, progress, self.endpoints)
 
     def outputs(self, name: str) -> Mapping[str, Any]:
         return self.records.known(name).outputs
@@ -247,37 +280,45 @@ class AzureTarget:
         )
         return node_log.show(machines, node, out, note, follow=follow)
 
-    def _members(self, name: str) -> dict[str, str]:
+    def _members(self, name: str) -> Mapping[str, str]:
         """The private addresses of Ray's nodes, by their names; none if Ray does not answer."""
-        from sunspot.ray.jobs import JobClient
-
         # An `up` that waits for a node, maybe for this very one, holds the lock.
         connect: Callable[[], ClusterHandle] = functools.partial(self.handle, name)
         if self.records.tunnel(name).port() is not None:
             if not (self.records.folder(name) / "token").exists():
                 return {}
             connect = functools.partial(self._connect, name, silent)
-        try:
-            return members.addresses(JobClient(connect()).state("nodes"))
-        except UnreachableError:
-            raise
-        except SunspotError:
-            return {}
+        return node_log.of_ray(connect)
 
     def _addresses(self, name: str) -> dict[str, str]:
         """The private addresses of all VMs, by their names, from Azure."""
-        record = self.records.known(name)
-        if not record.group_id:
-            with self.records.locked(name):
-                record = self._refresh(name, silent)
-        return self.addresses(record.group_id)
+        return self.addresses(self._group_id(name))
 
     def forward(
         self, name: str, port: int, local: int | None, progress: Progress
     ) -> AbstractContextManager[Forward]:
         return forwarding.through(self._ssh(name, self._current(name, progress)), name, port, local)
 
+    def notebook(
+        self, name: str, arguments: Sequence[str], progress: Progress
+    ) -> AbstractContextManager[HeadNotebook]:
+        to = self._ssh(name, self._current(name, progress))
+        return head_notebook.through(to, name, head.PYTHON_OF_RAY, arguments, progress)
+
+    def callers(self, name: str) -> Callers | None:
+        sources = AzureSettings.of(self.stack(name)).access.serve_cidrs
+        address = str(self.outputs(name).get("head_address"))
+        return Callers(address=address, sources=sources) if sources else None
+
     # Records
+
+    def _group_id(self, name: str) -> str:
+        """The ARM id of the resource group, which the record of an older version lacks."""
+        record = self.records.known(name)
+        if not record.group_id:
+            with self.records.locked(name):
+                record = self._refresh(name, silent)
+        return record.group_id
 
     def _current(self, name: str, progress: Progress = silent) -> Record:
         """The record as it is if the tunnel is alive; otherwise updated from Pulumi's state."""
@@ -325,6 +366,8 @@ class AzureTarget:
         engine = None if folder is None else self._engine(name, folder, progress)
         state = None if engine is None else engine.state()
         if folder is None or state is None or state.head is None:
+            if left_behind.may_be(self.records.read(name), state):
+                raise left_behind.not_up(name)
             if state is None or not state.resources:
                 self.records.forget(name)
             raise not_up(name)
@@ -353,10 +396,3 @@ class AzureTarget:
             alive = head.open_tunnel(tunnel, ssh, record, preferred=port)
             head.fetch_token(ssh, token)
         return head.handle(name, record, token=token, dashboard=alive, forwarded=tunnel.also())
-
-
-def _what_remains(name: str) -> str:
-    return (
-        f"What was created still exists and is billed. Continue: sunspot up {name} · "
-        f"remove it: sunspot down {name}"
-    )

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sunspot.ray.images import ImageBuild
 from sunspot.targets.azure.machine import Machine
-from sunspot.targets.azure.plan import STATE_DISK_GIB, AzurePlan, ImageBuild, Pool
+from sunspot.targets.azure.plan import STATE_DISK_GIB, AzurePlan, Pool
 
 # The first part of every component's type. A type never changes, since URNs contain it.
 COMPONENT = "sunspot:azure:"
@@ -26,8 +27,8 @@ UNIQUE = "sunspot"
 class Resource:
     """One resource: its type and name as in its URN, its purpose, its children.
 
-    `infra/` finds it by `key` within its parent. `protected` says that `pulumi destroy` refuses to
-    delete it.
+    `infra/` finds it by `key` within its parent. `protected` says that plain Pulumi refuses to
+    replace or delete it.
     """
 
     key: str
@@ -187,7 +188,9 @@ def _nic(name: str, plan: AzurePlan) -> Resource:
 
 def _head(name: str, plan: AzurePlan) -> Resource:
     detail = f"{_shape(plan.head, 'on-demand')}, {STATE_DISK_GIB} GiB for state"
-    return _component("head", "Head", name, [_native(name, "vm", "compute:VirtualMachine", detail)])
+    # With it goes the disk with the cluster's state; `sunspot down` lifts the protection.
+    vm = _native(name, "vm", "compute:VirtualMachine", detail, protected=True)
+    return _component("head", "Head", name, [vm])
 
 
 def _pool(name: str, pool: Pool) -> Resource:

@@ -6,6 +6,7 @@ import errno
 import os
 import pwd
 import shutil
+import stat
 from pathlib import Path
 from typing import Literal
 
@@ -105,9 +106,11 @@ def check_temp_folder(folder: ClusterFolder) -> None:
         SunspotError: somebody else made it.
     """
     parent = folder.temp_dir.parent
-    if not os.path.lexists(parent):
+    try:
+        found = parent.lstat()
+    except FileNotFoundError:
         return
-    if parent.is_symlink() or parent.stat().st_uid != os.getuid():
+    if stat.S_ISLNK(found.st_mode) or found.st_uid != os.getuid():
         raise SunspotError(
             f"{parent} is for the sockets of your clusters, but {_owner(parent)} has made it. Only "
             f"they or an administrator can remove it: sudo rm -r {parent}"
@@ -141,7 +144,10 @@ def _folders(folder: ClusterFolder) -> tuple[Path, Path]:
 
 
 def free_mib(path: Path) -> float:
-    return shutil.disk_usage(existing(path)).free / MIB
+    try:
+        return shutil.disk_usage(path).free / MIB
+    except (FileNotFoundError, NotADirectoryError):
+        return free_mib(path.parent)
 
 
 def existing(path: Path) -> Path:

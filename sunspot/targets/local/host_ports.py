@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from sunspot.errors import UsageError
-from sunspot.node.free_ports import PortClaims, free_port, port_is_free
+from sunspot.node.free_ports import PortClaims, free_port
 from sunspot.node.local.folder import CLUSTER_VARIABLE
 from sunspot.ray import ports
+from sunspot.targets import host_ports
 from sunspot.targets.records import STATE_DIRECTORY_VARIABLE
-
-# Ray refuses lower ports, which need privileges (ray/_private/parameter.py, 2.60).
-USER_PORTS = range(1024, 65_536)
 
 _FLAGS = {"gcs": "--port", "dashboard": "--dashboard-port"}
 _WHAT = {"gcs": "GCS", "dashboard": "dashboard and job API", "client": "Ray Client server"}
@@ -79,6 +76,19 @@ class Chooser:
         notes = tuple(note for note in (why, also, too) if note is not None)
         return HostPorts(gcs=first, dashboard=second, client=third, notes=notes)
 
+    def again(self, before: HostPorts) -> HostPorts:
+        """The ports that a cluster had before, each replaced by another where it is taken now."""
+        numbers, notes = dict(before.numbers), []
+        for name, number in before.numbers.items():
+            if number in self.recorded or not self.claims.take(number):
+                taken = {*self.recorded, *numbers.values()}
+                numbers[name] = free_port(taken)
+                notes.append(
+                    f"port {number} is taken now{self._by(number)}, so the {_WHAT[name]} of "
+                    f"{self.cluster!r} has port {numbers[name]}"
+                )
+        return HostPorts(**numbers, notes=tuple(notes))
+
     def _one(self, name: str, wish: int | None, taken: Container[int]) -> tuple[int, str | None]:
         if wish is not None:
             return self._wished(_FLAGS[name], wish, taken), None
@@ -89,15 +99,9 @@ class Chooser:
         return number, self._note(name, usual, number)
 
     def _wished(self, flag: str, port: int, taken: Container[int]) -> int:
-        if port not in USER_PORTS:
-            raise UsageError(
-                f"{flag} {port} is not a port from {USER_PORTS[0]} to {USER_PORTS[-1]}"
-            )
+        host_ports.check_number(flag, port)
         if port in taken or not self.claims.take(port):
-            raise UsageError(
-                f"port {port} is taken{self._by(port)}; give {flag} another, or leave it out to "
-                "have a free one chosen"
-            )
+            raise host_ports.taken(flag, port, self._by(port))
         return port
 
     def _note(self, name: str, usual: int, number: int) -> str:
@@ -130,38 +134,19 @@ class Chooser:
             return f" by the cluster {self.recorded[port]!r}"
         if folder := _cluster_folder(port):
             return f" by the cluster {folder.name!r}, whose records are in {folder.parent.parent}"
-        for pid in _listeners(port):
-            if pid is None:
-                return " by a process of another user"
-            with contextlib.suppress(psutil.Error):
-                return f" by {psutil.Process(pid).name()}, pid {pid}"
-        return " by a cluster that is starting" if port_is_free(port) else ""
+        return host_ports.taken_by(port)
 
 
 def taken_by_others(members: Iterable[psutil.Process]) -> set[int]:
     """The TCP ports of this machine on which processes other than these listen."""
     pids = {process.pid for process in members}
-    return {port for port, pid in _listening() if pid not in pids}
+    return {port for port, pid in host_ports.listening() if pid not in pids}
 
 
 def _cluster_folder(port: int) -> Path | None:
     """The folder of the cluster that a listening process of this user belongs to."""
-    for pid in filter(None, _listeners(port)):
+    for pid in filter(None, host_ports.listeners(port)):
         with contextlib.suppress(psutil.Error, OSError):
             if folder := psutil.Process(pid).environ().get(CLUSTER_VARIABLE):
                 return Path(folder)
     return None
-
-
-def _listeners(port: int) -> list[int | None]:
-    """The processes that listen on a port; None is one that this user may not see."""
-    with contextlib.suppress(psutil.Error):
-        return [pid for number, pid in _listening() if number == port]
-    return []
-
-
-def _listening() -> Iterator[tuple[int, int | None]]:
-    """The TCP ports on which something listens, each with its process as in `_listeners`."""
-    for connection in psutil.net_connections("tcp"):
-        if connection.status == psutil.CONN_LISTEN and connection.laddr:
-            yield connection.laddr.port, connection.pid

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
+from typing import Any
 
 import psutil
 import yaml
 
 from sunspot.node import autoscaler_config
 from sunspot.node.files import write_private
-from sunspot.node.local.folder import HEAD, ClusterFolder, NodeShape
+from sunspot.node.local.folder import (
+    HEAD,
+    BrokenRecordError,
+    ClusterFolder,
+    ClusterRecord,
+    NodeRecord,
+    NodeShape,
+)
 from sunspot.ray import resources, start
 from sunspot.ray.resources import OBJECT_STORE_SHARE, NodeResources
 from sunspot.ray.start import Autoscaler, Head, NodeMarket, RayNode
 from sunspot.spec import RayNodeConfig, ScalingGroup
 from sunspot.stack import Stack
 from sunspot.targets.local.host_ports import HostPorts
+from sunspot.targets.scaling import Size
 
 MACHINES = "sunspot.node.local.machines.create"
 START_HOOK = "sunspot.node.local.ray_start.stay_on_this_host"
@@ -45,7 +55,9 @@ def shapes(stack: Stack, folder: ClusterFolder, ports: HostPorts) -> dict[str, N
         head=Head(
             autoscaler=Autoscaler(
                 config=str(folder.autoscaler_config), interval_s=AUTOSCALER_INTERVAL_S
-            )
+            ),
+            # So that a suspended cluster comes back as the same one.
+            gcs_storage=str(folder.gcs_state),
         ),
         port_numbers={**HEAD_PORTS, **ports.numbers},
         start_hook=START_HOOK if ports.client is None else CLIENTS_HOOK,
@@ -120,6 +132,29 @@ def _shape(node: RayNode) -> NodeShape:
     )
 
 
+def write_records(folder: ClusterFolder, stack: Stack, ports: HostPorts) -> list[NodeRecord]:
+    """Writes the records of the cluster and its nodes, before any of them exists."""
+    folder.gcs_state.mkdir(mode=0o700, parents=True)
+    write_private(folder.token, secrets.token_hex(32))
+    made = shapes(stack, folder, ports)
+    folder.write_cluster(
+        ClusterRecord(
+            name=stack.name,
+            gcs_port=ports.gcs,
+            dashboard_port=ports.dashboard,
+            client_port=ports.client,
+            shapes=made,
+            stack=stack.model_dump(mode="json"),
+        )
+    )
+    folder.add_node(made[HEAD])
+    for group in stack.cluster.scaling_groups:
+        for _ in range(group.min_workers):
+            folder.add_node(made[group.name])
+    write_autoscaler_config(folder, stack)
+    return folder.nodes()
+
+
 def write_autoscaler_config(folder: ClusterFolder, stack: Stack) -> None:
     head = autoscaler_config.node_type(
         resources=resources.of(stack.cluster.head_node).amounts(),
@@ -145,14 +180,29 @@ def write_autoscaler_config(folder: ClusterFolder, stack: Stack) -> None:
     write_private(folder.autoscaler_config, yaml.safe_dump(config, sort_keys=False))
 
 
-def minimum(folder: ClusterFolder, group: str) -> int:
-    """The group's minimum in the autoscaler's file."""
-    config = yaml.safe_load(folder.autoscaler_config.read_text())
-    return config["available_node_types"][group]["min_workers"]
+def size(folder: ClusterFolder, group: str) -> Size:
+    """The limits of a group in the autoscaler's file."""
+    node_type = _config(folder)["available_node_types"][group]
+    return Size(minimum=node_type["min_workers"], maximum=node_type["max_workers"])
 
 
-def set_minimum(folder: ClusterFolder, group: str, count: int) -> None:
-    """Sets the group's minimum in the autoscaler's file, which it re-reads at every tick."""
-    config = yaml.safe_load(folder.autoscaler_config.read_text())
-    config["available_node_types"][group]["min_workers"] = count
+def set_size(folder: ClusterFolder, group: str, wanted: Size) -> None:
+    """Sets the limits of a group in the autoscaler's file, which it re-reads at every tick.
+
+    A number becomes the minimum; the maximum stays, unless it is lower.
+    """
+    config = _config(folder)
+    node_type = config["available_node_types"][group]
+    most = max(wanted.minimum, node_type["max_workers"])
+    node_type["min_workers"] = wanted.minimum
+    node_type["max_workers"] = most if wanted.maximum is None else wanted.maximum
     write_private(folder.autoscaler_config, yaml.safe_dump(config, sort_keys=False))
+
+
+def _config(folder: ClusterFolder) -> dict[str, Any]:
+    """The autoscaler's file. Raises BrokenRecordError if it cannot be read."""
+    file = folder.autoscaler_config
+    try:
+        return dict(yaml.safe_load(file.read_text()))
+    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+        raise BrokenRecordError(f"{file} cannot be read ({error})") from error

@@ -6,11 +6,13 @@ import contextlib
 import json
 import os
 import selectors
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
 
 from sunspot.errors import SunspotError
+from sunspot.node.local import ray_start
 from sunspot.node.local.folder import ClusterFolder, NodeRecord
 from sunspot.node.local.machines import launch
 from sunspot.signals import deferred
@@ -42,6 +44,30 @@ def start(
             at_end.callback(process.wait)
             at_end.callback(process.kill)
         _follow(process, folder, progress, timeout_s)
+
+
+def make_temp_dir(folder: ClusterFolder, *, keep: bool = False) -> None:
+    """Makes a folder that only we can use, in a folder where every user may write.
+
+    Args:
+        folder: the cluster's folder.
+        keep: whether to keep what the folder has from before; otherwise it is empty.
+
+    Raises:
+        SunspotError: somebody else made the folder that it would be in.
+    """
+    path, parent = folder.temp_dir, folder.temp_dir.parent
+    while True:
+        with contextlib.suppress(FileExistsError):
+            parent.mkdir(mode=0o700)
+        with contextlib.suppress(FileNotFoundError):  # the last other cluster has just removed it
+            capacity.check_temp_folder(folder)
+            parent.chmod(0o700)
+            if not keep:
+                shutil.rmtree(path, ignore_errors=True)
+            path.mkdir(mode=0o700, exist_ok=keep)
+            break
+    (path / ray_start.TEMP_FILES).mkdir(exist_ok=keep)
 
 
 def _follow(

@@ -7,7 +7,6 @@ of its spec. The records are in the user's state directory, one folder per clust
 from __future__ import annotations
 
 import contextlib
-import secrets
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,7 @@ import psutil
 from pydantic import ValidationError
 
 from sunspot.errors import HeadLostError, SunspotError, UsageError
-from sunspot.node.files import write_private
+from sunspot.node.events import Event
 from sunspot.node.free_ports import PortClaims, port_is_free
 from sunspot.node.local import ray_start
 from sunspot.node.local.folder import (
@@ -37,10 +36,20 @@ from sunspot.ray.resources import GIB
 from sunspot.registry import THIS_MACHINE
 from sunspot.signals import uninterrupted
 from sunspot.stack import Stack
-from sunspot.targets import forwarding
+from sunspot.targets import forwarding, members
+from sunspot.targets.evicting import NOTICE_S, check_notice
 from sunspot.targets.forwarding import Forward
-from sunspot.targets.local import capacity, node_log, plan, preconditions, scaling, starting
-from sunspot.targets.local.host_ports import Chooser, HostPorts, taken_by_others
+from sunspot.targets.local import (
+    capacity,
+    evicting,
+    node_log,
+    plan,
+    preconditions,
+    scaling,
+    starting,
+    suspending,
+)
+from sunspot.targets.local.host_ports import Chooser, taken_by_others
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
     Finding,
@@ -51,6 +60,7 @@ from sunspot.targets.protocol import (
     silent,
 )
 from sunspot.targets.records import Folders, broken, not_up, state_directory
+from sunspot.targets.scaling import Size
 
 # `ray start` stops its children within about 3 s; while it starts it ignores SIGTERM.
 STOP_GRACE_S, INTERRUPTED_GRACE_S = 5.0, 0.5
@@ -92,6 +102,8 @@ class LocalTarget:
         self.check(stack)
         folder = self._folder(stack.name)
         with self._folders.locked(stack.name, progress), PortClaims() as claims:
+            if stack.name in self.names():
+                self._refuse_suspended(stack.name)
             if folder.exists() and (handle := self._running(folder, progress)):
                 if client and handle.client_address is None:
                     raise UsageError(
@@ -101,12 +113,12 @@ class LocalTarget:
                 return Up(handle, was_up=True)
             capacity.check_space(folder)
             try:
-                _make_temp_dir(folder)
+                starting.make_temp_dir(folder)
                 with ports_locked(self.clusters):
                     recorded = reserved_ports(self.clusters)
                     chooser = Chooser(cluster=stack.name, recorded=recorded, claims=claims)
                     ports = chooser.choose(port, dashboard_port, client=client)
-                    nodes = _write_plan(folder, stack, ports)
+                    nodes = plan.write_records(folder, stack, ports)
                 starting.start(folder, nodes, progress, timeout_s)
             except BaseException:
                 _remove(folder)
@@ -145,11 +157,11 @@ class LocalTarget:
         name: str,
         progress: Progress = silent,  # noqa: ARG002 - nothing is waited for
     ) -> ClusterHandle:
-        folder = self._folder(name)
-        if not folder.exists():
-            raise not_up(name)
+        folder = self._existing(name)
         with _readable_records(name):
             cluster = folder.cluster()
+            if cluster.suspended_at is not None:
+                raise suspending.suspended(name)
             head_is_dead = folder.process(HEAD) is not None and not folder.is_running(HEAD)
         if head_is_dead:
             raise HeadLostError(
@@ -182,6 +194,8 @@ class LocalTarget:
         folder = self._folder(name)
         with _readable_records(name):
             ready = folder.cluster().ready_at is not None
+            if folder.cluster().suspended_at is not None:
+                return []
             status = [_status(folder, node, ready=ready) for node in folder.nodes()]
         wanted = [node for node in status if node is not None]
         return sorted(wanted, key=lambda node: node.state == "lost")
@@ -203,13 +217,59 @@ class LocalTarget:
         self.handle(name, progress)
         yield forwarding.here(name, port, local)
 
-    def scale(self, name: str, counts: Mapping[str, int], progress: Progress) -> None:
-        handle, folder, stack = self.handle(name), self._folder(name), self.stack(name)
-        for group, count in counts.items():
-            scaling.check(stack, group, count)
+    def scale(self, name: str, sizes: Mapping[str, Size], progress: Progress) -> None:
+        self.handle(name)  # refuses at once what cannot be scaled
+        folder, stack = self._folder(name), self.stack(name)
+        for group, size in sizes.items():
+            scaling.check(stack, group, size)
         with self._folders.locked(name, progress):
-            for group, count in counts.items():
-                scaling.scale(folder, handle, group, count, progress)
+            handle = self.handle(name)  # a `down` may have held the lock
+            for group, size in sizes.items():
+                scaling.scale(folder, handle, group, size, progress)
+
+    def sizes(self, name: str) -> Mapping[str, Size]:
+        folder, groups = self._folder(name), self.stack(name).cluster.scaling_groups
+        with _readable_records(name):
+            return {group.name: plan.size(folder, group.name) for group in groups}
+
+    def evict(self, name: str, node: str, notice_s: float | None, progress: Progress) -> str:
+        notice_s = NOTICE_S if notice_s is None else notice_s
+        check_notice(notice_s)
+        handle = self.handle(name)
+        chosen = members.worker(name, node, self.nodes(name))
+        return evicting.evict(self._folder(name), handle, chosen, notice_s, progress)
+
+    def events(self, name: str) -> list[Event]:
+        folder = self._folder(name)
+        if not folder.exists():
+            raise not_up(name)
+        return folder.events.read()
+
+    def suspend(self, name: str, progress: Progress) -> None:
+        with self._folders.locked(name, progress):
+            self._refuse_suspended(name)
+            handle = self.handle(name)
+            suspending.suspend(self._folder(name), handle, progress, STOP_GRACE_S)
+
+    def start(self, name: str, progress: Progress, *, timeout_s: float = UP_TIMEOUT_S) -> Up:
+        folder = self._existing(name)
+        with self._folders.locked(name, progress):
+            if not self.is_suspended(name):
+                raise UsageError(
+                    f"stack {name!r} is not suspended, so there is nothing to start: it is up; see "
+                    f"sunspot status {name}"
+                )
+            stack = self.stack(name)
+            ports = suspending.start(folder, stack, progress, timeout_s, STOP_GRACE_S)
+        return Up(self.handle(name), was_up=False, notes=ports.notes)
+
+    def is_suspended(self, name: str) -> bool:
+        with _readable_records(name):
+            return self._existing(name).cluster().suspended_at is not None
+
+    def _refuse_suspended(self, name: str) -> None:
+        if self.is_suspended(name):
+            raise suspending.suspended(name)
 
     def preconditions(
         self,
@@ -225,6 +285,12 @@ class LocalTarget:
     def _folder(self, name: str) -> ClusterFolder:
         return ClusterFolder(self._folders.path(name))
 
+    def _existing(self, name: str) -> ClusterFolder:
+        folder = self._folder(name)
+        if not folder.exists():
+            raise not_up(name)
+        return folder
+
     def _running(self, folder: ClusterFolder, progress: Progress) -> ClusterHandle | None:
         """The handle of a cluster that is up. Removes what an interrupted `up` left."""
         with _readable_records(folder.path.name):
@@ -236,28 +302,6 @@ class LocalTarget:
         return None
 
 
-def _write_plan(folder: ClusterFolder, stack: Stack, ports: HostPorts) -> list[NodeRecord]:
-    """Writes the records of the cluster and its nodes, before any of them exists."""
-    write_private(folder.token, secrets.token_hex(32))
-    shapes = plan.shapes(stack, folder, ports)
-    folder.write_cluster(
-        ClusterRecord(
-            name=stack.name,
-            gcs_port=ports.gcs,
-            dashboard_port=ports.dashboard,
-            client_port=ports.client,
-            shapes=shapes,
-            stack=stack.model_dump(mode="json"),
-        )
-    )
-    folder.add_node(shapes[HEAD])
-    for group in stack.cluster.scaling_groups:
-        for _ in range(group.min_workers):
-            folder.add_node(shapes[group.name])
-    plan.write_autoscaler_config(folder, stack)
-    return folder.nodes()
-
-
 def _client_address(cluster: ClusterRecord) -> str | None:
     port = cluster.client_port
     return None if port is None else f"{RAY_CLIENT}{ray_start.LOOPBACK}:{port}"
@@ -267,6 +311,8 @@ def _client_address(cluster: ClusterRecord) -> str | None:
 def _readable_records(name: str) -> Iterator[None]:
     try:
         yield
+    except FileNotFoundError as error:  # another command takes the cluster down meanwhile
+        raise not_up(name) from error
     except (BrokenRecordError, ValidationError) as error:
         remedy = f"Take the cluster down and start again: sunspot down {name} && {_up(name)}"
         raise broken(name, str(error), remedy) from error
@@ -348,18 +394,3 @@ def _status(folder: ClusterFolder, node: NodeRecord, *, ready: bool) -> NodeStat
         log=folder.log_tail(node.name) if state == "lost" else "",
         notes=tuple(folder.notes(node.name)),
     )
-
-
-def _make_temp_dir(folder: ClusterFolder) -> None:
-    """Makes an empty folder that only we can use, in a folder where every user may write.
-
-    Raises:
-        SunspotError: somebody else made the folder that it would be in.
-    """
-    path, parent = folder.temp_dir, folder.temp_dir.parent
-    parent.mkdir(mode=0o700, exist_ok=True)
-    capacity.check_temp_folder(folder)
-    parent.chmod(0o700)
-    shutil.rmtree(path, ignore_errors=True)
-    path.mkdir(mode=0o700)
-    (path / ray_start.TEMP_FILES).mkdir()

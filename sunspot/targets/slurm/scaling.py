@@ -12,6 +12,7 @@ from sunspot.spec import ScalingGroup
 from sunspot.stack import Stack
 from sunspot.targets import abilities
 from sunspot.targets.protocol import Progress
+from sunspot.targets.scaling import Size
 from sunspot.targets.slurm import plan, script
 from sunspot.targets.slurm.jobs import Job
 from sunspot.targets.slurm.life import Life, pauses
@@ -21,37 +22,44 @@ DRAIN_TIMEOUT_S = 60.0
 JOIN_TIMEOUT_S = 600.0
 
 
-def check(stack: Stack, name: str, count: int) -> ScalingGroup:
-    """The group of that name, if it can have this number of workers.
+def check(stack: Stack, name: str, size: Size) -> ScalingGroup:
+    """The group of that name, if it can have this size.
 
     Raises:
-        UsageError: there is no such group, or the count is outside its minimum and maximum.
+        UsageError: there is no such group, or the size is outside its minimum and maximum.
     """
-    groups = {group.name: group for group in stack.cluster.scaling_groups}
-    if name not in groups:
-        raise abilities.unknown(stack.name, "group", name, groups)
-    group = groups[name]
-    if not group.min_workers <= count <= group.max_workers:
+    group = abilities.group(stack, name)
+    if not group.min_workers <= size.minimum <= size.highest <= group.max_workers:
         raise UsageError(
-            f"{name}={count} is outside {group.min_workers} to {group.max_workers}, its "
+            f"{name}={size} is outside {group.min_workers} to {group.max_workers}, its "
             f"min_workers and max_workers: the first {group.min_workers} share the head's job and "
             f"end with it; change Pulumi.{stack.name}.yaml, take the stack down and bring it up"
         )
     return group
 
 
+def sizes(life: Life, stack: Stack) -> dict[str, Size]:
+    """How many workers each group has in jobs that wait or run: no autoscaler changes that."""
+    names = [job.name for job in life.jobs() if job.is_there]
+    return {
+        group.name: Size(minimum=group.min_workers + names.count(life.record.joining[group.name]))
+        for group in stack.cluster.scaling_groups
+    }
+
+
 def scale(
     life: Life,
     stack: Stack,
     group: ScalingGroup,
-    count: int,
+    size: Size,
     connect: Callable[[], ClusterHandle],
     progress: Progress,
 ) -> None:
-    """Gives a group `count` workers. The caller holds the cluster's lock."""
+    """Gives a group a size, a range by the nearest number. The caller holds the cluster's lock."""
     name = life.record.joining[group.name]
     joined = [job for job in life.jobs() if job.name == name and job.is_there]
-    more = count - group.min_workers - len(joined)
+    running = group.min_workers + len(joined)
+    more = size.nearest(running) - running
     if more > 0:
         _add(life, stack, group, more, connect(), progress)
     elif more < 0:

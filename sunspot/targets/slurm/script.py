@@ -32,6 +32,7 @@ NODE_MODULES = (
     "free_ports.py",
     "gcs.py",
     "leaving.py",
+    "prctl.py",
     "raylet.py",
     "slurm/__init__.py",
     "slurm/addresses.py",

@@ -28,6 +28,7 @@ from sunspot.targets.protocol import (
     silent,
 )
 from sunspot.targets.records import Folders, state_directory
+from sunspot.targets.scaling import Size
 from sunspot.targets.slurm import (
     batch_run,
     checks,
@@ -159,15 +160,18 @@ class SlurmTarget:
     def nodes(self, name: str, progress: Progress = silent) -> list[NodeStatus]:
         return members.nodes(self.stack(name), self.handle(name, progress), resources.of)
 
-    def scale(self, name: str, counts: Mapping[str, int], progress: Progress) -> None:
+    def scale(self, name: str, sizes: Mapping[str, Size], progress: Progress) -> None:
         stack = self.stack(name)
-        groups = {group: scaling.check(stack, group, count) for group, count in counts.items()}
+        groups = {group: scaling.check(stack, group, size) for group, size in sizes.items()}
         connect = functools.partial(self.handle, name)
         with self.records.folders.locked(name, progress):
-            for group, count in counts.items():
+            for group, size in sizes.items():
                 scaling.scale(
-                    self._life(name, progress), stack, groups[group], count, connect, progress
+                    self._life(name, progress), stack, groups[group], size, connect, progress
                 )
+
+    def sizes(self, name: str) -> Mapping[str, Size]:
+        return scaling.sizes(self._life(name, silent), self.stack(name))
 
     def node_log(
         self, name: str, node: str, out: TextIO, note: Progress, *, follow: bool = False

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from machines import CACHE, base_image, needs
 from machines.docker import Docker, engine
+from machines.dockerfiles import pip_configuration
 from machines.network import GATEWAY, Network, network, network_of
 from machines.processes import DEADLINE_S
 from machines.registry import registry
@@ -36,6 +37,16 @@ def builder(base: base_image.BaseImage) -> Iterator[Docker]:
     """An engine that keeps what it built from one run of the tests to the next."""
     with engine(CACHE / "engine") as docker:
         yield docker
+
+
+@pytest.fixture(scope="session")
+def pip_settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return pip_configuration(tmp_path_factory.mktemp("pip"))
+
+
+@pytest.fixture(scope="session")
+def base_name(builder: Docker, base: base_image.BaseImage) -> str:
+    return base_image.load(builder, base)
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from cloud_init import AzureFacts, NodeValues
 from sunspot.ray.resources import GIB, NodeResources
 
 REGISTRY_PORT = 5000
+# What pip trusts, here and where containers have it.
 IMAGE = f"{GATEWAY}:{REGISTRY_PORT}/{base_image.NAME}"
 HEAD_NUMBER = 2
 HEAD_ADDRESS = f"{SUBNET}.{HEAD_NUMBER}"
@@ -44,7 +45,6 @@ HEAD = NodeValues(
         identity_client_id="11111111-2222-3333-4444-555555555555",
     ),
     scale_set=None,
-    autoscaler_config=None,
 )
 
 # The nodes as the GCS knows them, to a driver that has the token.

@@ -1,52 +1,20 @@
 """The Dockerfiles, built for real on the stand-in for Ray's image."""
 
-import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from machines import PROJECT, base_image
 from machines.docker import Docker
+from machines.dockerfiles import DOCKER, IN_CONTAINER, Builder
 from machines.processes import StepError
 from package_index import serving
 
 pytestmark = pytest.mark.timeout(3600)
 
-BUILD_S = 3000.0
-DOCKER = PROJECT / "docker"
 TORCH = dict(re.findall(r"^(\w+)==(\S+)$", (DOCKER / "requirements/torch.txt").read_text(), re.M))
-CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 # What an image may add to its base.
 MAX_LAYERS = 3
-IN_BUILD = "/run/secrets/certificates.pem"
-
-
-@pytest.fixture(scope="module")
-def pip_configuration(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """This machine's way to the package index, as a secret of the build."""
-    listed = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
-    )
-    settings = dict(re.findall(r"^(?:global|install|:env:)\.([\w-]+)='(.*)'$", listed.stdout, re.M))
-    kept = {
-        name: value
-        for name, value in settings.items()
-        if name in {"index-url", "extra-index-url", "trusted-host", "timeout", "default-timeout"}
-    }
-    if CERTIFICATES.exists():
-        kept["cert"] = IN_BUILD
-    path = tmp_path_factory.mktemp("pip") / "pip.conf"
-    path.write_text("[global]\n" + "".join(f"{k} = {v}\n" for k, v in kept.items()))
-    return path
-
-
-@pytest.fixture(scope="module")
-def base_name(builder: Docker, base: base_image.BaseImage) -> str:
-    return base_image.load(builder, base)
 
 
 @pytest.fixture
@@ -56,40 +24,9 @@ def torch_index(tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-@dataclass(frozen=True)
-class Builder:
-    """Builds our Dockerfiles on the stand-in."""
-
-    docker: Docker
-    base: str
-    pip_configuration: Path
-
-    def build(self, kind: str, **arguments: str) -> str:
-        """The built image's name. Raises StepError with the build's output."""
-        tag = f"sunspot-{kind}:test"
-        given = {"BASE_IMAGE": self.base, **arguments}
-        self.docker(
-            *("build", "--network=host", "--progress=plain", "--tag", tag),
-            *("--file", DOCKER / f"{kind}.Dockerfile"),
-            *(f"--build-arg={name}={value}" for name, value in given.items()),
-            *("--secret", f"id=pip,src={self.pip_configuration}"),
-            *([f"--secret=id=certificates,src={CERTIFICATES}"] if CERTIFICATES.exists() else []),
-            DOCKER,
-            timeout=BUILD_S,
-        )
-        return tag
-
-    def run(self, tag: str, *command: str) -> str:
-        return self.docker("run", "--rm", "--network=none", tag, *command)
-
-    def packages(self, tag: str) -> dict[str, str]:
-        listed = json.loads(self.run(tag, "pip", "list", "--format=json"))
-        return {package["name"].lower(): package["version"] for package in listed}
-
-
 @pytest.fixture(scope="module")
-def images(builder: Docker, base_name: str, pip_configuration: Path) -> Builder:
-    return Builder(builder, base_name, pip_configuration)
+def images(builder: Docker, base_name: str, pip_settings: Path) -> Builder:
+    return Builder(builder, base_name, pip_settings)
 
 
 def test_cpu(images: Builder, torch_index: str) -> None:
@@ -146,7 +83,7 @@ def check(images: Builder, tag: str, replaced: frozenset[str] = frozenset()) -> 
     history = images.docker("history", "--no-trunc", "--format={{json .}}", tag)
     assert "pip.conf,mode" not in images.docker("inspect", tag)
     assert "BEGIN CERTIFICATE" not in history
-    for path in ("/etc/pip.conf", IN_BUILD):
+    for path in ("/etc/pip.conf", IN_CONTAINER):
         # A mount point of the build may stay, without its content.
         assert images.run(tag, "sh", "-c", f"cat {path} 2>/dev/null || true") == ""
     layers = images.docker.inspect(tag)["RootFS"]["Layers"]

@@ -15,9 +15,10 @@ from machines.units import running
 from node_cluster import HEAD_ADDRESS, IMAGE, Cluster, Machine
 from waiting import wait_for
 
-from cloud_init.render import FILES, NODE_ENV
+from cloud_init.render import NODE_ENV
+from sunspot import monitoring
+from sunspot.node.azure.live import LiveSettings
 from sunspot.ray import ports
-from sunspot.targets.azure.images import PROMETHEUS
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -26,7 +27,7 @@ PORT = ports.get("prometheus").number
 API = f"http://127.0.0.1:{PORT}/api/v1"
 PRICES = {"head": 0.2, "spot": 0.05, "steady": 0.5}
 
-DASHBOARD = json.loads((FILES / "etc/sunspot/grafana/dashboards/sunspot.json").read_text())
+DASHBOARD = json.loads((monitoring.FOLDER / "grafana/dashboards/sunspot.json").read_text())
 QUERIES = {
     panel["title"]: target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]
 }
@@ -47,8 +48,8 @@ def head(cluster: Cluster) -> Iterator[Machine]:
     machine = cluster.head
     make_stand_in(machine)
     env = machine.node.path(NODE_ENV)
-    text = env.read_text().replace(PROMETHEUS, STAND_IN)
-    env.write_text(f"{text}SUNSPOT_PRICES='{json.dumps(PRICES)}'\n")
+    env.write_text(env.read_text().replace(monitoring.PROMETHEUS, STAND_IN))
+    machine.node.azure.user_data = LiveSettings(prices=PRICES).text()
     watcher = running(machine.node, "sunspot-eviction.service")
     with watcher, running(machine.node, "sunspot-prometheus.service") as prometheus:
         wait_for(

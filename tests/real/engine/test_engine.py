@@ -12,6 +12,7 @@ from pulumi_project import PUBLIC_KEY, ROOT, Project
 from stack_settings import STACK, settings
 
 from sunspot import stack as stacks
+from sunspot.node.azure.live import decoded, parse
 
 # Each runs the CLI up to three times: 20 s on an idle machine, minutes on a busy one.
 pytestmark = pytest.mark.timeout(900)
@@ -119,9 +120,19 @@ def test_another_size_of_a_fixed_group_changes_its_scale_set_alone(deployed):
     assert part(scale_set(deployed, FIXED)[1], "sku.capacity") == 3
 
 
+def unprotect_head(project: Project) -> None:
+    """What docs/azure.md names for plain Pulumi."""
+    (urn,) = [urn for urn in project.state(STACK) if urn.endswith(f"::{HEAD}")]
+    project.pulumi("state", "unprotect", urn, "--yes", "-s", STACK)
+
+
 def test_another_image_replaces_the_machines_alone(deployed):
     before = deployed.cloud.resources()
     deployed.write_stack(STACK, settings(image={"reference": "rayproject/ray:2.60.0-py312"}))
+    refused = deployed.pulumi("up", "-s", STACK, "--yes", fails=True)
+    assert "as it is currently marked for protection" in refused
+    assert only_new(deployed) == {}
+    unprotect_head(deployed)
     deployed.up(STACK)
     notes = deployed.cloud.take_notes()
     replaced = {HEAD, FIXED, ELASTIC, SCALES}
@@ -140,6 +151,37 @@ def test_another_image_replaces_the_machines_alone(deployed):
     (head,) = of_kind(deployed, "VirtualMachine")
     machines = {head, scale_set(deployed, FIXED)[0], scale_set(deployed, ELASTIC)[0]}
     assert {i for i in after if after[i] != before.get(i)} - runs == machines
+
+
+def test_other_groups_reach_the_head_that_runs(deployed):
+    (before,) = of_kind(deployed, "VirtualMachine").items()
+    edited = settings()
+    fixed, elastic = edited["sunspot:cluster"]["scaling_groups"]
+    more = {**elastic, "name": "more"}
+    edited["sunspot:cluster"]["scaling_groups"] = [fixed, {**elastic, "max_workers": 8}, more]
+    deployed.write_stack(STACK, edited)
+    deployed.up(STACK)
+    asked = only_new(deployed)
+    assert asked.pop(HEAD) == {"update"}
+    assert {name.rpartition("-more")[0] for name in asked} >= {"sunspot-x", "sunspot-x-head-scales"}
+    assert set().union(*asked.values()) == {"create"}
+    (after,) = of_kind(deployed, "VirtualMachine").items()
+    assert after[0] == before[0]
+    maximums = [_maximums(inputs) for _, inputs in (before, after)]
+    assert maximums == [{"gpu": 4}, {"gpu": 8, "more": 4}]
+
+    deployed.write_stack(STACK, settings())
+    deployed.up(STACK)
+    asked = only_new(deployed)
+    assert asked.pop(HEAD) == {"update"}
+    assert set().union(*asked.values()) == {"delete"}
+
+
+def _maximums(head: dict) -> dict[str, int]:
+    """What the head's autoscaler follows."""
+    config = parse(decoded(head["userData"])).autoscaler
+    assert config is not None
+    return config["provider"]["maximums"]
 
 
 def test_an_update_leaves_the_size_to_the_autoscaler(deployed):
@@ -195,6 +237,7 @@ def test_who_may_not_define_roles_uses_built_in_ones(fresh):
 
 
 def test_destroy_leaves_nothing(deployed):
+    unprotect_head(deployed)
     deployed.pulumi("destroy", "-s", STACK, "--yes", "--skip-preview")
     assert deployed.cloud.resources() == {}
     assert deployed.state(STACK) == {}
@@ -208,6 +251,7 @@ def test_protected_results_outlive_the_cluster(deployed):
     assert "cannot be deleted\n    because it is protected" in printed
     assert only_new(deployed) == {}
 
+    unprotect_head(deployed)
     deployed.pulumi("destroy", "-s", STACK, "--yes", "--skip-preview", "--exclude-protected")
     left = [resource["kind"] for resource in deployed.cloud.resources().values()]
     # The container needs the account's settings, so that they stay with it.

@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +21,9 @@ import pytest
 from azure_model.answers import PUBLIC_ADDRESS
 from azure_model.provider import IGNORES_CANCEL
 from azure_model.resource_ids import SUBSCRIPTION, TENANT
+from ending import kill, name_of
 from job_api import TOKEN, serving
+from leftovers import paths_below
 from pulumi_project import DEADLINE_S, Project
 from ssh_server import needs_sshd, prepared, running
 from stack_settings import STACK, settings
@@ -162,6 +163,28 @@ def test_a_stack_that_plain_pulumi_brought_up(deployed, head):
     sunspot(deployed, head, "down", STACK)
 
 
+def test_an_edit_that_replaces_the_head_is_refused_until_told_otherwise(deployed, head):
+    sunspot(deployed, head, "status", STACK)  # makes the record of a stack of plain Pulumi
+    edited = settings()
+    edited["sunspot:cluster"]["head_node"] = {"vm_size": "Standard_D8s_v5"}
+    deployed.write_stack(STACK, edited)
+    before = deployed.cloud.resources()
+    printed = " ".join(sunspot(deployed, head, "up", STACK, code=2).split())
+    assert "would replace VirtualMachine sunspot-x-head-vm" in printed
+    assert "osProfile.customData" in printed
+    assert "head_node > vm_size: Standard_D4s_v5 -> Standard_D8s_v5" in printed
+    assert f"sunspot up {STACK} --replace-head" in printed
+    assert deployed.cloud.resources() == before
+
+    printed = sunspot(deployed, head, "up", STACK, "--replace-head")
+    assert "will replace VirtualMachine sunspot-x-head-vm" in printed
+    assert "x is up (azure)" in printed
+    protected = {urn for urn, one in deployed.state(STACK).items() if one.get("protect")}
+    assert {urn.rpartition("::")[2] for urn in protected} == {"sunspot-x-head-vm"}
+    sunspot(deployed, head, "down", STACK)
+    assert deployed.cloud.resources() == {}
+
+
 def test_protected_results_are_kept_until_told_otherwise(fresh, head):
     fresh.write_stack(STACK, {**settings(), "sunspot:storage": {"protect": True}})
     sunspot(fresh, head, "up", STACK)
@@ -222,7 +245,7 @@ HOLDS = ("hold", HELD)
 
 
 def locks(project):
-    return [path for path in (project.folder / "state").rglob("*") if "/locks/" in f"{path}/x"]
+    return [path for path in paths_below(project.folder / "state") if "/locks/" in f"{path}/x"]
 
 
 def held_up(project, head):
@@ -237,7 +260,7 @@ def held_up(project, head):
 
     wait_for("the slow creation", holds, DEADLINE_S, poll_s=0.1, seen=lambda: str(notes))
     below = psutil.Process(command.pid).children(recursive=True)
-    assert any(process.name() == "pulumi" for process in below)
+    assert any(name_of(process) == "pulumi" for process in below)
     return command, below
 
 
@@ -267,8 +290,7 @@ def test_down_takes_away_what_a_killed_up_left(fresh, head, engine_too):
     wait_for("the other creation", lambda: "gpu-vmss" in "".join(fresh.state(STACK)), DEADLINE_S)
     command.kill()
     command.communicate(timeout=DEADLINE_S)
-    for process in below if engine_too else ():
-        process.kill()
+    kill(below if engine_too else ())
     assert [path for path in locks(fresh) if path.is_file()]
 
     printed = sunspot(fresh, head, "down", STACK)
@@ -284,7 +306,9 @@ def test_a_second_interrupt_leaves_no_process_and_says_how_to_unlock(fresh, head
     fresh.cloud.hold(HELD, IGNORES_CANCEL)
     command, below = held_up(fresh, head)
     command.terminate()
-    time.sleep(1)
+    assert command.stderr is not None
+    while "stopping pulumi" not in (line := command.stderr.readline()):
+        assert line, ending(command)
     assert command.poll() is None
     command.terminate()
     printed = " ".join(ending(command, code=130).split())

@@ -17,7 +17,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 # Generous: the machine may be busy.
-PATIENCE_S = 120
+PATIENCE_S = 300
 OBJECT_BYTES = 500 * 10**6
 DASHBOARD = "http://127.0.0.1:8265"
 
@@ -94,7 +94,9 @@ def say(place: tuple[str, int]) -> str:
 def tasks() -> dict[str, str]:
     """Node -> the address that a task there sees."""
     known = nodes()
-    found = ray.get([address.options(**on(node)).remote() for node in known.values()], timeout=60)
+    found = ray.get(
+        [address.options(**on(node)).remote() for node in known.values()], timeout=PATIENCE_S
+    )
     return dict(zip(known, found, strict=True))
 
 

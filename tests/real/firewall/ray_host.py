@@ -180,7 +180,6 @@ def _environment(host: lan.Host, head: IPv4Interface, folder: Path) -> dict[str,
             identity_client_id="none",
         ),
         scale_set=None if is_head else "workers",
-        autoscaler_config=None,
     )
     return {
         "PATH": f"{folder / 'bin'}:{VENV_BIN}:{os.environ['PATH']}",

@@ -61,8 +61,8 @@ class Site:
 
 
 def planned(workers: int) -> Site:
-    """The site of a stack with SSH for ADMIN, as the program registers it under Pulumi's mocks."""
-    run = _registered(str(ADMIN.ip))
+    """The site of a stack with SSH for ADMIN and Serve for PEER, as the program registers it."""
+    run = _registered(str(ADMIN.ip), str(PEER.ip))
     network = run.one("VirtualNetwork").inputs
     (space,) = network["addressSpace"]["addressPrefixes"]
     card = run.one("NetworkInterface").inputs
@@ -96,7 +96,7 @@ def _in(subnet: IPv4Network, address: str) -> IPv4Interface:
     return IPv4Interface(f"{address}/{subnet.prefixlen}")
 
 
-def _registered(admin: str) -> Any:
+def _registered(admin: str, caller: str) -> Any:
     # Where the program is run without an engine.
     folder = str(ROOT / "tests" / "infra")
     if folder not in sys.path:
@@ -106,6 +106,10 @@ def _registered(admin: str) -> Any:
     return build(
         make_stack(
             group(min_workers=2, max_workers=2),
-            access={"public_ip": True, "ssh_cidrs": [f"{admin}/32"]},
+            access={
+                "public_ip": True,
+                "ssh_cidrs": [f"{admin}/32"],
+                "serve_cidrs": [f"{caller}/32"],
+            },
         )
     )

@@ -28,6 +28,9 @@ LISTEN = (
 # Before, between and behind what the table names.
 UNLISTED = (1, 21, 23, 111, 443, 6378, 6380, 8075, 8081, 9999, 20000, 32767, 61000, 65535)
 
+# Who is let in besides the cluster's own nodes.
+SOURCES: dict[ports.Reach, str] = {"operator": "admin", "caller": "peer"}
+
 Answers = dict[tuple[str, int], str]
 
 
@@ -73,6 +76,8 @@ def welcome(source: str, target: str, port: ports.Port, site: Site) -> bool:
     """Whether the table lets this host in, and a worker's SSH the head."""
     if port.reach == "operator":
         return source == "admin" or (source == "head" and role(target) == "worker")
+    if port.reach == "caller":
+        return source == "peer"
     return port.reach != "node" and source in site.nodes
 
 
@@ -127,7 +132,7 @@ def test_without_any_one_rule_its_port_is_closed(site, told):
         for port in ports.of(role(target)):
             if port.reach == "node" or lies_in_another(port):
                 continue
-            source = "admin" if port.reach == "operator" else "worker2"
+            source = SOURCES.get(port.reach, "worker2")
             asked = [(told[target].ip, number) for number in samples(port)]
             site.without(subnet, f"allow-{port.name}").guard(told[target], TOLD)
             if port.name == "ephemeral":

@@ -25,9 +25,12 @@ class Docker:
     log: Path
     enter: tuple[str, ...] = ()
 
-    def __call__(self, *arguments: str | Path, timeout: float = DEADLINE_S) -> str:
+    def __call__(
+        self, *arguments: str | Path, timeout: float = DEADLINE_S, stdin: str | None = None
+    ) -> str:
         """`docker ARGUMENTS`; what it printed. Raises StepError unless it exits with 0."""
-        return checked(self.command(*arguments), env=self.environment, timeout=timeout)
+        command, env = self.command(*arguments), self.environment
+        return checked(command, env=env, stdin=stdin, timeout=timeout)
 
     def run(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """`docker ARGUMENTS`, whatever its exit status."""
@@ -73,6 +76,7 @@ def engine(data_root: Path, *, insecure_registries: Sequence[str] = ()) -> Itera
             *("--host", f"unix://{docker.socket}", "--pidfile", folder / "dockerd.pid"),
             *("--config-file", folder / "daemon.json"),
             *("--bridge=none", "--iptables=false", "--shutdown-timeout=20"),
+            f"--cgroup-parent={_cpu_group().rstrip('/')}/docker",
             *(f"--insecure-registry={registry}" for registry in insecure_registries),
         ]
         (folder / "daemon.json").write_text("{}")
@@ -82,3 +86,10 @@ def engine(data_root: Path, *, insecure_registries: Sequence[str] = ()) -> Itera
         finally:
             unmounted(folder)
             shutil.rmtree(folder)
+
+
+def _cpu_group() -> str:
+    """The control group (version 1) whose CPU share this process has, for containers to share."""
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    groups = (line.split(":", 2) for line in lines)
+    return next((path for _, names, path in groups if "cpu" in names.split(",")), "/")

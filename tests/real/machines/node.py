@@ -6,6 +6,7 @@ other.
 """
 
 import contextlib
+import os
 import resource
 import shutil
 import subprocess
@@ -16,6 +17,8 @@ from pathlib import Path
 import psutil
 from azure_model import imds
 from azure_model.imds import FakeAzure
+from ending import below, name_of
+from leftovers import paths_below
 from waiting import wait_for
 
 from cloud_init import NodeValues, render
@@ -121,8 +124,8 @@ class Node:
         # What was started from here has its parent here.
         namespace = Path(f"/proc/{self.pid}/ns/pid").readlink()
         entered = [p for p in psutil.process_iter() if _pid_namespace(p) == namespace]
-        below = [child for process in entered for child in process.children(recursive=True)]
-        return list({*tree, *entered, *below})
+        started = [child for process in entered for child in below(process.pid)]
+        return list({*tree, *entered, *started})
 
 
 def _pid_namespace(process: psutil.Process) -> Path | None:
@@ -172,7 +175,7 @@ def engine_of(node: Node) -> Iterator[Docker]:
     log = node.root.parent / f"{node.name}.dockerd.log"
     command = ["dockerd", "--bridge=none", "--iptables=false"]
     command += [f"--insecure-registry={SUBNET}.0/24", f"--cgroup-parent=/sunspot-{node.pid}"]
-    if not _may_open(_OPEN_FILES):
+    if not may_open(_OPEN_FILES):
         _install_runtime(node)
         command += [f"--add-runtime=within-limits={_RUNTIME}", "--default-runtime=within-limits"]
     with log.open("wb") as output:
@@ -191,7 +194,7 @@ def engine_of(node: Node) -> Iterator[Docker]:
             process.wait(STOP_S)
 
 
-def _may_open(files: int) -> bool:
+def may_open(files: int) -> bool:
     """Whether a process of this one may have so many files open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
@@ -217,7 +220,7 @@ def _answers(process: subprocess.Popen[bytes], docker: Docker) -> bool:
 def _first_process(holder: subprocess.Popen[bytes]) -> int | None:
     if holder.poll() is not None:
         raise StepError(f"{holder.args} ended with {holder.returncode}")
-    booted = [p for p in psutil.Process(holder.pid).children() if p.name() == "tini"]
+    booted = [p for p in psutil.Process(holder.pid).children() if name_of(p) == "tini"]
     return booted[0].pid if booted else None
 
 
@@ -254,7 +257,7 @@ def _prepare(root: Path, name: str, values: NodeValues) -> None:
 
 
 def _remove_cgroups(name: str) -> None:
-    for top in Path("/sys/fs/cgroup").glob(f"**/{name}"):
-        folders = [top, *(path for path in top.rglob("*") if path.is_dir())]
-        for folder in reversed(folders):
-            folder.rmdir()
+    # Those of others come and go meanwhile.
+    for top in [path for path in paths_below(Path("/sys/fs/cgroup")) if path.name == name]:
+        for folder, _, _ in os.walk(top, topdown=False):
+            Path(folder).rmdir()

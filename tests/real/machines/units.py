@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from ending import below, kill
 from waiting import wait_for
 
 from machines.node import PATH, Node
@@ -125,9 +126,7 @@ def _terminate(process: subprocess.Popen[bytes]) -> None:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Ends a process with all that it started."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        for child in psutil.Process(process.pid).children(recursive=True):
-            child.kill()
+    kill(below(process.pid))
     process.kill()
     process.wait()
 

@@ -48,4 +48,4 @@ def project(slurm: Slurm, tmp_path: Path) -> Iterator[Project]:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    item.add_marker(pytest.mark.timeout(600))
+    item.add_marker(pytest.mark.timeout(900))

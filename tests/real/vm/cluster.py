@@ -91,4 +91,5 @@ def site(folder: Path) -> Iterator[Site]:
 
 def _surroundings(seed: Seed) -> FakeAzure:
     secrets = {TOKEN_SECRET: TOKEN}
-    return FakeAzure(name=seed.name, zone="", scale_set="", secrets=secrets)
+    user_data = seed.settings
+    return FakeAzure(name=seed.name, zone="", scale_set="", secrets=secrets, user_data=user_data)

@@ -9,8 +9,10 @@ from image import REGISTRY
 from machine import Seed
 
 from cloud_init import NodeValues, render
+from cloud_init.live import live_settings
 from cloud_init.nodes import node_values
 from cloud_init.render import NODE_ENV, readable
+from sunspot.node.azure.live import decoded
 from sunspot.targets.azure.addresses import RESERVED_FIRST
 from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.preview.user_data import stand_ins
@@ -85,6 +87,7 @@ def seed(
         gateway=gateway,
         mac=f"52:54:00:00:00:0{0 if is_head else 1}",
         user_data=patient(values),
+        settings=decoded(live_settings(plan, facts)) if is_head else "",
         public_key=public_key,
         authority=authority,
         hosts={VAULT: gateway, REGISTRY: gateway},

@@ -43,9 +43,10 @@ COMMAND_S = 180.0
 class Seed:
     """What the platform tells a machine when it boots it: on Azure, its provisioning data.
 
-    `name` is what Azure's API calls the VM; `user_data` is what the stack renders; `hosts` are
-    names that DNS would answer. `data_disk` says whether it has one, as the head has for its state;
-    `prepared` whether Docker and Ray's image are on its disk before it boots.
+    `name` is what Azure's API calls the VM; `user_data` is what the stack renders for its first
+    boot, `settings` what IMDS gives as Azure's user data; `hosts` are names that DNS would answer.
+    `data_disk` says whether it has one, as the head has for its state; `prepared` whether Docker
+    and Ray's image are on its disk before it boots.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Seed:
     gateway: str
     mac: str
     user_data: bytes
+    settings: str
     public_key: str
     authority: str
     hosts: dict[str, str]

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
-from ray.exceptions import RpcError
+from ray.exceptions import AuthenticationError, RpcError
 
 
 def folder():
@@ -24,6 +24,17 @@ def members():
     return found
 
 
+def starts(name):
+    """The file whose length is the number of a node's starts."""
+    return folder() / f"{name}.starts"
+
+
+def cluster_id():
+    """A GCS that is started anew without its state has another one."""
+    file = starts("head")
+    return file.stat().st_size if file.exists() else 0
+
+
 class GcsClient:
     """A GCS that is too busy to answer the first call of each process in time."""
 
@@ -31,11 +42,14 @@ class GcsClient:
 
     def __init__(self, address):
         self.address = address
+        self.cluster = cluster_id()
 
     def get_all_node_info(self, timeout=None):  # noqa: ARG002 - as Ray names it
         if GcsClient.is_busy:
             GcsClient.is_busy = False
             raise RpcError("Timed out while waiting for GCS to become available.")
+        if cluster_id() != self.cluster:
+            raise AuthenticationError("RPC error: WrongClusterID: Perhaps the client is accessing")
         return {
             one["node_name"]: SimpleNamespace(
                 node_name=one["node_name"],

@@ -3,3 +3,7 @@
 
 class RpcError(Exception):
     """A call was not answered in time."""
+
+
+class AuthenticationError(Exception):
+    """The token or the cluster is another one."""

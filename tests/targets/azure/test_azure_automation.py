@@ -139,7 +139,8 @@ def test_a_state_has_only_azures_resources():
     assert state.group_id == GROUP
     assert state.head is not None
     assert state.head.outputs["vmId"] == "7"
-    assert [one.name for one in state.resources if one.protected] == ["sunspot1"]
+    assert [one.name for one in state.resources if one.protected] == ["sunspot-x-head", "sunspot1"]
+    assert state.protected_head == (machine()["urn"],)
     assert parse_state({}).resources == ()
 
 

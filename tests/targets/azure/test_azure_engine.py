@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from ending import has_ended
 from pulumi import automation as auto
 from waiting import wait_for
 
@@ -145,16 +146,9 @@ def test_what_does_not_end_is_killed_with_all_that_it_started(command):
     _, said = us.communicate(timeout=DEADLINE_S)
     assert us.returncode == 130
     assert interrupts(command) == 2
-    wait_for("the child's end", lambda: not is_alive(child), DEADLINE_S)
-    assert not is_alive(pid)
+    wait_for("the child's end", lambda: has_ended(child), DEADLINE_S)
+    assert has_ended(pid)
     assert "pulumi cancel -s dev" in " ".join(said.split())
-
-
-def is_alive(pid):
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def test_no_command_is_an_error_of_its_own(tmp_path, monkeypatch):

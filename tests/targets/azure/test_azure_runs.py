@@ -10,6 +10,7 @@ import pytest
 from pulumi import automation as auto
 from waiting import wait_for
 
+from sunspot.node.processes import is_alive
 from sunspot.targets.azure.engine import Pulumi
 from sunspot.targets.azure.runs import Runs
 
@@ -76,7 +77,7 @@ def test_the_run_of_a_killed_command_is_stopped_in_order(lock, runs):
     told = []
     pulumi = killed(lock, runs)
     assert up(runs, told) == "up"
-    assert not pulumi.is_running() or pulumi.status() == psutil.STATUS_ZOMBIE
+    assert not is_alive(pulumi)
     assert not lock.exists()
     assert len(told) == 1
     assert f"process {pulumi.pid}" in told[0]
@@ -91,6 +92,12 @@ def test_the_lock_of_a_run_that_was_killed_too_is_released(lock, runs):
     assert up(runs, told) == "up"
     assert len(told) == 1
     assert "lock" in told[0]
+
+
+def test_a_run_that_ends_before_it_is_interrupted_is_no_error(runs):
+    command = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as run, runs.recorded(run.pid):
+        assert runs.stop(lambda _: run.communicate())
 
 
 @pytest.mark.parametrize("recorded", [True, False])

@@ -1,6 +1,5 @@
 """`sunspot up` on Azure, and what the commands do with a cluster there that is up."""
 
-import json
 import stat
 from dataclasses import replace
 
@@ -8,8 +7,6 @@ import pytest
 from azure_model.pulumi_state import account, group, machine
 from azure_stacks import declared, member, members, run, up, write
 from job_api import TOKEN
-from local_stacks import stack as local_stack
-from local_stacks import write as write_local
 from ssh_server import make_key, needs_sshd
 
 from sunspot.cluster import RayCluster
@@ -20,9 +17,7 @@ from sunspot.ray.jobs import JobClient
 from sunspot.spec import RayClusterConfig, RayNodeConfig
 from sunspot.targets.azure import wait as azure_wait
 from sunspot.targets.azure.engine import EngineMissingError
-from sunspot.targets.azure.records import Record
 from sunspot.targets.clusters import find
-from sunspot.targets.local.target import LocalTarget
 
 # Up
 
@@ -279,6 +274,7 @@ def test_nodes_are_those_of_ray_and_the_missing(place, api):
     ("change", "told"),
     [
         ("gpu=2", "between 0 and 4"),
+        ("gpu=1:3", "To have 1:3, set its min_workers and max_workers in Pulumi.x.yaml"),
         ("fixed=3", "min_workers and max_workers to 3 in Pulumi.x.yaml"),
         ("moon=1", "it has: fixed, gpu"),
     ],
@@ -339,62 +335,3 @@ def test_a_cluster_of_this_machine_needs_no_ssh(project, tmp_path):
     result = run("ssh", "dev")
     assert result.exit_code == 2
     assert "target 'local' does not support" in result.stderr
-
-
-# One stack in two places
-
-
-@needs_sshd
-def test_a_stack_that_is_up_in_two_places_needs_its_target_named(place, tmp_path):
-    up(place)
-    clusters = LocalTarget(tmp_path / "state" / "clusters").clusters
-    write_local(clusters, local_stack(name="x"))
-    for command in (["status"], ["submit", "--stack", "x", "--", "true"], ["down"], ["down", "x"]):
-        result = run(*command)
-        assert result.exit_code == 2, result.output
-        message = " ".join(result.stderr.split())
-        assert "stack 'x' is up on several targets (local, azure)" in message
-        assert "--target local or --target azure" in message
-    assert place.target.names() == ["x"]
-
-    result = run("status", "--target", "azure", "--json")
-    assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["target"] == "azure"
-    assert run("down", "x", "--target", "local").exit_code == 0
-    assert not (clusters / "x").exists()
-    assert find("x").target.name == "azure"
-    assert run("status", "--target", "local").exit_code == 1
-    assert run("status", "--target", "cloud").exit_code == 2
-
-
-def test_status_as_json_tells_that_the_head_cannot_be_reached(place):
-    place.fake.now = place.fake.made
-    place.fake.outputs["ssh_command"] = "ssh -p 1 nobody@127.0.0.1"
-    result = run("status", "x", "--json")
-    assert result.exit_code == 1
-    assert json.loads(result.stdout)["problem"]
-
-
-def test_down_of_a_broken_record_says_what_is_wrong_with_pulumi(place):
-    place.target.records.folder("x").mkdir(parents=True)
-    (place.target.records.folder("x") / "stack.json").write_text("{")
-    place.fake.error = SunspotError("not logged in")
-    result = run("down", "x")
-    assert result.exit_code == 1
-    assert "not logged in" in result.stderr
-
-
-@pytest.mark.parametrize("stack", [{"name": "x"}, {"name": "x", "settings": {"moon": {}}}, {}])
-def test_a_record_of_another_version_is_one_line(place, stack):
-    place.target.records.write("x", Record(folder=str(place.project), stack=stack, outputs={}))
-    with pytest.raises(SunspotError, match="another version of Sunspot") as caught:
-        place.target.stack("x")
-    assert "stack.json" in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_program_that_cannot_be_run_is_not_blamed_on_the_state_directory(place):
-    place.fake.error = PermissionError(13, "Permission denied", "/opt/pulumi")
-    result = run("up", "x")
-    assert result.exit_code == 1
-    assert "/opt/pulumi" in result.stderr

@@ -191,6 +191,17 @@ def test_who_may_come_in_is_named():
     text = " ".join(section(shown(make(access=access)), "Who may connect").split())
     assert "22 ssh head 203.0.113.7/32, the Bastion 22 ssh workers" in text
     assert "The head has a public address" in text
+    assert "8000 serve head no address" in text
+
+
+def test_networks_that_may_use_serve_are_named():
+    found = make(access={"ssh_public_key": KEY, "bastion": True, "serve_cidrs": ["10.1.2.0/24"]})
+    text = " ".join(section(shown(found), "Who may connect").split())
+    assert "8000 serve head 10.1.2.0/24" in text
+    assert any("10.1.2.0/24" in note and "no token" in note for note in found.notes)
+    assert found.warnings == []
+    (opening,) = [one for one in found.openings if one.port == "serve"]
+    assert (opening.role, opening.sources) == ("head", ("10.1.2.0/24",))
 
 
 # Warnings
@@ -228,7 +239,6 @@ def test_user_data_is_printed_alone_and_is_yaml(project):
     document = yaml.safe_load(result.stdout)
     paths = {file["path"]: file["content"] for file in document["write_files"]}
     assert "SUNSPOT_ROLE='head'" in paths["/etc/sunspot/node.env"]
-    assert "/etc/sunspot/autoscaler.yaml" in paths
     assert re.search(r"head: [\d,]+ bytes as sent", result.stderr)
 
 

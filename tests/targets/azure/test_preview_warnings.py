@@ -59,6 +59,14 @@ def test_a_public_head_that_only_private_addresses_may_reach_is_warned_of(block)
     assert in_public("8.8.8.8/32", block) == []
 
 
+def test_callers_of_the_internet_need_a_head_with_a_public_address():
+    (warning,) = make(access=OPEN | {"serve_cidrs": ["8.8.8.0/24", "10.1.2.0/24"]}).warnings
+    assert "serve_cidrs" in warning
+    assert "(8.8.8.0/24)" in warning
+    public = {"public_ip": True, "ssh_cidrs": ["8.8.8.8/32"], "serve_cidrs": ["8.8.8.0/24"]}
+    assert make(access=OPEN | public).warnings == []
+
+
 def test_a_region_that_is_nearly_a_known_one_is_warned_of():
     (warning,) = make(location="uksuth", access=OPEN).warnings
     assert "uksuth" in warning

@@ -13,6 +13,7 @@ from sunspot.errors import UsageError
 from sunspot.node.free_ports import PORT_RANGE, PortClaims, free_port
 from sunspot.node.local.folder import CLUSTER_VARIABLE
 from sunspot.ray import ports
+from sunspot.targets import host_ports as shared_ports
 from sunspot.targets.local import host_ports
 from sunspot.targets.local.host_ports import Chooser
 
@@ -135,7 +136,7 @@ def test_a_port_of_another_user_is_said_to_be_so(usual, chooser, monkeypatch):
 def test_who_is_only_connected_to_a_port_is_not_called_its_owner(usual):
     with on_ports(usual["gcs"]) as process:
         with socket.create_connection(("127.0.0.1", usual["gcs"])):
-            assert host_ports._listeners(usual["gcs"]) == [process.pid]
+            assert shared_ports.listeners(usual["gcs"]) == [process.pid]
         process.kill()
 
 

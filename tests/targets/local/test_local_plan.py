@@ -15,6 +15,7 @@ from sunspot.node.local import ray_start
 from sunspot.ray.resources import GIB
 from sunspot.spec import RayNodeConfig, ScalingGroup
 from sunspot.targets.local import plan
+from sunspot.targets.scaling import Size
 
 Memory = namedtuple("Memory", "total")
 
@@ -189,3 +190,23 @@ def test_a_node_listens_on_the_loopback_address_and_has_no_ray_client(monkeypatc
     assert (params.node_ip_address, params.ray_client_server_port) == ("127.0.0.1", None)
     # What the node starts must not replace the address again, and runs no hook.
     assert os.environ == {ray_start.LOOPBACK_STAYS: "0"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "after"),
+    [
+        (Size(minimum=1, maximum=3), Size(minimum=1, maximum=3)),
+        (Size(minimum=2), Size(minimum=2, maximum=2)),  # above the maximum of before
+        (Size(minimum=0), Size(minimum=0, maximum=1)),
+    ],
+)
+def test_a_size_is_written_where_rays_autoscaler_reads_it_at_each_tick(tmp_path, wanted, after):
+    folder = write(tmp_path, stack(WORKERS))
+    plan.set_size(folder, "workers", Size(minimum=1, maximum=1))
+    before = yaml.safe_load(folder.autoscaler_config.read_text())
+    plan.set_size(folder, "workers", wanted)
+    assert plan.size(folder, "workers") == after
+    now = yaml.safe_load(folder.autoscaler_config.read_text())
+    limits = {"min_workers": after.minimum, "max_workers": after.maximum}
+    before["available_node_types"]["workers"] |= limits
+    assert now == before

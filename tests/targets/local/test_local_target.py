@@ -1,16 +1,17 @@
 """Finding a cluster, and what a local one answers in every state of its records."""
 
 import os
+import shutil
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 from local_stacks import WORKERS, stack, write
 from waiting import wait_for
 
-from sunspot import registry
-from sunspot.errors import HeadLostError, SunspotError, UsageError
+from sunspot.errors import HeadLostError, NotUpError, SunspotError, UsageError
 from sunspot.node.processes import Process
 from sunspot.targets import records
 from sunspot.targets.clusters import find, get
@@ -18,18 +19,13 @@ from sunspot.targets.local import target as local_target
 from sunspot.targets.local.target import LocalTarget
 from sunspot.targets.protocol import silent
 from sunspot.targets.records import Folders
+from sunspot.targets.scaling import Size
 
 
 @pytest.fixture
 def clusters(tmp_path, monkeypatch):
     monkeypatch.setenv(records.STATE_DIRECTORY_VARIABLE, str(tmp_path))
     return tmp_path / "clusters"
-
-
-@pytest.mark.parametrize("name", registry.PLANNED)
-def test_a_target_that_is_not_built_says_so(name):
-    with pytest.raises(UsageError, match=f"target '{name}' is not built yet; .*--target local"):
-        get(name)
 
 
 def test_an_unknown_target_is_refused_with_those_that_exist():
@@ -117,19 +113,29 @@ def test_nodes_have_the_state_that_record_and_process_say(clusters):
 
 
 @pytest.mark.parametrize(
-    ("group", "count", "part"),
+    ("group", "size", "part"),
     [
-        ("gpu", 1, "no group 'gpu'; it has: workers"),
-        ("head", 1, "no group 'head'"),
-        ("workers", 5, "workers=5 is outside 0 to 4"),
-        ("workers", -1, "workers=-1 is outside 0 to 4"),
+        ("gpu", Size(minimum=1), "no group 'gpu'; it has: workers"),
+        ("head", Size(minimum=1), "no group 'head'"),
+        ("workers", Size(minimum=5), "workers=5 is outside 0 to 4, its max_workers; raise"),
+        ("workers", Size(minimum=-1), "workers=-1 is outside 0 to 4"),
+        ("workers", Size(minimum=1, maximum=5), "workers=1:5 is outside 0 to 4"),
     ],
 )
-def test_a_scale_that_cannot_be_is_refused(clusters, group, count, part):
+def test_a_scale_that_cannot_be_is_refused(clusters, group, size, part):
     write(clusters, stack(WORKERS), address="127.0.0.1:1", ready_at=1.0)
+    target = LocalTarget(clusters)
     with pytest.raises(UsageError) as caught:
-        LocalTarget(clusters).scale("dev", {group: count}, silent)
+        target.scale("dev", {group: size}, silent)
     assert part in str(caught.value)
+    assert target.sizes("dev") == {"workers": Size(minimum=0, maximum=4)}
+
+
+def test_an_autoscalers_file_that_cannot_be_read_is_a_broken_record(clusters):
+    folder = write(clusters, stack(WORKERS), address="127.0.0.1:1", ready_at=1.0)
+    folder.autoscaler_config.write_text("{")
+    with pytest.raises(SunspotError, match=r"autoscaler\.yaml cannot be read"):
+        LocalTarget(clusters).sizes("dev")
 
 
 def test_down_removes_every_file_and_a_second_one_finds_nothing(clusters):
@@ -191,6 +197,26 @@ def test_a_broken_record_is_an_error_that_says_what_to_do(clusters, file, ask):
         getattr(LocalTarget(clusters), ask)("dev")  # an answer is fine where the file is not read
     except SunspotError as error:
         assert "sunspot down dev" in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize("ask", ["handle", "nodes", "stack", "is_suspended"])
+def test_a_cluster_that_is_taken_down_while_it_is_asked_is_not_up(clusters, monkeypatch, ask):
+    folder = write(clusters, stack(WORKERS), address="127.0.0.1:1", ready_at=1.0)
+    (folder.path / "cluster.json").unlink()
+    monkeypatch.setattr(type(folder), "exists", lambda _: True)  # a moment before
+    with pytest.raises(NotUpError, match="'dev' is not up"):
+        getattr(LocalTarget(clusters), ask)("dev")
+
+
+def test_a_scale_that_waited_for_a_down_says_that_the_cluster_is_not_up(clusters):
+    folder = write(clusters, stack(WORKERS), address="127.0.0.1:1", ready_at=1.0)
+    wanted, told = {"workers": Size(minimum=1)}, []
+    with ThreadPoolExecutor() as pool:
+        with Folders(clusters).locked("dev"):
+            scaled = pool.submit(LocalTarget(clusters).scale, "dev", wanted, told.append)
+            wait_for("its wait", lambda: told)
+            shutil.rmtree(folder.path)
+        assert isinstance(scaled.exception(30), NotUpError)
 
 
 @pytest.mark.parametrize("flag", ["port", "dashboard_port"])

@@ -1,8 +1,10 @@
-"""`sunspot run`: one job that starts a cluster, runs a command on its head and ends."""
+"""`sunspot run`: one job that starts a cluster, runs a command on its head and ends.
+
+What a real Slurm is needed for, or proves as well, is in tests/real/slurm.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import stat
@@ -10,6 +12,7 @@ import subprocess
 from dataclasses import replace
 
 import pytest
+from ending import variables_of, words_of
 from slurm_site import PYTHON, SlurmSite, group
 from waiting import wait_for
 
@@ -56,47 +59,6 @@ def test_head_and_workers_are_one_job_with_one_component_where_they_are_alike(si
     assert {log.stem for log in logs.glob("*.log")} == {"head", "a-n2", "b-n3", "b-n4"}
 
 
-def test_they_are_components_of_a_heterogeneous_job_where_they_differ(site: SlurmSite):
-    site.write_stack(groups=[group("large", cpu=2)])
-    assert site("run", "dev", "--", "true").returncode == 0
-    (job,) = site.jobs()
-    assert [part["cpus-per-task"] for part in job["components"]] == ["1", "2"]
-    logs = next(site.shared.glob("sunspot-dev-*/logs"))
-    assert "--num-cpus=2" in (logs / "large-n2.log").read_text()
-
-
-def test_the_gpus_are_those_that_slurm_gives(site: SlurmSite):
-    cluster = json.loads((site.slurm / "cluster.json").read_text())
-    cluster["main"]["gres"] = "gpu:t4:2(S:0)"
-    (site.slurm / "cluster.json").write_text(json.dumps(cluster))
-    site.write_stack(groups=[group("gpu", gpu_count=2)], gres="gpu:t4")
-    done = site("run", "dev", "--", "true")
-    assert done.returncode == 0, done.stderr
-    (job,) = site.jobs()
-    assert job["components"][1]["gres"] == "gpu:t4:2"
-    logs = next(site.shared.glob("sunspot-dev-*/logs"))
-    assert "--num-gpus=2" in (logs / "gpu-n2.log").read_text()
-    assert "--num-gpus=0" in (logs / "head.log").read_text()
-
-
-def test_two_jobs_at_once_on_the_same_nodes_do_not_clash(site: SlurmSite):
-    with (
-        site.started("run", "dev", *FOREVER) as first,
-        site.started("run", "dev", *FOREVER) as second,
-    ):
-        for run in (first, second):
-            began(run)
-        addresses = {file.read_text() for file in site.shared.glob("*/cluster.json")}
-        assert len(addresses) == 2
-        first.send_signal(signal.SIGINT)
-        first.communicate(timeout=60)
-        assert second.poll() is None
-        assert site.processes()
-        second.send_signal(signal.SIGINT)
-        second.communicate(timeout=60)
-    assert first.returncode == second.returncode == 130
-
-
 def test_the_token_is_only_in_a_file_that_only_the_user_reads(site: SlurmSite):
     with site.started("run", "dev", *FOREVER) as run:
         began(run)
@@ -106,8 +68,8 @@ def test_the_token_is_only_in_a_file_that_only_the_user_reads(site: SlurmSite):
         secret = token.read_text()
         assert len(secret) == 64
         told = [job["script"] for job in site.jobs()]
-        told += [str(process.environ()) for process in site.processes()]
-        told += [" ".join(process.cmdline()) for process in site.processes()]
+        told += [str(variables_of(process)) for process in site.processes()]
+        told += [" ".join(words_of(process)) for process in site.processes()]
         assert not [text for text in told if secret in text]
         run.send_signal(signal.SIGINT)
         run.communicate(timeout=60)
@@ -195,6 +157,19 @@ def test_a_node_that_cannot_start_ends_the_job_and_says_why(site: SlurmSite, whi
     assert done.returncode == 1
     assert f"node {name}: Ray ended" in done.stdout
     assert "it cannot start" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("which", "slow_starts", "code"), [("HEAD", 1, 0), ("WORKERS", 1, 0), ("HEAD", 2, 1)]
+)
+def test_a_node_that_was_too_slow_is_started_once_more(
+    site: SlurmSite, which: str, slow_starts: int, code: int
+):
+    site.write_stack(python=f"env SLOW_{which}={slow_starts} {PYTHON}")
+    done = site("run", "dev", "--", "true")
+    assert done.returncode == code, done.stdout
+    assert "took too long to start on this machine: once more" in done.stdout
+    assert ("Ray ended" in done.stdout) == bool(code)
 
 
 def test_a_job_that_slurm_refuses_leaves_no_folder(site: SlurmSite):

@@ -1,4 +1,4 @@
-"""A cluster that stays: up, status, submit's way, scale, logs, down, beside stand-ins."""
+"""A cluster that stays, beside stand-ins; its way from up to down is in the contract."""
 
 from __future__ import annotations
 
@@ -21,26 +21,6 @@ def status(site: SlurmSite, name: str = "dev"):
 
 def names(site: SlurmSite) -> list[str]:
     return [node["name"] for node in status(site)["nodes"]]
-
-
-def test_a_cluster_from_up_to_down(site: SlurmSite):
-    printed = site.ok("up", "dev")
-    assert "dev is up (slurm)" in printed
-    found = status(site)
-    assert [node["name"] for node in found["nodes"]] == ["head", "workers-n2"]
-    assert found["head_address"] in printed
-    assert "dev is up already" in site.ok("up", "dev")
-    assert len(site.jobs()) == 1
-
-    log = site("logs", "--node", "workers-n2", "--stack", "dev")
-    assert "Ray runtime started" in log.stdout
-    unknown = site("logs", "--node", "moon", "--stack", "dev")
-    assert (unknown.returncode, "head, workers-n2" in unknown.stderr) == (2, True)
-
-    assert "dev is down" in site.ok("down", "dev")
-    assert not site.processes()
-    assert not site.shared.exists()
-    assert "nothing to do" in site.ok("down", "dev")
 
 
 def test_further_workers_are_a_job_array_that_joins_and_leaves_one_by_one(site: SlurmSite):

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from sunspot.errors import SunspotError
+from sunspot.targets.azure import missing_role
 from sunspot.targets.azure.credentials import PRINCIPAL, Endpoints
 from sunspot.targets.azure.doctor.findings import short, tried
 from sunspot.targets.azure.doctor.login import Kind
@@ -208,7 +209,10 @@ def explained() -> Iterator[None]:
         message = (said and said.message) or error.message
         status = error.status_code or 500
         kind = RefusedError if status < 500 and status not in _BUSY else SunspotError
-        raise kind(f"Azure answered {code}: {short(message)}") from error
+        told = kind(f"Azure answered {code}: {short(message)}")
+        if missing := missing_role.find(message):
+            told.add_note(f"ask an owner: {missing.command}")
+        raise told from error
     except AzureError as error:
         raise SunspotError(short(error)) from error
     except ImportError as error:

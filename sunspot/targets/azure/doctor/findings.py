@@ -48,5 +48,6 @@ def tried(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
     try:
         found.extend(look())
     except SunspotError as error:
-        found.append(not_checked(check, short(error)))
+        remedy = "; ".join(getattr(error, "__notes__", ()))
+        found.append(not_checked(check, short(error), remedy))
     return found

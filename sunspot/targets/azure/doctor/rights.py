@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from sunspot.targets.azure import missing_role
 from sunspot.targets.azure.doctor.clients import Clients
 from sunspot.targets.azure.doctor.findings import failure, ok, warning
 from sunspot.targets.azure.doctor.types import arm_types
@@ -86,10 +87,8 @@ def _roles(azure: Clients, has: Rights, needed: list[str]) -> Finding:
 
 
 def _to_grant(azure: Clients, role: str) -> str:
-    return (
-        "ask an owner of the subscription: az role assignment create --assignee YOU "
-        f"--role '{role}' --scope {azure.scope}"
-    )
+    command = missing_role.grant(role, azure.scope, azure.principal())
+    return f"ask an owner of the subscription: {command}"
 
 
 def _rights(azure: Clients, group: str | None) -> Rights:

@@ -17,6 +17,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -91,7 +92,7 @@ class Azure:
     def machines(self) -> dict[str, str]:
         """The set's machines, each with its provisioning state."""
         found: dict[str, str] = {}
-        for one in self.arm.pages(self._machines, COMPUTE_VERSION):
+        for one in chain.from_iterable(self.arm.pages(self._machines, COMPUTE_VERSION)):
             has = one.get("properties") or {}
             of = ((has.get("virtualMachineScaleSet") or {}).get("id") or "").rpartition("/")[2]
             if of.lower() == self.name.lower():

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from ipaddress import ip_network
 
 from sunspot.catalog import regions as catalog_regions
+from sunspot.ray import ports
 from sunspot.spec_values import HEAD
 from sunspot.targets.azure import images
 from sunspot.targets.azure.access import no_way_in
@@ -70,6 +71,7 @@ def warnings(plan: AzurePlan, *, key_missing: bool) -> list[str]:
     if (unreachable := no_way_in(plan.access, plan.subnet_ids)) is not None:
         found.append(unreachable)
     found += _private_sources(plan)
+    found += _public_callers(plan)
     found += unlisted(plan.sizes, plan.location)
     found += _region_warnings(plan)
     found += _image_warnings(plan)
@@ -101,6 +103,11 @@ def notes(plan: AzurePlan) -> list[str]:
             f"each change of them: {names}. Azure runs no tasks for free credits: without a "
             "subscription that pays, set sunspot:image to mirror: false."
         )
+    if callers := plan.access.serve_cidrs:
+        drivers.append(
+            f"Ray Serve's port {ports.get('serve').number} is open to {', '.join(callers)}, and "
+            "asks for no token: each machine there can use what is deployed."
+        )
     if plan.storage.protect:
         drivers.append(
             "The storage is protected: `pulumi destroy` refuses to delete it until "
@@ -117,6 +124,17 @@ def _private_sources(plan: AzurePlan) -> Iterator[str]:
             "The head has a public address, but sunspot:access > ssh_cidrs has only addresses that "
             f"are not of the internet ({', '.join(blocks)}), so that no connection gets in: "
             "`curl -4 https://ifconfig.me` shows yours."
+        )
+
+
+def _public_callers(plan: AzurePlan) -> Iterator[str]:
+    """Of addresses of the internet that are to use Serve on a head without a public address."""
+    blocks = [block for block in plan.access.serve_cidrs if ip_network(block).is_global]
+    if blocks and not plan.access.public_ip:
+        yield (
+            f"sunspot:access > serve_cidrs has addresses of the internet ({', '.join(blocks)}), "
+            "but the head has no public address for them: set public_ip, or list the subnet of a "
+            "gateway."
         )
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 from azure_model import subscription as model
+from azure_model.http_service import Reply
 from azure_model.subscription import CONTRIBUTOR, OWNER, READER, SCOPE
 
 # The subscription
@@ -88,6 +89,20 @@ def test_what_may_not_be_read_is_a_warning(subscription):
     finding = diagnosed()["rights"]
     assert finding["level"] == "warning"
     assert "AuthorizationFailed" in finding["detail"]
+
+
+def test_a_role_that_is_missing_is_named_with_the_command_that_grants_it(subscription):
+    action = "Microsoft.Authorization/roleAssignments/read"
+    message = (
+        f"The client 'me' with object id 'o' does not have authorization to perform action "
+        f"'{action}' over scope '{SCOPE}' or the scope is invalid. If access was recently "
+        "granted, please refresh your credentials."
+    )
+    error = {"code": "AuthorizationFailed", "message": message}
+    subscription.broken["/roleAssignments"] = Reply(403, {"error": error})
+    finding = diagnosed()["rights"]
+    assert action in finding["detail"]
+    assert f"--role Reader --scope {SCOPE}" in finding["remedy"]
 
 
 def test_every_type_of_resource_has_arms_name(project, key):

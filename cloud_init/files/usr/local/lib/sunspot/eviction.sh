@@ -33,7 +33,7 @@ done
 flags=(--role="$SUNSPOT_ROLE" --imds="$SUNSPOT_IMDS_URL" --marks="$marks")
 if [ "$SUNSPOT_ROLE" = head ]; then
     # Ray's unit takes up to 45 s to stop; the head serves all nodes' counters to Prometheus.
-    flags+=(--margin=60 --metrics-port="$SUNSPOT_EVICTION_METRICS_PORT" --prices="$SUNSPOT_PRICES")
+    flags+=(--margin=60 --metrics-port="$SUNSPOT_EVICTION_METRICS_PORT")
 fi
 
 exec docker run "${docker_flags[@]}" \

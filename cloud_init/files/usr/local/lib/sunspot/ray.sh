@@ -57,10 +57,11 @@ if [ "$SUNSPOT_ROLE" = head ]; then
     install --directory --owner="$SUNSPOT_IMAGE_USER" --mode=700 "$gcs"
     docker_flags+=(--volume="$gcs:$gcs")
 fi
-if [ -n "$SUNSPOT_AUTOSCALER_CONFIG" ]; then
-    # A copy: Sunspot's node provider writes to it.
+if [ "$SUNSPOT_ROLE" = head ] && [ -n "$SUNSPOT_AUTOSCALED" ]; then
+    # Whatever a job has put there.
+    rm --recursive --force "$autoscaler"
     install --directory --owner="$SUNSPOT_IMAGE_USER" --mode=700 "$autoscaler"
-    install --owner="$SUNSPOT_IMAGE_USER" --mode=600 "$SUNSPOT_AUTOSCALER_CONFIG" "$autoscaler/config.yaml"
+    /usr/local/lib/sunspot/live.sh "$autoscaler/config.yaml"
     docker_flags+=(--volume="$autoscaler:$autoscaler")
 fi
 

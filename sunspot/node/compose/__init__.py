@@ -1,0 +1,1 @@
+"""What runs only in containers of a cluster in Docker Compose."""

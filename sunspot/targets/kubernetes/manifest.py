@@ -1,0 +1,132 @@
+"""A cluster's resources as the text that `kubectl apply` reads, and the commands around it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sunspot import yaml_text
+from sunspot.ray import ports
+from sunspot.stack import Stack
+from sunspot.targets.kubernetes import raycluster, rayservice, rights
+from sunspot.targets.kubernetes.pods import TOKEN_KEY
+from sunspot.targets.kubernetes.raycluster import Names
+from sunspot.targets.kubernetes.settings import TARGET
+
+# What the first fields that are used here came with.
+_KUBERAY = "KubeRay 1.6"
+_NEWER_KUBERAY = "KubeRay 1.7"
+
+_HEADER = """\
+# The cluster of the stack {stack!r} for {kuberay} or later, made by Sunspot.
+#
+# It refers to a Secret with the cluster's token, which is not in this file. Create it once:
+#   {create_secret}
+# Then:
+#   {apply}
+"""
+_SERVED_HEADER = """\
+# The stack {stack!r} and what Ray Serve serves on it, for {kuberay} or later, made by Sunspot.
+#
+# It refers to a Secret with the cluster's token, which is not in this file. Create it once:
+#   {create_secret}
+# Then:
+#   {apply}
+# The applications ask for no token: every pod that reaches the service {service} may call them.
+# From this machine:
+#   {forward}
+"""
+_FAULT_TOLERANCE = """\
+# The GCS's state is kept by RocksDB, which is alpha: the operator may want its feature gate
+# GCSFaultToleranceEmbeddedStorage.
+"""
+_RIGHTS_HEADER = """\
+# What the group {group!r} needs to apply the manifest of the stack {stack!r}, and to use its
+# cluster. Whoever applies this must have these rights too.
+"""
+
+
+def text(stack: Stack) -> str:
+    """The manifest: the same text for the same stack. Raises as `raycluster.make` does."""
+    made = raycluster.make(stack)
+    called = raycluster.names(stack)
+    header = _HEADER.format(
+        stack=stack.name,
+        kuberay=_kuberay(made[0]["spec"]),
+        create_secret=create_secret(called),
+        apply=apply(stack),
+    )
+    return header + _fault_tolerance(made[0]["spec"]) + _documents(made)
+
+
+def served_text(stack: Stack, source: str) -> str:
+    """The manifest of a RayService. Raises as `rayservice.make` does."""
+    made = rayservice.make(stack, source)
+    called, spec = rayservice.names(stack), made[0]["spec"]["rayClusterConfig"]
+    service = rayservice.service(called)
+    header = _SERVED_HEADER.format(
+        stack=stack.name,
+        kuberay=_kuberay(spec),
+        create_secret=create_secret(called),
+        apply=apply(stack, source),
+        service=service,
+        forward=f"kubectl port-forward --namespace {called.namespace} service/{service} "
+        f"{ports.get('serve').number}",
+    )
+    return header + _fault_tolerance(spec) + _documents(made)
+
+
+def rights_text(stack: Stack) -> str:
+    """The Role and its RoleBinding. Raises as `raycluster.names` does."""
+    group = raycluster.settings(stack).user_group
+    header = _RIGHTS_HEADER.format(group=group, stack=stack.name)
+    return header + _documents(rights.make(raycluster.names(stack), group))
+
+
+def _kuberay(spec: Mapping[str, Any]) -> str:
+    """The first version of KubeRay that has every field of the spec."""
+    newer = "gcsFaultToleranceOptions" in spec or any(
+        "priority" in group for group in spec["workerGroupSpecs"]
+    )
+    return _NEWER_KUBERAY if newer else _KUBERAY
+
+
+def _fault_tolerance(spec: Mapping[str, Any]) -> str:
+    return _FAULT_TOLERANCE if "gcsFaultToleranceOptions" in spec else ""
+
+
+def _documents(made: Iterable[Mapping[str, Any]]) -> str:
+    return "".join(f"---\n{yaml_text.dump(one)}" for one in made)
+
+
+# The commands
+
+
+def create_secret(called: Names) -> str:
+    """Makes the token and its Secret; the token is in no argument, which others could read."""
+    return (
+        f"openssl rand -hex 32 | tr -d '\\n' | kubectl create secret generic {called.token_secret} "
+        f"--namespace {called.namespace} --from-file={TOKEN_KEY}=/dev/stdin"
+    )
+
+
+def apply(stack: Stack, served: str | None = None) -> str:
+    """Applies the manifest; with the config of what is served, or its MODULE:APP."""
+    serve = "" if served is None else f" --serve {shlex.quote(served)}"
+    name = shlex.quote(stack.name)
+    return f"sunspot manifest {name} --target {TARGET}{serve} | kubectl apply -f -"
+
+
+def ways_in(called: Names) -> list[str]:
+    """Reach the head from this machine, and submit a job to it."""
+    port = ports.get("dashboard").number
+    token = (
+        f"kubectl get secret {called.token_secret} --namespace {called.namespace} "
+        f"--output jsonpath='{{.data.{TOKEN_KEY}}}' | base64 -d"
+    )
+    return [
+        f"kubectl port-forward --namespace {called.namespace} service/{called.head_service} {port}",
+        f'export RAY_AUTH_MODE=token RAY_AUTH_TOKEN="$({token})"',
+        f"ray job submit --address http://127.0.0.1:{port} --working-dir . -- python SCRIPT.py",
+    ]

@@ -1,0 +1,281 @@
+"""A stack as the resources that KubeRay makes a cluster from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sunspot.errors import UsageError
+from sunspot.node.autoscaler_config import ON_DEMAND_PRIORITY, SPOT_PRIORITY
+from sunspot.problems import hint
+from sunspot.ray import images
+from sunspot.spec import RayNodeConfig, ScalingGroup
+from sunspot.spec_values import HEAD
+from sunspot.stack import Stack
+from sunspot.stack_problems import wrong
+from sunspot.targets.kubernetes import patching, pods
+from sunspot.targets.kubernetes.pods import Pod
+from sunspot.targets.kubernetes.settings import (
+    KEY,
+    TARGET,
+    FaultTolerance,
+    KubeRay,
+    KubernetesSettings,
+)
+from sunspot.targets.kubernetes.values import cluster_name
+
+MANAGED_BY = {"app.kubernetes.io/managed-by": "sunspot"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Names:
+    """What a stack's cluster is called in Kubernetes."""
+
+    cluster: str
+    namespace: str
+    token_secret: str
+
+    @property
+    def head_service(self) -> str:
+        """The service that leads to the head, by KubeRay's rule."""
+        return f"{self.cluster}-head-svc"
+
+    def metadata(self, name: str) -> dict[str, Any]:
+        """The metadata of a resource of that name."""
+        return {"name": name, "namespace": self.namespace, "labels": dict(MANAGED_BY)}
+
+
+def settings(stack: Stack) -> KubeRay:
+    """What a stack file says of Kubernetes."""
+    return KubernetesSettings.of(stack).kuberay
+
+
+def names(stack: Stack) -> Names:
+    """What the stack's cluster is called.
+
+    Raises:
+        UsageError: the stack's name is not one for a RayCluster, and the settings have no other.
+    """
+    given = settings(stack)
+    try:
+        name = given.name or cluster_name(stack.name)
+    except UsageError as error:
+        raise wrong(
+            f"stack {stack.name} on {TARGET}", [f"config > {KEY} > name: missing, and {error}"]
+        ) from None
+    return Names(
+        cluster=name,
+        namespace=given.namespace,
+        token_secret=given.token_secret or f"{name}-token",
+    )
+
+
+def make(stack: Stack) -> list[dict[str, Any]]:
+    """The resources of the stack's cluster, in the order in which they should be applied.
+
+    Raises:
+        UsageError: the stack is wrong for Kubernetes; the message has every problem.
+    """
+    called, given = names(stack), settings(stack)
+    problems = [*_of_groups(stack), *_of_images(stack), *_of_sizes(stack)]
+    if not problems:
+        problems = [text for pod in _pods(stack) for text in _of_patches(pod, given, called)]
+    if problems:
+        raise wrong(f"stack {stack.name} on {TARGET}", problems)
+    budget = [_budget(called)] if given.head_disruption_budget else []
+    return [_cluster(stack, called), *budget]
+
+
+def _cluster(stack: Stack, called: Names) -> dict[str, Any]:
+    given, cluster = settings(stack), stack.cluster
+    head, *workers = _pods(stack)
+    groups = {group.name: group for group in cluster.scaling_groups}
+    spec: dict[str, Any] = {
+        "rayVersion": cluster.ray_version.removeprefix("v"),
+        "authOptions": {"mode": "token", "secretName": called.token_secret},
+        "enableInTreeAutoscaling": cluster.requires_autoscale(),
+    }
+    if cluster.requires_autoscale():
+        spec["autoscalerOptions"] = _autoscaler(stack)
+    if given.gcs_fault_tolerance is not None:
+        spec["gcsFaultToleranceOptions"] = _fault_tolerance(given.gcs_fault_tolerance)
+    spec["headGroupSpec"] = {
+        "serviceType": "ClusterIP",
+        **_ray(head, given, called),
+    }
+    spec["workerGroupSpecs"] = [
+        _worker_group(pod, groups[pod.group], given, called) for pod in workers
+    ]
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": called.metadata(called.cluster),
+        "spec": spec,
+    }
+
+
+def _autoscaler(stack: Stack) -> dict[str, Any]:
+    config = stack.cluster.autoscaler_config
+    asked = {} if config is None else {"resources": pods.amounts(config.cpu, config.memory_gb)}
+    return {
+        "version": "v2",
+        "idleTimeoutSeconds": settings(stack).idle_timeout_s,
+        "imagePullPolicy": "IfNotPresent",
+        "securityContext": {"allowPrivilegeEscalation": False},
+        **asked,
+    }
+
+
+def _fault_tolerance(asked: FaultTolerance) -> dict[str, Any]:
+    storage = {
+        "claimName": asked.claim,
+        "size": asked.size,
+        "storageClassName": asked.storage_class,
+        "deletionPolicy": "Retain" if asked.keep else "DeleteWithCluster",
+    }
+    return {
+        "backend": "rocksdb",
+        "storage": {key: value for key, value in storage.items() if value is not None},
+    }
+
+
+def _worker_group(pod: Pod, group: ScalingGroup, given: KubeRay, called: Names) -> dict[str, Any]:
+    is_twin = pod.node_type != group.name
+    made: dict[str, Any] = {"groupName": pod.node_type}
+    if not group.is_autoscaled():
+        # Of an elastic group it is the autoscaler's: applying the manifest again must not undo it.
+        made["replicas"] = group.min_workers
+    made["minReplicas"] = 0 if is_twin else group.min_workers
+    made["maxReplicas"] = group.max_workers
+    if group.market == "spot-with-fallback":
+        made["priority"] = ON_DEMAND_PRIORITY if is_twin else SPOT_PRIORITY
+    own = given.groups.get(group.name)
+    if group.is_autoscaled() and own is not None and own.idle_timeout_s is not None:
+        made["idleTimeoutSeconds"] = own.idle_timeout_s
+    return made | _ray(pod, given, called)
+
+
+def _ray(pod: Pod, given: KubeRay, called: Names) -> dict[str, Any]:
+    """What the head's group and a worker group have in common."""
+    return {
+        "labels": pods.labels(pod),
+        "rayStartParams": pods.parameters(pod),
+        "template": _patched(pod, given, called),
+    }
+
+
+def _patched(pod: Pod, given: KubeRay, called: Names) -> dict[str, Any]:
+    made = pods.template(pod, given, called.token_secret)
+    for _, patch in _patches(pod, given):
+        made = patching.merged(made, patch)
+    return made
+
+
+def _patches(pod: Pod, given: KubeRay) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The user's patches of a pod's template, each with its key."""
+    yield f"{KEY} > patch", given.patch
+    if pod.group in given.groups:
+        yield f"{KEY} > groups > {pod.group} > patch", given.groups[pod.group].patch
+
+
+def _budget(called: Names) -> dict[str, Any]:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": called.metadata(f"{called.cluster}-head"),
+        "spec": {
+            "minAvailable": 1,
+            # A head that is not ready has nothing to lose.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {
+                "matchLabels": {"ray.io/cluster": called.cluster, "ray.io/node-type": HEAD}
+            },
+        },
+    }
+
+
+def _pods(stack: Stack) -> list[Pod]:
+    """The pods, the head's first; a group that is spot-with-fallback has two kinds."""
+    given, cluster = settings(stack), stack.cluster
+    autoscaler = cluster.autoscaler_config if cluster.requires_autoscale() else None
+    made = [
+        Pod(
+            group=HEAD,
+            node_type=HEAD,
+            market="on-demand",
+            node=cluster.head_node,
+            share=pods.share(cluster.head_node, given, autoscaler),
+            image=_image(stack, cluster.head_node),
+            autoscaled=autoscaler is not None,
+        )
+    ]
+    for group in cluster.scaling_groups:
+        for node_type in group.node_types():
+            spot = group.market != "on-demand" and node_type == group.name
+            made.append(
+                Pod(
+                    group=group.name,
+                    node_type=node_type,
+                    market="spot" if spot else "on-demand",
+                    node=group.worker_nodes,
+                    share=pods.share(group.worker_nodes, given),
+                    image=_image(stack, group.worker_nodes),
+                )
+            )
+    return made
+
+
+def _image(stack: Stack, node: RayNodeConfig) -> str:
+    return images.reference(stack, gpus=node.gpu_count > 0) or ""
+
+
+# What is wrong with a stack
+
+
+def _of_groups(stack: Stack) -> Iterator[str]:
+    known = [HEAD, *(group.name for group in stack.cluster.scaling_groups)]
+    for name in settings(stack).groups:
+        if name not in known:
+            yield (
+                f"config > {KEY} > groups > {name}: the cluster has no group {name!r}"
+                f"{hint(name, known)}: name one of {', '.join(known)}"
+            )
+
+
+def _of_images(stack: Stack) -> Iterator[str]:
+    nodes = [stack.cluster.head_node, *(one.worker_nodes for one in stack.cluster.scaling_groups)]
+    given = settings(stack)
+    if stack.image.context is not None:
+        yield (
+            "config > sunspot:image > context: nothing is built here: build and push the image, "
+            "and give it as reference"
+        )
+    elif (
+        stack.image.reference is None
+        and not given.gpu_key.startswith("nvidia.")
+        and any(node.gpu_count for node in nodes)
+    ):
+        yield (
+            f"config > sunspot:image > reference: missing, and Ray's own image has no software for "
+            f"{given.gpu_key}: give an image that has"
+        )
+
+
+def _of_sizes(stack: Stack) -> Iterator[str]:
+    cluster, given = stack.cluster, settings(stack)
+    autoscaler = cluster.autoscaler_config if cluster.requires_autoscale() else None
+    shares = {"head_node": pods.share(cluster.head_node, given, autoscaler)}
+    for at, group in enumerate(cluster.scaling_groups):
+        shares[f"scaling_groups[{at}] > worker_nodes"] = pods.share(group.worker_nodes, given)
+    for key, one in shares.items():
+        if problem := one.problem():
+            beside = ", beside the autoscaler" if key == "head_node" and autoscaler else ""
+            yield f"config > sunspot:cluster > {key}{beside}: {problem}"
+
+
+def _of_patches(pod: Pod, given: KubeRay, called: Names) -> Iterator[str]:
+    template = pods.template(pod, given, called.token_secret)
+    for key, patch in _patches(pod, given):
+        for path in patching.touched(template, patching.merged(template, patch)):
+            yield f"config > {key}: {path} is set by Sunspot: leave it out"

@@ -1,0 +1,66 @@
+"""Stacks for the tests of the kubernetes target, and what it makes of them."""
+
+import yaml
+
+from sunspot.stack import Stack
+from sunspot.targets.kubernetes import manifest
+
+HEAD = {"cpu": 2, "memory_gb": 8}
+AUTOSCALER = {"cpu": 0.5, "memory_gb": 1}
+
+
+def group(name="workers", *, minimum=1, maximum=1, market="on-demand", **node):
+    """A group as a stack file has it; `node` is what its workers are."""
+    return {
+        "name": name,
+        "market": market,
+        "min_workers": minimum,
+        "max_workers": maximum,
+        "worker_nodes": {"cpu": 4, "memory_gb": 16} | node if "vm_size" not in node else node,
+    }
+
+
+def stack(*groups, head=HEAD, called="course", image=None, **settings):
+    """A stack with these groups; `settings` is its `sunspot:kubernetes`."""
+    cluster = {
+        "head_node": head,
+        "scaling_groups": list(groups),
+        "autoscaler_config": AUTOSCALER,
+        "ray_version": "2.60.0",
+    }
+    config = {"sunspot:cluster": cluster, "sunspot:target": "kubernetes"}
+    if image:
+        config["sunspot:image"] = image
+    if settings:
+        config["sunspot:kubernetes"] = settings
+    return Stack.parse(config, name=called)
+
+
+def documents(described):
+    """The documents of a stack's manifest."""
+    return list(yaml.safe_load_all(manifest.text(described)))
+
+
+def cluster(*groups, **described):
+    """The RayCluster of a stack that is described as for `stack`."""
+    return documents(stack(*groups, **described))[0]
+
+
+def head_pod(made):
+    """The spec of the head's pods."""
+    return made["spec"]["headGroupSpec"]["template"]["spec"]
+
+
+def worker_pod(made, at=0):
+    """The spec of a worker group's pods."""
+    return made["spec"]["workerGroupSpecs"][at]["template"]["spec"]
+
+
+def variables(pod):
+    """The environment of Ray's container."""
+    return {one["name"]: one.get("value") for one in pod["containers"][0]["env"]}
+
+
+def groups(made):
+    """The worker groups of a RayCluster, by their names."""
+    return {one["groupName"]: one for one in made["spec"]["workerGroupSpecs"]}

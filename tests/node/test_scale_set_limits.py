@@ -1,0 +1,100 @@
+"""What a scale set never gets: more than its maximum, and the same machines twice."""
+
+import pytest
+from azure_model.compute import Vm
+from azure_model.http_service import Reply
+from scale_set_machines import GPU, TWIN, ids, machines_of
+
+from sunspot.node.azure import scale_sets
+from sunspot.node.machines import LaunchDeniedError, LaunchRefusedError
+
+
+def test_a_change_whose_answer_was_lost_is_not_made_twice(machines, arm):
+    machines.create("gpu", 1)
+    arm.lost_answers = 1
+    machines.create("gpu", 2)
+    assert arm.sets[GPU].capacity == 3
+    assert len(ids(machines)) == 3
+    assert {vm.state for vm in arm.vms.values()} == {"Succeeded"}
+
+
+def test_a_lost_answer_is_seen_when_arm_stays_silent(arm):
+    impatient = machines_of(arm, patience_s=0.0)
+    arm.lost_answers = 1
+    impatient.create("gpu", 2)
+    assert arm.sets[GPU].capacity == 2
+    assert len(ids(impatient)) == 2
+
+
+def test_machines_that_fail_after_a_lost_answer_are_refused_and_go(machines, arm):
+    arm.lost_answers = 1
+    arm.refusals[GPU] = [(202, "AllocationFailed", "no capacity")]
+    with pytest.raises(LaunchRefusedError, match="0 of 2 machines came"):
+        machines.create("gpu", 2)
+    assert arm.sets[GPU].capacity == 0
+    assert ids(machines) == []
+
+
+def test_a_change_that_was_not_made_before_its_answer_was_lost_is_made(machines, arm):
+    real, lost = arm._of_scale_set, []
+
+    def lose_first(request):
+        if request.method == "PATCH" and not lost:
+            lost.append(request)
+            arm.sets[GPU].capacity -= 1  # one is evicted meanwhile
+            arm.sets[GPU].revision += 1
+            return Reply(503)
+        return real(request)
+
+    machines.create("gpu", 2)
+    arm.vms.pop(ids(machines)[0])
+    arm._of_scale_set = lose_first
+    machines.create("gpu", 1)
+    assert lost
+    assert arm.sets[GPU].capacity == 2
+
+
+def test_a_set_never_gets_more_than_its_maximum(machines, arm, caplog):
+    machines.create("gpu", 3)
+    machines.create("gpu", 4)
+    assert arm.sets[GPU].capacity == 5
+    assert "over its maximum" in caplog.text
+    with pytest.raises(LaunchDeniedError, match="has its maximum of 5 machines"):
+        machines.create("gpu", 1)
+    machines.create("gpu-on-demand", 7)
+    assert (arm.sets[GPU].capacity, arm.sets[TWIN].capacity) == (5, 7)
+
+
+def test_machines_that_azure_has_not_listed_yet_count(machines, arm):
+    arm.sets[GPU].capacity, arm.sets[GPU].state = 5, "Updating"
+    with pytest.raises(LaunchDeniedError):
+        machines.create("gpu", 1)
+    assert arm.sets[GPU].capacity == 5
+
+
+def test_capacity_for_which_no_machine_came_does_not_keep_a_set_from_growing(machines, arm):
+    machines.create("gpu", 1)
+    arm.sets[GPU].capacity = 5
+    machines.create("gpu", 2)
+    assert arm.sets[GPU].capacity == 3
+    assert len(ids(machines)) == 3
+
+
+def test_a_long_list_is_not_asked_for_at_each_tick(machines, arm):
+    """Azure counts its pages, of which the stand-in's have two machines."""
+    for number in range(2 * scale_sets.PAGES_A_TICK + 1):
+        arm.vms[f"{GPU}_{number:08x}"] = Vm(f"{GPU}_{number:08x}", GPU, "Succeeded")
+    first = machines.list()
+    asked = len(arm.requests)
+    arm.vms.popitem()
+    assert machines.list() == first
+    assert len(arm.requests) == asked
+    machines._list_again = 0.0  # seconds later
+    assert len(machines.list()) == len(first) - 1
+
+
+def test_a_short_list_is_asked_for_at_each_tick(machines, arm):
+    machines.create("gpu", 2)
+    machines.list()
+    arm.vms.popitem()
+    assert len(ids(machines)) == 1

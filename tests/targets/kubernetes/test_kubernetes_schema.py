@@ -1,0 +1,104 @@
+"""Manifests against KubeRay's own CRD, with unknown fields refused as kubectl does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+from kubernetes_stacks import cluster, documents, group
+
+from sunspot import stack as stacks
+
+ROOT = Path(__file__).resolve().parents[3]
+CRD = ROOT.parent / "shared" / "kuberay" / "ray.io_rayclusters.yaml"
+
+pytestmark = pytest.mark.skipif(not CRD.is_file(), reason="KubeRay's CRDs are not beside the code")
+
+
+def strict(schema: Any) -> Any:
+    """The schema with unknown fields refused, as the API server's strict field validation does."""
+    if isinstance(schema, list):
+        return [strict(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: strict(value) for key, value in schema.items()}
+    open_ended = "x-kubernetes-preserve-unknown-fields" in schema
+    if isinstance(schema.get("properties"), dict) and not open_ended:
+        made.setdefault("additionalProperties", False)
+    return made
+
+
+@pytest.fixture(scope="module")
+def validator():
+    versions = yaml.load(CRD.read_text(), Loader=yaml.CSafeLoader)["spec"]["versions"]
+    schema = next(one for one in versions if one["name"] == "v1")["schema"]["openAPIV3Schema"]
+    return Draft202012Validator(strict(schema))
+
+
+def problems(validator, made):
+    return [f"{one.json_path}: {one.message}" for one in validator.iter_errors(made)]
+
+
+EVERYTHING = {
+    "name": "mine",
+    "namespace": "ml",
+    "token_secret": "token",
+    "service_account": "blobs",
+    "image_pull_secrets": ["registry"],
+    "cpu_nodes": {
+        "node_selector": {"pool": "cpu"},
+        "tolerations": [{"key": "team", "value": "ml", "effect": "NoSchedule"}],
+        "labels": {"cost": "1"},
+        "annotations": {"note": "x"},
+    },
+    "groups": {"elastic": {"idle_timeout_s": 30, "patch": {"spec": {"hostIPC": True}}}},
+    "shared_memory": "2Gi",
+    "gcs_fault_tolerance": {"size": "10Gi", "storage_class": "managed-csi"},
+    "patch": {
+        "spec": {
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+            "containers": [
+                {
+                    "name": "ray",
+                    "imagePullPolicy": "Never",
+                    "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                }
+            ],
+        }
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        cluster(),
+        cluster(group(), group("gpu", gpu_count=1)),
+        cluster(group("elastic", maximum=4, market="spot-with-fallback"), **EVERYTHING),
+        cluster(gcs_fault_tolerance={"claim": "mine", "keep": True}),
+    ],
+    ids=["head", "fixed", "everything", "claim"],
+)
+def test_a_manifest_is_valid(validator, made):
+    assert problems(validator, made) == []
+
+
+@pytest.mark.parametrize("name", stacks.names(ROOT))
+def test_the_manifest_of_every_stack_of_the_project_is_valid(validator, name):
+    made = documents(stacks.load(name, ROOT).for_target("kubernetes"))
+    assert problems(validator, made[0]) == []
+
+
+def test_the_schema_would_find_a_slip(validator):
+    """The check itself: each of these is a mistake that the API server refuses."""
+    made = cluster(group())
+    made["spec"]["headGroupSpec"]["rayStartParams"]["num-cpus"] = 2
+    made["spec"]["workerGroupSpecs"][0]["replicsa"] = 1
+    made["spec"]["authOptions"]["mode"] = "on"
+    made["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["resources"]["limits"][
+        "memory"
+    ] = "1 GB"
+    assert len(problems(validator, made)) == 4
