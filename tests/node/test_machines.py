@@ -101,11 +101,22 @@ def test_a_node_runs_once_its_process_does(provider, folder):
 
 def test_a_lost_node_is_terminated_so_that_it_is_replaced(provider, folder):
     create(provider)
-    folder.record_process("workers-0", Process(pid=os.getpid(), start_time=1.0))
-    assert provider.is_terminated("workers-0")
+    provider.non_terminated_nodes({})
+    lose(folder, "workers-0")
     assert provider.non_terminated_nodes({}) == ["head"]
     create(provider)
     assert provider.non_terminated_nodes({}) == ["head", "workers-1"]
+
+
+def test_a_machine_that_ended_before_the_next_tick_is_listed_once(provider, folder):
+    """Ray matches what it requested with what is listed, and waits ten minutes for the rest."""
+    create(provider)
+    lose(folder, "workers-0")
+    assert provider.non_terminated_nodes({}) == ["head", "workers-0"]
+    assert provider.node_tags("workers-0")["ray-user-node-type"] == "workers"
+    assert not provider.is_running("workers-0")
+    assert provider.non_terminated_nodes({}) == ["head"]
+    assert provider.is_terminated("workers-0")
 
 
 def test_the_head_is_never_terminated(provider, folder):

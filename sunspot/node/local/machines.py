@@ -28,31 +28,40 @@ class LocalMachines:
         self._folder = ClusterFolder(folder)
         self._launchers: list[subprocess.Popen[bytes]] = []
         self._seen: dict[str, Machine] = {}
+        self._creating = threading.Lock()
+        self._created: frozenset[str] = frozenset()  # since the last `list`
+        self._new: frozenset[str] = frozenset()  # at the last `list`
         self._told: set[str] = set()
         self._telling = threading.Lock()
 
     def list(self) -> list[Machine]:
+        """The machines that come up or run.
+
+        And, once, each one that was created since the last call, even if it has ended meanwhile:
+        Ray waits ten minutes for one that it requested and never saw, and requests no other
+        (`request_status_timeout_s` in ray/autoscaler/v2/instance_manager/config.py, 2.60).
+        """
+        with self._creating:
+            self._new, self._created = self._created, frozenset()
         self._launchers = [p for p in self._launchers if p.poll() is None]  # reaps those that ended
-        nodes = [node for node in self._folder.nodes() if node.goal == "up"]
-        machines = [self._machine(node) for node in nodes if self._is_wanted(node)]
-        self._seen = {machine.id: machine for machine in machines}
-        self._tell_lost([node for node in nodes if node.name not in self._seen])
-        return machines
+        return self._read()
 
     def find(self, machine_id: str) -> Machine | None:
-        """A machine as of the last `list`, which is called only for an unknown one.
+        """A machine as of the last `list`; only for an unknown one the records are read again.
 
         At each tick Ray asks for every machine twice: reading all the records for each answer
         would cost a second of CPU at 40 nodes.
         """
         if machine_id not in self._seen:
-            self.list()
+            self._read()
         return self._seen.get(machine_id)
 
     def create(self, node_type: str, count: int) -> None:
         with ports_locked(self._folder.path.parent):
             shape = self._folder.cluster().shapes[node_type]
             nodes = [self._folder.add_node(shape, "by the autoscaler") for _ in range(count)]
+        with self._creating:
+            self._created |= {node.name for node in nodes}
         self._tell_replaced(nodes)
         self._launchers.append(launch(self._folder, nodes, stdout=subprocess.DEVNULL))
 
@@ -67,6 +76,14 @@ class LocalMachines:
                     self._tell_end(node, "drained", "by the autoscaler, which gave it back")
                 self._seen.pop(machine_id, None)
                 self._folder.stop(machine_id)
+
+    def _read(self) -> list[Machine]:
+        nodes = [node for node in self._folder.nodes() if node.goal == "up"]
+        wanted = {node.name for node in nodes if self._is_wanted(node)}
+        machines = [self._machine(node) for node in nodes if node.name in wanted | self._new]
+        self._seen = {machine.id: machine for machine in machines}
+        self._tell_lost([node for node in nodes if node.name not in wanted])
+        return machines
 
     def _tell_lost(self, nodes: Sequence[NodeRecord]) -> None:
         """Records the nodes that ended by themselves, once each, with what their logs say.
