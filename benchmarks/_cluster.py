@@ -63,18 +63,35 @@ class Project:
             raise RuntimeError(f"sunspot {' '.join(arguments)}: {done.stderr}")
         return done.stdout
 
+    def up(self) -> tuple[Mapping[str, str], str]:
+        """Bring the cluster up and return its drivers' environment, and its address."""
+        printed = self.sunspot("up", STACK)
+        lines = (shlex.split(line) for line in printed.splitlines() if "export " in line)
+        exports = dict(words[-1].split("=", 1) for words in lines)
+        return {**self.environment, **exports}, exports["RAY_ADDRESS"]
+
 
 @contextlib.contextmanager
-def project(workers: int, programs: Path = BIN) -> Iterator[Project]:
-    """Yield a project; its cluster is taken down at the end of the block."""
+def project(
+    workers: int, programs: Path = BIN, *, minimum: int | None = None, head_cpus: int = CPUS_A_NODE
+) -> Iterator[Project]:
+    """Yield a project; its cluster is taken down at the end of the block.
+
+    Args:
+        workers: The number of workers.
+        programs: The folder of the environment's programs.
+        minimum: Of these, how many there are without a demand; by default, all.
+        head_cpus: The head's CPUs.
+    """
     node = {"cpu": CPUS_A_NODE, "memory_gb": 2}
-    group = {"worker_nodes": node, "min_workers": workers, "max_workers": workers}
+    least = workers if minimum is None else minimum
+    group = {"worker_nodes": node, "min_workers": least, "max_workers": workers}
     groups = [group] if workers else []
     with tempfile.TemporaryDirectory(prefix="sunspot-bench-") as name:
         folder = Path(name)
         config = {
             "sunspot:target": "local",
-            "sunspot:cluster": {"head_node": node, "scaling_groups": groups},
+            "sunspot:cluster": {"head_node": {**node, "cpu": head_cpus}, "scaling_groups": groups},
         }
         (folder / "Pulumi.yaml").write_text("name: bench\nruntime: python\n")
         (folder / f"Pulumi.{STACK}.yaml").write_text(yaml.safe_dump({"config": config}))
@@ -121,10 +138,7 @@ def bring_up_seconds(workers: int, programs: Path = BIN, driver: Path | None = N
     """
     with project(workers, programs) as made:
         started = time.monotonic()
-        printed = made.sunspot("up", STACK)
-        lines = (shlex.split(line) for line in printed.splitlines() if "export " in line)
-        exports = dict(words[-1].split("=", 1) for words in lines)
-        environment, address = {**made.environment, **exports}, exports["RAY_ADDRESS"]
+        environment, address = made.up()
         run_task_on_each_node(environment, address, workers + 1, driver or programs)
         return time.monotonic() - started
 

@@ -38,7 +38,11 @@ class Machines(Protocol):
     """Called from several threads at once; `terminate` is idempotent."""
 
     def list(self) -> list[Machine]:
-        """All machines that exist or are coming up, the head among them."""
+        """All machines that exist or are coming up, the head among them.
+
+        For one that it requested and that was never listed, Ray waits ten minutes: see
+        `LocalMachines.list`.
+        """
         ...
 
     def find(self, machine_id: str) -> Machine | None:

@@ -1,0 +1,212 @@
+"""How long until a result comes from a node that did not exist when it was asked for.
+
+Compares an elastic group of `sunspot up` with Ray's autoscaler at its defaults over the provider of
+processes on one machine that Ray's own tests use (`fake_multinode`). Both use token authentication,
+and the demand comes anywhere between two ticks of the autoscaler.
+
+    python benchmarks/demand.py
+    python benchmarks/demand.py --nodes 20 --pairs 2
+
+The last line also has the CPU seconds in a minute of each side's idle autoscaler.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import median
+
+import _options
+import psutil
+from _cluster import BIN, CPUS_A_NODE, STACK, free_ports, project, ray_host, token_environment
+from _pairs import compare
+
+PAIRS = 5
+DEMANDS = 3
+GROUP = "workers"
+WINDOW_S = 20
+MINUTE_S = 60
+# The id that Ray's provider gives the head, which it counts as one of its nodes.
+HEAD_ID = "f" * 51 + "00000"
+
+# Each actor fills a node, so each demand needs nodes that are not there. Prints their seconds.
+DRIVER = f"""
+import json, os, random, time, ray
+ray.init(address=os.environ["RAY_ADDRESS"], log_to_driver=False, logging_level="ERROR")
+class Place:
+    def node(self):
+        return ray.get_runtime_context().get_node_id()
+place = ray.remote(num_cpus={CPUS_A_NODE})(Place)
+count, kept, seconds = int(os.environ["NODES"]), [], []
+for _ in range(int(os.environ["DEMANDS"])):
+    time.sleep(random.uniform(0, 5))
+    before = {{node["NodeID"] for node in ray.nodes()}}
+    started = time.monotonic()
+    actors = [place.remote() for _ in range(count)]
+    ran = set(ray.get([actor.node.remote() for actor in actors]))
+    seconds.append(time.monotonic() - started)
+    assert len(ran) == count and not ran & before, (ran, before)
+    kept += actors
+print(json.dumps(seconds))
+"""
+
+
+class Measured:
+    """The seconds of one side's demands, and what its autoscaler costs."""
+
+    def __init__(self) -> None:
+        self.cpu_seconds: list[float] = []
+
+    def run(self, environment: Mapping[str, str], address: str, nodes: int) -> float:
+        """Return the median seconds of demands for so many nodes of one cluster."""
+        self.cpu_seconds.append(_autoscaler_cpu_seconds(address))
+        done = subprocess.run(
+            [str(BIN / "python"), "-c", DRIVER],
+            env={
+                **environment,
+                "RAY_ADDRESS": address,
+                "NODES": str(nodes),
+                "DEMANDS": str(_demands(nodes)),
+            },
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return median(json.loads(done.stdout.splitlines()[-1]))
+
+
+def sunspot_up(nodes: int, measured: Measured) -> float:
+    """Return the median seconds of a demand in a cluster of `sunspot up`."""
+    with project(nodes * _demands(nodes), minimum=0, head_cpus=1) as made:
+        return measured.run(*made.up(), nodes)
+
+
+def rays_autoscaler(nodes: int, measured: Measured) -> float:
+    """Return the same of Ray's own autoscaler, provider and settings."""
+    with _ray_head(nodes * _demands(nodes)) as (environment, address):
+        return measured.run(environment, address, nodes)
+
+
+@contextlib.contextmanager
+def _ray_head(maximum: int) -> Iterator[tuple[Mapping[str, str], str]]:
+    """Yield the environment and address of a head with Ray's autoscaler; no process outlives it."""
+    with tempfile.TemporaryDirectory(prefix="sunspot-bench-") as name:
+        folder = Path(name)
+        port, dashboard, client, agent = free_ports(4)
+        address = f"{ray_host()}:{port}"
+        config = folder / "autoscaler.json"
+        config.write_text(json.dumps(_config(address, maximum)))
+        environment = token_environment(folder) | {
+            "RAY_TMPDIR": name,
+            "RAY_FAKE_CLUSTER": "1",
+            "RAY_enable_autoscaler_v2": "1",
+            "RAY_CLOUD_INSTANCE_ID": HEAD_ID,
+            "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD_ID,
+        }
+        command = [str(BIN / "ray"), "start", "--head", "--block", "--num-cpus=1"]
+        command += [f"--port={port}", f"--dashboard-port={dashboard}", f"--temp-dir={name}"]
+        command += [f"--ray-client-server-port={client}", f"--dashboard-agent-listen-port={agent}"]
+        command += [f"--autoscaling-config={config}", "--disable-usage-stats"]
+        with (folder / "head.log").open("wb") as log:
+            head = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        try:
+            _wait_until_ready(folder / "head.log", head)
+            yield environment, address
+        finally:
+            _end_all(head)
+
+
+def _config(address: str, maximum: int) -> dict[str, object]:
+    resources = {"CPU": CPUS_A_NODE, "memory": 2 * 2**30}
+    worker = {"resources": resources, "node_config": {}, "min_workers": 0, "max_workers": maximum}
+    head = {"resources": {"CPU": 1}, "node_config": {}, "max_workers": 0}
+    provider = {"type": "fake_multinode", "launch_multiple": True, "gcs_address": address}
+    commands = ("setup_commands", "head_setup_commands", "worker_setup_commands")
+    return {
+        "cluster_name": STACK,
+        "max_workers": maximum,
+        "upscaling_speed": 1.0,
+        "idle_timeout_minutes": 5,
+        "provider": {**provider, "head_node_id": HEAD_ID, "disable_node_updaters": True},
+        "available_node_types": {"ray.head.default": head, GROUP: worker},
+        "head_node_type": "ray.head.default",
+        **{key: [] for key in (*commands, "initialization_commands", "cluster_synced_files")},
+        "file_mounts": {},
+        "auth": {},
+    }
+
+
+def _wait_until_ready(log: Path, head: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while "Ray runtime started" not in log.read_text():
+        if head.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(log.read_text())
+        time.sleep(0.02)
+
+
+def _end_all(head: subprocess.Popen[bytes]) -> None:
+    """Ends the head; its provider's nodes are children of its autoscaler, and would outlive it."""
+    tree = psutil.Process(head.pid).children(recursive=True)
+    head.send_signal(signal.SIGTERM)
+    head.wait(timeout=60)
+    _, alive = psutil.wait_procs(tree, timeout=5)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(alive, timeout=10)
+
+
+def _autoscaler_cpu_seconds(address: str) -> float:
+    """The CPU seconds in a minute of the idle autoscaler of the cluster at this address."""
+    time.sleep(WINDOW_S / 2)  # what runs once after a start
+    (monitor,) = [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if any(word.endswith("autoscaler/v2/monitor.py") for word in process.info["cmdline"] or ())
+        and f"--gcs-address={address}" in process.info["cmdline"]
+    ]
+    before = monitor.cpu_times()
+    time.sleep(WINDOW_S)
+    after = monitor.cpu_times()
+    used = after.user + after.system - before.user - before.system
+    return used * MINUTE_S / WINDOW_S
+
+
+def _demands(nodes: int) -> int:
+    return DEMANDS if nodes == 1 else 1
+
+
+def main() -> None:
+    """Print the comparison; its last line is JSON."""
+    options = _options.parser(__doc__)
+    options.add_argument("--nodes", type=int, default=1, help="asked for at once; default: 1")
+    options.add_argument("--pairs", type=int, default=PAIRS, help=f"default: {PAIRS}")
+    given = options.parse_args()
+    ours, peer = Measured(), Measured()
+    cpu: dict[str, float] = {}
+
+    def kept(seconds: float) -> float:
+        for name, side in (("cpu_seconds", ours), ("peer_cpu_seconds", peer)):
+            if side.cpu_seconds:
+                cpu[name] = round(median(side.cpu_seconds), 3)
+        return seconds
+
+    compare(
+        "demand" if given.nodes == 1 else f"demand-{given.nodes}",
+        lambda: kept(sunspot_up(given.nodes, ours)),
+        lambda: kept(rays_autoscaler(given.nodes, peer)),
+        given.pairs,
+        peer_name="Ray's autoscaler",
+        aim=0.5,
+        extra=cpu,
+    )
+
+
+if __name__ == "__main__":
+    main()
