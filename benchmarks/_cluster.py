@@ -89,10 +89,13 @@ def project(
     groups = [group] if workers else []
     with tempfile.TemporaryDirectory(prefix="sunspot-bench-") as name:
         folder = Path(name)
-        config = {
-            "sunspot:target": "local",
-            "sunspot:cluster": {"head_node": {**node, "cpu": head_cpus}, "scaling_groups": groups},
+        cluster: dict[str, object] = {
+            "head_node": {**node, "cpu": head_cpus},
+            "scaling_groups": groups,
         }
+        if least < workers:
+            cluster["autoscaler_config"] = {"cpu": 0.5, "memory_gb": 1}
+        config = {"sunspot:target": "local", "sunspot:cluster": cluster}
         (folder / "Pulumi.yaml").write_text("name: bench\nruntime: python\n")
         (folder / f"Pulumi.{STACK}.yaml").write_text(yaml.safe_dump({"config": config}))
         environment = os.environ | {"SUNSPOT_STATE_DIR": str(folder / "state")}
