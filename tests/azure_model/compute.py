@@ -31,6 +31,20 @@ class Vm:
 
 
 @dataclass
+class Billed:
+    """The time of a machine, in seconds since the epoch, as its bill would have it.
+
+    Microsoft, "States and billing status of Azure Virtual Machines": one that is being deallocated
+    is not billed any more. Nor is one that is being created, for which nobody knows how long.
+    """
+
+    begun: float
+    listed: float | None = None  # when it was first in a list
+    ended: float | None = None
+    unlisted: float | None = None  # when it first was in a list no more
+
+
+@dataclass
 class Operation:
     """Answers `polls` times that it is going on; then `error` tells how it ended."""
 
