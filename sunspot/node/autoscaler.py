@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ from sunspot.node.fallback import Fallback
 from sunspot.node.machines import LaunchDeniedError, LaunchRefusedError, Machine, Machines
 
 if TYPE_CHECKING:
-    from sunspot.node.azure.live import Live
+    from sunspot.node.azure.live import Live, LiveSettings
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +49,7 @@ class MachinesProvider(NodeProvider):
         self._live: Live | None = (
             _made("live", provider_config) if "live" in provider_config else None
         )
-        self._followed: Mapping[str, Any] | None = None
+        self._followed: LiveSettings | None = None
         self._fallback = Fallback(Path(provider_config["config_file"]), provider_config["twins"])
 
     def non_terminated_nodes(self, tag_filters: dict[str, str]) -> list[str]:
@@ -101,14 +100,15 @@ class MachinesProvider(NodeProvider):
 
     def _follow(self) -> None:
         """Takes the cluster's settings if they have changed. Ray calls this at each tick."""
-        config = None if self._live is None else self._live.latest().autoscaler
-        if config is None or config == self._followed:
+        settings = None if self._live is None else self._live.latest()
+        config = None if settings is None else settings.autoscaler
+        if config is None or settings == self._followed:
             return
         self._machines.follow(config["provider"])  # before Ray reads of new node types
         self._fallback.follow(config)
         if self._followed is not None:
             log.info("the cluster's settings have changed")
-        self._followed = config
+        self._followed = settings
 
 
 def _made(key: str, config: dict[str, Any]) -> Any:
