@@ -23,6 +23,12 @@ class Lasting(str):
     __slots__ = ()
 
 
+class WaitsForOthers(str):
+    """A step in which nothing is done yet, since another command works on the same cluster."""
+
+    __slots__ = ()
+
+
 def silent(_step: str) -> None:
     """The `Progress` of a caller that shows none."""
 
