@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests:tests/real python -m machines.kubernetes [COMMAND...]
 
-The command finds the cluster by the variable KUBECONFIG.
+kubectl and Sunspot find it by the variable KUBECONFIG, the tests by SUNSPOT_TESTS_KUBERNETES.
 """
 
 import os
@@ -12,7 +12,7 @@ import sys
 import time
 
 from machines.kubernetes import BIN, container_images, needed
-from machines.kubernetes.cluster import Cluster, cluster
+from machines.kubernetes.cluster import RUNNING, Cluster, cluster
 
 _TEXT = """
 Kubernetes runs, with KubeRay's operator. In another terminal:
@@ -40,7 +40,7 @@ def main(command: list[str]) -> int:
             if not command:
                 print(_told(made), flush=True)
                 signal.pause()
-            variables = {"KUBECONFIG": str(made.kubeconfig)}
+            variables = {"KUBECONFIG": str(made.kubeconfig), RUNNING: str(made.folder)}
             return subprocess.call(command, env={**os.environ, **variables})
     except KeyboardInterrupt:
         return 130 if command else 0
@@ -55,7 +55,7 @@ def _told(made: Cluster) -> str:
         kubeconfig=made.kubeconfig,
         programs=BIN,
         image=container_images.RAY[0],
-        logs=made.machine.logs,
+        logs=made.logs,
     )
 
 

@@ -15,6 +15,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALID = datetime.timedelta(days=30)
 
+_CERTIFICATE, _KEY, _SERVER = "ca.crt", "ca.key", "server"
+
 
 @dataclass(frozen=True)
 class Authority:
@@ -33,7 +35,7 @@ class Authority:
     @property
     def ca(self) -> Path:
         """The authority's certificate."""
-        return self.folder / "ca.crt"
+        return self.folder / _CERTIFICATE
 
     def serving(self, name: str, addresses: Sequence[str]) -> tuple[Path, Path]:
         """A server's certificate for names and IP addresses, and its key."""
@@ -79,6 +81,7 @@ class Authority:
 def authority(folder: Path, server: str) -> Authority:
     """A new authority, in a folder that is made for it."""
     folder.mkdir(mode=0o700)
+    (folder / _SERVER).write_text(server)
     own = ec.generate_private_key(ec.SECP256R1())
     name = _subject("sunspot", ())
     certificate = (
@@ -86,9 +89,17 @@ def authority(folder: Path, server: str) -> Authority:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(own, hashes.SHA256())
     )
-    made = Authority(folder, server, own, certificate)
-    _write(made.ca, certificate.public_bytes(serialization.Encoding.PEM))
-    return made
+    _write(folder / _KEY, _pem(own))
+    _write(folder / _CERTIFICATE, certificate.public_bytes(serialization.Encoding.PEM))
+    return read(folder)
+
+
+def read(folder: Path) -> Authority:
+    """The authority that was made in that folder."""
+    key = serialization.load_pem_private_key((folder / _KEY).read_bytes(), password=None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    certificate = x509.load_pem_x509_certificate((folder / _CERTIFICATE).read_bytes())
+    return Authority(folder, (folder / _SERVER).read_text(), key, certificate)
 
 
 def signing_key(path: Path) -> Path:

@@ -4,7 +4,7 @@ import contextlib
 import json
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,16 @@ import yaml
 from waiting import wait_for
 
 from machines.kubernetes import BIN, KUBERAY
-from machines.kubernetes.authority import Authority, authority
-from machines.kubernetes.node import Machine, machine
+from machines.kubernetes.authority import authority, read
+from machines.kubernetes.node import LOGS, machine
 from machines.kubernetes.programs import API_PORT, Programs
 from machines.processes import DEADLINE_S, checked, environment
 
+# In the environment: the folder of a cluster that runs, which tests use instead of their own.
+RUNNING = "SUNSPOT_TESTS_KUBERNETES"
+
 ADMINS = "system:masters"
+IDENTITIES = "identities"
 
 # Who may do what, beside what Kubernetes itself says: CoreDNS as in its own deployment, the
 # operator as in KubeRay's.
@@ -45,7 +49,6 @@ class Kubectl:
     """kubectl as one user, whose kubeconfig it uses."""
 
     kubeconfig: Path
-    variables: dict[str, str] = field(default_factory=dict)
 
     def __call__(
         self, *words: str | Path, stdin: str | None = None, timeout: float = DEADLINE_S
@@ -87,23 +90,29 @@ class Kubectl:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that runs.
+    """A cluster that runs. `folder` has its files."""
 
-    Attributes:
-        machine: its machine.
-        authority: makes kubeconfigs for its users.
-        kubeconfig: the administrator's.
-        kubectl: kubectl as the administrator.
-    """
+    folder: Path
 
-    machine: Machine
-    authority: Authority
-    kubeconfig: Path
-    kubectl: Kubectl
+    @property
+    def kubectl(self) -> Kubectl:
+        """kubectl as the administrator."""
+        return Kubectl(self.kubeconfig)
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+        return self.folder / "admin.kubeconfig"
+
+    @property
+    def logs(self) -> Path:
+        """What its programs print, one file each."""
+        return self.folder / LOGS
 
     def user(self, name: str, *groups: str, namespace: str = "default") -> Kubectl:
-        """kubectl as another user."""
-        return Kubectl(self.authority.kubeconfig(name, groups, namespace))
+        """kubectl as another user, in these groups."""
+        identities = read(self.folder / IDENTITIES)
+        return Kubectl(identities.kubeconfig(name, groups, namespace))
 
 
 @contextlib.contextmanager
@@ -115,21 +124,20 @@ def cluster(report: Callable[[str], None] = lambda _: None) -> Iterator[Cluster]
     """
     report("the images")
     with machine() as node, contextlib.ExitStack() as running:
-        made = authority(node.folder / "identities", f"https://{node.address}:{API_PORT}")
-        kubeconfig = made.kubeconfig("admin", [ADMINS])
-        kubectl = Kubectl(kubeconfig)
-        programs = Programs(node, made, running)
+        made = Cluster(node.folder)
+        identities = authority(node.folder / IDENTITIES, f"https://{node.address}:{API_PORT}")
+        identities.kubeconfig("admin", [ADMINS]).rename(made.kubeconfig)
+        programs = Programs(node, identities, running)
         report("the control plane")
         programs.container_runtime()
         programs.control_plane()
-        report("the node")
-        _admit(kubectl)
+        _admit(made.kubectl)
+        report("the node, and KubeRay's operator")
         programs.node()
-        report("KubeRay's operator")
         programs.operator()
-        wait_for("the node", lambda: _is_ready(kubectl), DEADLINE_S, poll_s=0.5)
-        wait_for("the default service account", lambda: _has_accounts(kubectl), poll_s=0.5)
-        yield Cluster(node, made, kubeconfig, kubectl)
+        wait_for("the node", lambda: _is_ready(made.kubectl), DEADLINE_S, poll_s=0.5)
+        wait_for("a service account", lambda: _has_account(made.kubectl), poll_s=0.5)
+        yield made
 
 
 def _admit(kubectl: Kubectl) -> None:
@@ -153,5 +161,5 @@ def _is_ready(kubectl: Kubectl) -> bool:
     return [one["status"] for one in conditions] == ["True"]
 
 
-def _has_accounts(kubectl: Kubectl) -> bool:
+def _has_account(kubectl: Kubectl) -> bool:
     return kubectl.run("get", "serviceaccount", "default").returncode == 0

@@ -96,7 +96,8 @@ def _import(address: Path, layer: Path, config: dict[str, Any], names: Sequence[
 
 def _config(changes: Sequence[str]) -> dict[str, Any]:
     """What the lines of a Dockerfile say, in the words of an image's configuration."""
-    lines = [line.partition(" ")[::2] for line in changes]
+    parts = [line.partition(" ") for line in changes]
+    lines = [(word, value) for word, _, value in parts]
     said = dict(lines)
     return {
         "Env": [value for word, value in lines if word == "ENV"],

@@ -17,14 +17,23 @@ from machines.namespaces import WAIT, Namespaces, booted
 from machines.processes import checked
 
 NAME = "sunspot"
+LOGS = "logs"
 CLUSTERS = CACHE / "clusters"
 MOST_CLUSTERS = 16
+
+# What the scheduler may give away. Nothing is held to what it asked for (`cpuCFSQuota`).
+PROCESSORS = 32
 
 CONTAINERD = "/run/containerd/containerd.sock"
 POD_RANGE, POD_GATEWAY = "10.244.0.0/24", "10.244.0.1"
 SERVICE_RANGE, API_SERVICE, DNS_SERVICE = "10.96.0.0/16", "10.96.0.1", "10.96.0.10"
 DNS_ZONE = "cluster.local"
 
+# By setupKernelTunables of Kubernetes 1.34 (pkg/kubelet/cm/container_manager_linux.go).
+_KERNEL = (
+    *("vm/overcommit_memory=1", "vm/panic_on_oom=0", "kernel/panic=10", "kernel/panic_on_oops=1"),
+    *("kernel/keys/root_maxkeys=1000000", "kernel/keys/root_maxbytes=25000000"),
+)
 _CGROUPS = Path("/sys/fs/cgroup")
 
 _BOOT = (
@@ -38,15 +47,20 @@ mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount --rbind "$folder/cgroup" /sys/fs/cgroup
 umount --lazy "$folder/cgroup"
-# A kubelet would set what is the whole machine's.
-for shared in vm kernel; do
-    mount --bind "/proc/sys/$shared" "/proc/sys/$shared"
-    mount -o remount,ro,bind "/proc/sys/$shared"
-done
+# By these the kubelet counts processors: as many as the small requests of tests take.
+mount -t tmpfs tmpfs /sys/devices/system/node
+mount -t tmpfs tmpfs /sys/devices/system/cpu
+for number in $(seq {PROCESSORS}); do mkdir "/sys/devices/system/cpu/cpu$number"; done
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /var/log
 printf 'search {DNS_ZONE}\\nnameserver {DNS_SERVICE}\\n' > /run/resolv.conf
 mount --bind /run/resolv.conf /etc/resolv.conf
+# What the kubelet would set for the whole of this machine it finds set.
+for setting in {" ".join(_KERNEL)}; do
+    name=${{setting%=*}}
+    echo "${{setting#*=}}" > "/run/$(basename "$name")"
+    mount --bind "/run/$(basename "$name")" "/proc/sys/$name"
+done
 hostname {NAME}
 ip link set lo up
 ip address add {DNS_SERVICE}/32 dev lo
@@ -108,7 +122,7 @@ class Machine:
     @property
     def logs(self) -> Path:
         """Where its programs write to, one file each."""
-        return self.folder / "logs"
+        return self.folder / LOGS
 
 
 @contextlib.contextmanager
@@ -118,12 +132,12 @@ def machine() -> Iterator[Machine]:
         folder = CLUSTERS / str(number)
         cgroup = f"{cpu_group().rstrip('/')}/sunspot-kubernetes-{number}"
         shutil.rmtree(folder, ignore_errors=True)  # of one that was killed
-        for part in ("logs", "cni"):
+        for part in (LOGS, "cni"):
             (folder / part).mkdir(parents=True)
         try:
             _write_configuration(folder)
             container_images.copy_store(folder / "containerd")
-            with _cgroups(cgroup), booted(_BOOT, folder, log=folder / "logs" / "boot") as inside:
+            with _cgroups(cgroup), booted(_BOOT, folder, log=folder / LOGS / "boot") as inside:
                 yield Machine(inside, folder, _connect(inside, number), cgroup)
         finally:
             shutil.rmtree(folder)

@@ -73,8 +73,8 @@ class Programs:
         ca, folder = self.authority.ca, self.authority.folder
         service_accounts = signing_key(folder / "service-accounts.key")
         names = (NAME, "127.0.0.1", self.machine.address, API_SERVICE, "kubernetes.default.svc")
-        certificate, key = self.authority.serving("api-server", names)
-        kubelet_certificate, kubelet_key = self.authority.client("api-server", ["system:masters"])
+        certificate, key = self.authority.serving("serving", names)
+        kubelet_certificate, kubelet_key = self.authority.client("kube-apiserver", ["system:masters"])
         self._start(
             "kube-apiserver",
             f"--etcd-servers={ETCD}",
@@ -101,7 +101,7 @@ class Programs:
             f"--service-account-private-key-file={service_accounts}",
             "--use-service-account-credentials",
             "--leader-elect=false",
-            "--controllers=*,-nodeipam,-cloud-node-lifecycle,-node-route",
+            "--controllers=*,-node-ipam-controller",
             # Nodes that a test makes have nothing behind them that reports.
             "--node-monitor-grace-period=24h",
         )
@@ -185,8 +185,6 @@ class Programs:
                 ("nodefs.available", "nodefs.inodesFree", "imagefs.available"), "0%"
             ),
             "oomScoreAdj": 0,
-            # What cannot be set here, such as the kernel's own settings, is no error.
-            "featureGates": {"KubeletInUserNamespace": True},
         }
         path.write_text(yaml.safe_dump(said))
         return path
