@@ -78,6 +78,18 @@ class Ssh:
             return [*self.command, "--", *ours, *remote]
         return ["ssh", *ours, *self.command[1:], *remote]
 
+    def leading(self, forwards: Sequence[tuple[int, int]], host: str) -> list[str]:
+        """The command line of a tunnel (`Way` in tunnel.py), from ports of this machine's loopback.
+
+        Args:
+            forwards: pairs: the remote port, the local one.
+            host: the address that the machine leads to, as it reaches it itself.
+        """
+        options = ["-N", "-o", "ExitOnForwardFailure=yes"]
+        for remote, local in forwards:
+            options += ["-L", f"127.0.0.1:{local}:{host}:{remote}"]
+        return self.arguments(*options)
+
     def read(self, *remote: str, timeout_s: float = READ_TIMEOUT_S) -> str:
         """What a command on the machine prints.
 
