@@ -164,16 +164,16 @@ class Ssh:
         except FileNotFoundError:
             raise no_program("rsync") from None
 
-    def failure(self, stderr: str) -> SunspotError:
-        """The error that explains what ssh printed to stderr."""
-        said = _last_lines(stderr)
-        if any(sign in stderr for sign in _REFUSED_KEY):
+    def failure(self, text: str) -> SunspotError:
+        """The error that explains what ssh printed to text."""
+        said = _last_lines(text)
+        if any(sign in text for sign in _REFUSED_KEY):
             which = f"the key {self.key}" if self.key else "every key that ssh has"
             return SunspotError(
                 f"{self.called} refuses {which} ({said}). It accepts the key that sunspot:access "
                 "names in the stack file; one with a passphrase must be in your agent: ssh-add"
             )
-        if any(sign in stderr for sign in _CHANGED_HOST):
+        if any(sign in text for sign in _CHANGED_HOST):
             file = shlex.quote(str(self.known_hosts))
             forget = f"ssh-keygen -f {file} -R {self.alias}" if self.alias else f"rm {file}"
             return SunspotError(

@@ -128,12 +128,13 @@ def _context(files: str, wanted: str | None) -> dict[str, Any]:
     except ModuleNotFoundError as error:
         raise missing_package() from error
     try:
-        contexts, current = config.list_kube_config_contexts(config_file=files)
+        found: Any = config.list_kube_config_contexts(config_file=files)
     except (config.ConfigException, OSError, ValueError, TypeError, AttributeError) as error:
         raise UsageError(
             f"the kubeconfig {files} cannot be used: {' '.join(str(error).split())}. See `kubectl "
             "config view`"
         ) from error
+    contexts, current = found
     if wanted is None:
         return current
     known = [one["name"] for one in contexts]

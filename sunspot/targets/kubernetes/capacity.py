@@ -79,7 +79,8 @@ def misfits(stack: Stack, nodes: Sequence[Object]) -> Iterator[Misfit]:
         if not allowed:
             text = f"none of the {len(nodes)} nodes has {_place(kind.spec)}"
         elif not any(_holds(node, kind.asks) for node in allowed):
-            text = f"it asks for {_list(kind.asks)}, and the largest node it may use has {_largest(allowed, kind.asks)}"
+            has = _largest(allowed, kind.asks)
+            text = f"it asks for {_list(kind.asks)}, and the largest node it may use has {has}"
         else:
             continue
         yield Misfit(group=kind.group, text=text, may_come=may_come)

@@ -152,7 +152,7 @@ def labels(pod: Pod) -> dict[str, str]:
 
 
 def parameters(pod: Pod) -> dict[str, str]:
-    """The `rayStartParams`. KubeRay does not quote them: only POD_NAME has something for a shell."""
+    """The `rayStartParams`. KubeRay does not quote them: only POD_NAME is for its shell."""
     return {
         name: value
         for name, value in start.parameters(pod.ray).items()
