@@ -15,6 +15,7 @@ from sunspot.targets.evicting import Evicting
 from sunspot.targets.forwarding import Forwarding
 from sunspot.targets.head_notebook import HeadNotebooks
 from sunspot.targets.history import History
+from sunspot.targets.idling import Idling
 from sunspot.targets.protocol import (
     Batches,
     GpuMakers,
@@ -54,6 +55,7 @@ _WHAT: dict[type, str] = {
     ReplacesHeads: "replacing its head",
     DeletesLeftBehind: "deleting what is left behind",
     Suspending: "suspending clusters",
+    Idling: "looking after idle clusters",
     GpuMakers: "choosing the maker of its GPUs",
     Places: "a context and a namespace",
 }
