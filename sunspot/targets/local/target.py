@@ -16,8 +16,7 @@ from typing import TextIO
 from pydantic import ValidationError
 
 from sunspot.errors import HeadLostError, SunspotError, UsageError
-from sunspot.node.events import Event
-from sunspot.node.free_ports import PortClaims, port_is_free
+from sunspot.node.free_ports import PortClaims
 from sunspot.node.local import ray_start
 from sunspot.node.local.folder import (
     HEAD,
