@@ -144,11 +144,6 @@ class ClusterFolder:
         return EventRecord(self.path / "events.jsonl")
 
     @property
-    def notices(self) -> Notices:
-        """What is to be said of it now."""
-        return Notices(self.path / "notices.json")
-
-    @property
     def gcs_state(self) -> Path:
         """The folder of the GCS's state, which outlives the head's processes."""
         return self.path / "gcs"
