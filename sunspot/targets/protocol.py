@@ -390,3 +390,7 @@ class Costing(Protocol):
     def hourly_cost(self, name: str, nodes: Sequence[NodeStatus]) -> HourlyCost | None:
         """What these nodes of a cluster cost now; None if that cannot be said."""
         ...
+
+    def hourly_prices(self, name: str) -> Mapping[str, float]:
+        """USD an hour of a machine of each node type, the head's among them, where it is known."""
+        ...

@@ -18,7 +18,6 @@ import psutil
 from pydantic import ValidationError
 
 from sunspot.errors import HeadLostError, SunspotError, UsageError
-from sunspot.node.events import Event
 from sunspot.node.free_ports import PortClaims, port_is_free
 from sunspot.node.local import ray_start
 from sunspot.node.local.folder import (
@@ -39,6 +38,7 @@ from sunspot.stack import Stack
 from sunspot.targets import forwarding, members
 from sunspot.targets.evicting import NOTICE_S, check_notice
 from sunspot.targets.forwarding import Forward
+from sunspot.targets.history import Recorded
 from sunspot.targets.local import (
     capacity,
     evicting,
@@ -239,11 +239,11 @@ class LocalTarget:
         chosen = members.worker(name, node, self.nodes(name))
         return evicting.evict(self._folder(name), handle, chosen, notice_s, progress)
 
-    def events(self, name: str) -> list[Event]:
+    def recorded(self, name: str) -> Recorded:
         folder = self._folder(name)
         if not folder.exists():
             raise not_up(name)
-        return folder.events.read()
+        return Recorded(events=folder.events.read(), notices=folder.notices.read())
 
     def suspend(self, name: str, progress: Progress) -> None:
         with self._folders.locked(name, progress):
