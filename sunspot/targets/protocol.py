@@ -23,6 +23,12 @@ class Lasting(str):
     __slots__ = ()
 
 
+class WaitsForOthers(str):
+    """A step in which nothing is done yet, since another command works on the same cluster."""
+
+    __slots__ = ()
+
+
 def silent(_step: str) -> None:
     """The `Progress` of a caller that shows none."""
 
@@ -279,6 +285,19 @@ class GpuMakers(Protocol):
         ...
 
 
+@runtime_checkable
+class Places(Protocol):
+    """Where its clusters run can be chosen, in kubectl's words."""
+
+    def at_place(self, stack: Stack, context: str | None, namespace: str | None) -> Stack:
+        """The stack, for that context and that namespace; None keeps what it says itself.
+
+        Raises:
+            UsageError: a namespace cannot have that name.
+        """
+        ...
+
+
 class Shell(Protocol):
     """Commands and copies on a cluster's head."""
 
@@ -331,22 +350,6 @@ class Rights(Protocol):
 
     def rights(self, stack: Stack) -> str:
         """The rights for the stack's cluster, as a text that grants them. Raises as `manifest`."""
-        ...
-
-
-@runtime_checkable
-class AppliedByHand(Protocol):
-    """Sunspot writes what the place makes a cluster from, and does not start it.
-
-    Such a target has no clusters by its records, and refuses everything that needs one.
-    """
-
-    def by_hand(self, stack: Stack | None) -> str:
-        """How to do it without Sunspot: a sentence, and the commands below it.
-
-        Args:
-            stack: the stack that a command is about; None if it is not known.
-        """
         ...
 
 

@@ -8,6 +8,7 @@ environment, so that all of them can be found, also those that a killed parent l
     <folder>/token               the cluster's authentication token, mode 0600
     <folder>/events.jsonl        EventRecord
     <folder>/notices.json        Notices
+    <folder>/awake.yaml          the autoscaler's config of before, while the cluster sleeps
     <folder>/gcs                 the GCS's state
     <folder>/nodes/NAME.json     NodeRecord
     <folder>/nodes/NAME.pid      Process
@@ -127,6 +128,15 @@ class ClusterFolder:
     @property
     def autoscaler_config(self) -> Path:
         return self.path / "autoscaler.yaml"
+
+    @property
+    def awake_config(self) -> Path:
+        return self.path / "awake.yaml"
+
+    @property
+    def notices(self) -> Notices:
+        """What is said of the cluster now."""
+        return Notices(self.path / "notices.json")
 
     @property
     def events(self) -> EventRecord:

@@ -244,17 +244,24 @@ class AzureTarget:
     def hourly_prices(self, name: str) -> Mapping[str, float]:
         return costs.of_each(self.stack(name), Path(self.records.known(name).folder))
 
-    def scale(
-        self,
-        name: str,
-        sizes: Mapping[str, Size],
-        progress: Progress,  # noqa: ARG002 - the protocol's
-    ) -> None:
-        """Always raises UsageError: on Azure only the autoscaler and Pulumi change a group."""
-        scaling.refuse(self.stack(name), sizes)
+    def scale(self, name: str, sizes: Mapping[str, Size], progress: Progress) -> None:
+        scaling.check(self.stack(name), sizes)
+        with self.records.locked(name, progress):
+            handle = self._connect(name, progress)
+            record = self.records.known(name)
+            cluster = scaling.Cluster(
+                stack=self.stack(name),
+                group_id=record.group_id,
+                head=record.head,
+                handle=handle,
+                run_on_head=head.running(self._ssh(name, record), handle.head_address),
+            )
+            scaling.scale(cluster, sizes, progress, self.endpoints)
 
-    def sizes(self, name: str) -> Mapping[str, Size]:  # noqa: ARG002 - the protocol's
-        return {}
+    def sizes(self, name: str) -> Mapping[str, Size]:
+        group_id = self._group_id(name)
+        vm = scaling.vm_of(group_id, self.records.known(name).head)
+        return scaling.sizes(self.stack(name), vm, self.endpoints)
 
     def evict(self, name: str, node: str, notice_s: float | None, progress: Progress) -> str:
         if notice_s is not None:
