@@ -20,12 +20,12 @@ def group(name="workers", *, minimum=1, maximum=1, market="on-demand", **node):
     }
 
 
-def stack(*groups, head=HEAD, called="course", image=None, **settings):
+def stack(*groups, head=HEAD, autoscaler=AUTOSCALER, called="course", image=None, **settings):
     """A stack with these groups; `settings` is its `sunspot:kubernetes`."""
     cluster = {
         "head_node": head,
         "scaling_groups": list(groups),
-        "autoscaler_config": AUTOSCALER,
+        "autoscaler_config": autoscaler,
         "ray_version": "2.60.0",
     }
     config = {"sunspot:cluster": cluster, "sunspot:target": "kubernetes"}

@@ -54,12 +54,12 @@ class Kubectl:
         self, *words: str | Path, stdin: str | None = None, timeout: float = DEADLINE_S
     ) -> str:
         """What it prints. Raises StepError unless it exits with 0."""
-        return checked(self._command(*words), env=self.environment, stdin=stdin, timeout=timeout)
+        return checked(self.command(*words), env=self.environment, stdin=stdin, timeout=timeout)
 
     def run(self, *words: str | Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """kubectl, whatever its exit status."""
         return subprocess.run(
-            self._command(*words),
+            self.command(*words),
             env=self.environment,
             input=stdin,
             capture_output=True,
@@ -84,7 +84,7 @@ class Kubectl:
     def environment(self) -> dict[str, str]:
         return environment(KUBECONFIG=str(self.kubeconfig))
 
-    def _command(self, *words: str | Path) -> list[str]:
+    def command(self, *words: str | Path) -> list[str]:
         return [str(BIN / "kubectl"), *map(str, words)]
 
 
