@@ -72,6 +72,10 @@ class Kubectl:
         """Applies resources; an unknown field is an error."""
         self("apply", "--validate=strict", "--filename=-", stdin=yaml.safe_dump_all(documents))
 
+    def patch(self, kind: str, name: str, change: dict[str, Any], *words: str) -> None:
+        """Merges a change into a resource."""
+        self("patch", kind, name, "--type=merge", f"--patch={json.dumps(change)}", *words)
+
     def get(self, *words: str) -> dict[str, Any]:
         """A resource, or a list of them."""
         return json.loads(self("get", *words, "--output=json"))

@@ -74,9 +74,7 @@ class Programs:
         service_accounts = signing_key(folder / "service-accounts.key")
         names = (NAME, "127.0.0.1", self.machine.address, API_SERVICE, "kubernetes.default.svc")
         certificate, key = self.authority.serving("serving", names)
-        kubelet_certificate, kubelet_key = self.authority.client(
-            "kube-apiserver", ["system:masters"]
-        )
+        to_kubelet, to_kubelet_key = self.authority.client("kube-apiserver", ["system:masters"])
         self._start(
             "kube-apiserver",
             f"--etcd-servers={ETCD}",
