@@ -89,6 +89,16 @@ class RayCluster:
         found = self.get("pods", f"--selector=ray.io/cluster={self.name},{label}")["items"]
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
+    def objects(self) -> list[str]:
+        """What there is in its namespace, beside what Kubernetes and the Role put into each."""
+        kinds = "rayclusters,pods,services,serviceaccounts,roles,rolebindings,secrets,pdb,pvc"
+        found = self("get", kinds, "--output=name").split()
+        return [name for name in found if name not in self._others()]
+
+    def _others(self) -> set[str]:
+        role = f".rbac.authorization.k8s.io/{self.name}-users"
+        return {"serviceaccount/default", f"role{role}", f"rolebinding{role}"}
+
     def run(self, program: str) -> str:
         """Runs a program of Python beside the head; what it printed."""
         return self(*self._exec(), stdin=program)
