@@ -10,7 +10,7 @@ LOCKS  := requirements.txt requirements-dev.txt
 UV     := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-train setup-serve setup-notebook demo test faults engine compose image check format lock clean
+.PHONY: help setup setup-train setup-serve setup-notebook demo test faults engine compose kubernetes image check format lock clean
 
 help:
 	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
@@ -70,6 +70,11 @@ engine:
 compose:
 	@scripts/compose/build.sh
 
+#   make kubernetes  a real Kubernetes with KubeRay on this machine, until Ctrl-C (needs root and Go)
+kubernetes: $(STAMP)
+	@scripts/kubernetes/build.sh
+	@PYTHONPATH=tests:tests/real $(BIN)/python -m machines.kubernetes
+
 #   make image   builds an image: KIND=cpu, cuda, rocm or jupyter; TAG= its name; ARGS= for docker build
 KIND ?= cpu
 TAG  ?= sunspot-$(KIND)
@@ -98,6 +103,7 @@ lock: $(UV)
 	@$(COMPILE) pyproject.toml -o requirements.txt
 	@$(COMPILE) pyproject.toml --extra dev -c requirements.txt -o requirements-dev.txt
 	@$(COMPILE) pyproject.toml --extra azure -c requirements-dev.txt -o requirements-azure.txt
+	@$(COMPILE) pyproject.toml --extra kubernetes -c requirements-dev.txt -o requirements-kubernetes.txt
 	@$(COMPILE) pyproject.toml --extra train -c requirements-dev.txt -o requirements-train.txt
 	@$(COMPILE) pyproject.toml --extra serve -c requirements-train.txt -o requirements-serve.txt
 	@$(COMPILE) pyproject.toml --extra notebook -c requirements-train.txt -c requirements-serve.txt -o requirements-notebook.txt

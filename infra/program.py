@@ -10,6 +10,7 @@ import pulumi
 from pulumi.runtime import config as engine_config
 
 from cloud_init.live import live_settings
+from infra.by_hand import ReadSettings
 from infra.cluster import AzureRayCluster
 from infra.machines import ADMIN_USER
 from sunspot.catalog import prices
@@ -43,12 +44,13 @@ def configured_stack() -> Stack:
     return Stack.parse(settings, name=pulumi.get_stack())
 
 
-def build(stack: Stack, folder: Path | None = None) -> Outputs:
+def build(stack: Stack, folder: Path | None = None, read: ReadSettings | None = None) -> Outputs:
     """Creates everything that the stack describes, and returns the stack's outputs.
 
     Args:
         stack: the stack to create.
         folder: where the stack's relative paths start; by default the project's folder.
+        read: reads the settings of the cluster that runs; without it, nothing is known of them.
 
     Raises:
         UsageError: before the first resource; the message names every problem.
@@ -64,7 +66,7 @@ def build(stack: Stack, folder: Path | None = None) -> Outputs:
     live_settings(checked, stand_ins(checked))  # refuses too many groups
     for warning in unlisted(checked.sizes, checked.location):
         pulumi.log.warn(warning)
-    cluster = AzureRayCluster(checked)
+    cluster = AzureRayCluster(checked, read)
     return _outputs(cluster, checked)
 
 

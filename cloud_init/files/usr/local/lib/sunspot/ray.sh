@@ -54,8 +54,10 @@ if [ "$SUNSPOT_ROLE" = head ]; then
     fi
     # The GCS's state survives the container and a restart of the machine.
     gcs=${RAY_gcs_storage_path:?}
-    install --directory --owner="$SUNSPOT_IMAGE_USER" --mode=700 "$gcs"
-    docker_flags+=(--volume="$gcs:$gcs")
+    # And so do its events and notices.
+    record=/var/lib/sunspot/state/record
+    install --directory --owner="$SUNSPOT_IMAGE_USER" --mode=700 "$gcs" "$record"
+    docker_flags+=(--volume="$gcs:$gcs" --volume="$record:$record")
 fi
 if [ "$SUNSPOT_ROLE" = head ] && [ -n "$SUNSPOT_AUTOSCALED" ]; then
     # Whatever a job has put there.
