@@ -75,6 +75,8 @@ class Server:
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         self._url = cluster["server"]
         self._session = requests.Session()
+        # The kubeconfig decides, not REQUESTS_CA_BUNDLE or a proxy of the environment.
+        self._session.trust_env = False
         if data := cluster.get("certificate-authority-data"):
             self._session.verify = _file(data)
         else:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 from azure_model.pulumi_wire import opened
 from kubernetes_model import provider
-from pulumi_project import Project
+from machines.pulumi_project import Project
 
 pytestmark = pytest.mark.timeout(900)
 
