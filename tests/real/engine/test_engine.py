@@ -8,7 +8,7 @@ import yaml
 from azure_model.answers import PUBLIC_ADDRESS
 from azure_model.cloud import part
 from azure_model.pulumi_wire import opened
-from pulumi_project import PUBLIC_KEY, ROOT, Project
+from machines.pulumi_project import PUBLIC_KEY, ROOT, Project
 from stack_settings import STACK, settings
 
 from sunspot import stack as stacks

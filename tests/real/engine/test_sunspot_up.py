@@ -24,7 +24,7 @@ from azure_model.resource_ids import SUBSCRIPTION, TENANT
 from ending import kill, name_of
 from job_api import TOKEN, serving
 from leftovers import paths_below
-from pulumi_project import DEADLINE_S, Project
+from machines.pulumi_project import DEADLINE_S, Project
 from ssh_server import needs_sshd, prepared, running
 from stack_settings import STACK, settings
 from waiting import wait_for
