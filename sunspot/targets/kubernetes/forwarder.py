@@ -87,6 +87,7 @@ class Server(socketserver.ThreadingTCPServer):
 
     allow_reuse_address = True
     daemon_threads = True
+    request_queue_size = 128  # a browser opens several at once
 
     def __init__(self, local: int, to: HeadPort) -> None:
         self.to = to
