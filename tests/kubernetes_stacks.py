@@ -9,6 +9,21 @@ HEAD = {"cpu": 2, "memory_gb": 8}
 AUTOSCALER = {"cpu": 0.5, "memory_gb": 1}
 
 
+# A stack file.
+FILE = """\
+config:
+  sunspot:target: kubernetes
+  sunspot:cluster:
+    head_node: {cpu: 2, memory_gb: 4}
+    autoscaler_config: {cpu: 0.5, memory_gb: 1}
+    scaling_groups:
+      - name: workers
+        market: on-demand
+        max_workers: 3
+        worker_nodes: {cpu: 1, memory_gb: 2}
+"""
+
+
 def group(name="workers", *, minimum=1, maximum=1, market="on-demand", **node):
     """A group as a stack file has it; `node` is what its workers are."""
     return {

@@ -144,17 +144,3 @@ def apply(stack: Stack, served: str | None = None) -> str:
     serve = "" if served is None else f" --serve {shlex.quote(served)}"
     name = shlex.quote(stack.name)
     return f"sunspot manifest {name} --target {TARGET}{serve} | kubectl apply -f -"
-
-
-def ways_in(called: Names) -> list[str]:
-    """Reach the head from this machine, and submit a job to it."""
-    port = ports.get("dashboard").number
-    token = (
-        f"kubectl get secret {called.token_secret} --namespace {called.namespace} "
-        f"--output jsonpath='{{.data.{TOKEN_KEY}}}' | base64 -d"
-    )
-    return [
-        f"kubectl port-forward --namespace {called.namespace} service/{called.head_service} {port}",
-        f'export RAY_AUTH_MODE=token RAY_AUTH_TOKEN="$({token})"',
-        f"ray job submit --address http://127.0.0.1:{port} --working-dir . -- python SCRIPT.py",
-    ]
