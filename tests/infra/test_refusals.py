@@ -290,7 +290,7 @@ def test_blocks_of_one_organisation_may_come_in(block):
         ("orphan_after", 14, "give 15 to 10080"),
         ("orphan_after", 10081, "give 15 to 10080"),
         ("orphan_after", -30, "give 15 to 10080"),
-        ("orphan_after", "30", "sunspot:orphan_after"),
+        ("orphan_after", "soon", "sunspot:orphan_after"),
         ("orphan_after", True, "sunspot:orphan_after"),
         ("owner", "", "give 1 to 256"),
         ("tags", {"stack": "x"}, "'stack' is set by Sunspot"),
