@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cloud_init.nodes import node_values
 from cloud_init.render import AUTOSCALER_RUN_CONFIG, MAX_USER_DATA_BYTES
 from cloud_init.values import AzureFacts
 from sunspot.errors import UsageError
@@ -17,6 +18,7 @@ from sunspot.node.azure.live import LiveSettings, encoded
 from sunspot.ray import ports, start
 from sunspot.ray.start import NodeMarket
 from sunspot.spec_values import HEAD
+from sunspot.targets.azure import by_hand
 from sunspot.targets.azure.machine import Machine
 from sunspot.targets.azure.plan import AzurePlan, Pool
 
@@ -29,13 +31,22 @@ PRIORITIES: dict[NodeMarket, int] = {
 }
 
 
-def live_settings(plan: AzurePlan, facts: AzureFacts[str]) -> str:
+def live_settings(
+    plan: AzurePlan, facts: AzureFacts[str], running: LiveSettings | None = None
+) -> str:
     """The settings as base64, as Azure has them.
+
+    Args:
+        plan: what the stack file says.
+        facts: what only Azure knows.
+        running: the settings of the cluster that runs, whose sizes by hand stay; None without one.
 
     Raises:
         UsageError: they are larger than Azure accepts.
     """
-    data = _encoded(plan, plan.pools, facts)
+    settings = _settings(plan, plan.pools, facts)
+    groups = plan.cluster.scaling_groups
+    data = encoded(by_hand.carried(settings, running, groups).text())
     if len(data) > MAX_USER_DATA_BYTES:
         fit = next(
             count
@@ -98,6 +109,8 @@ def _autoscaler(
             "scale_sets": {pool.node_type: pool.scale_set for pool in elastic},
             "maximums": {pool.node_type: pool.maximum for pool in elastic},
             "fixed": [pool.node_type for pool in pools if not pool.elastic],
+            # So that another image lifts the pause of a group that could not boot from this one.
+            "image": node_values(plan, None, facts).image,
         },
         config_file=AUTOSCALER_RUN_CONFIG,
         node_types={HEAD: head, **{pool.node_type: _node_type(pool) for pool in elastic}},

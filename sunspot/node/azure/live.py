@@ -43,10 +43,12 @@ class LiveSettings:
     Attributes:
         autoscaler: the config of Ray's autoscaler; None for a head without one.
         prices: USD an hour by node type.
+        scaled: what `sunspot scale` gave to groups, by name; the head only notes that it changes.
     """
 
     autoscaler: Mapping[str, Any] | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
+    scaled: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def text(self) -> str:
         """The settings as user data, before Azure's base64."""
@@ -78,7 +80,9 @@ def parse(text: str) -> LiveSettings:
         if autoscaler is not None:
             _check_autoscaler(autoscaler)
         return LiveSettings(
-            autoscaler=autoscaler, prices={str(name): float(usd) for name, usd in prices.items()}
+            autoscaler=autoscaler,
+            prices={str(name): float(usd) for name, usd in prices.items()},
+            scaled={str(name): dict(one) for name, one in found.get("scaled", {}).items()},
         )
     except KeyError as error:
         raise LiveSettingsError(f"{error} is missing") from error

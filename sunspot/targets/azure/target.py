@@ -22,6 +22,7 @@ from sunspot.targets.azure import (
     emptying,
     evicting,
     head,
+    history,
     inventory,
     left_behind,
     node_log,
@@ -38,6 +39,7 @@ from sunspot.targets.callers import Callers
 from sunspot.targets.contacting import Contact
 from sunspot.targets.forwarding import Forward
 from sunspot.targets.head_notebook import HeadNotebook
+from sunspot.targets.history import Recorded
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
     Finding,
@@ -239,17 +241,27 @@ class AzureTarget:
     def hourly_cost(self, name: str, nodes: Sequence[NodeStatus]) -> HourlyCost | None:
         return costs.now(self.stack(name), Path(self.records.known(name).folder), nodes)
 
-    def scale(
-        self,
-        name: str,
-        sizes: Mapping[str, Size],
-        progress: Progress,  # noqa: ARG002 - the protocol's
-    ) -> None:
-        """Always raises UsageError: on Azure only the autoscaler and Pulumi change a group."""
-        scaling.refuse(self.stack(name), sizes)
+    def hourly_prices(self, name: str) -> Mapping[str, float]:
+        return costs.of_each(self.stack(name), Path(self.records.known(name).folder))
 
-    def sizes(self, name: str) -> Mapping[str, Size]:  # noqa: ARG002 - the protocol's
-        return {}
+    def scale(self, name: str, sizes: Mapping[str, Size], progress: Progress) -> None:
+        scaling.check(self.stack(name), sizes)
+        with self.records.locked(name, progress):
+            handle = self._connect(name, progress)
+            record = self.records.known(name)
+            cluster = scaling.Cluster(
+                stack=self.stack(name),
+                group_id=record.group_id,
+                head=record.head,
+                handle=handle,
+                run_on_head=head.running(self._ssh(name, record), handle.head_address),
+            )
+            scaling.scale(cluster, sizes, progress, self.endpoints)
+
+    def sizes(self, name: str) -> Mapping[str, Size]:
+        group_id = self._group_id(name)
+        vm = scaling.vm_of(group_id, self.records.known(name).head)
+        return scaling.sizes(self.stack(name), vm, self.endpoints)
 
     def evict(self, name: str, node: str, notice_s: float | None, progress: Progress) -> str:
         if notice_s is not None:
@@ -262,6 +274,9 @@ class AzureTarget:
 
     def shell(self, name: str) -> Ssh:
         return self._ssh(name, self._current(name))
+
+    def recorded(self, name: str) -> Recorded:
+        return history.recorded(self.shell(name))
 
     def node_log(
         self, name: str, node: str, out: TextIO, note: Progress, *, follow: bool = False
@@ -310,8 +325,6 @@ class AzureTarget:
         address = str(self.outputs(name).get("head_address"))
         return Callers(address=address, sources=sources) if sources else None
 
-    # Records
-
     def _group_id(self, name: str) -> str:
         """The ARM id of the resource group, which the record of an older version lacks."""
         record = self.records.known(name)
@@ -325,7 +338,8 @@ class AzureTarget:
         record = self.records.known(name)
         if self.records.tunnel(name).port() is None:
             with self.records.locked(name, progress):
-                record = self._refresh(name, progress)
+                if self.records.tunnel(name).port() is None:  # nobody has looked meanwhile
+                    record = self._refresh(name, progress)
         return record
 
     # Pulumi
@@ -371,14 +385,9 @@ class AzureTarget:
             if state is None or not state.resources:
                 self.records.forget(name)
             raise not_up(name)
-        return self.records.remember(name, folder, self._declared(name, folder), state)
-
-    def _declared(self, name: str, folder: Path) -> Stack:
-        """The stack from its file, which a plain `pulumi up` reads too, or else from the record."""
-        try:
-            return stacks.load(name, folder).for_target(self.name)
-        except UsageError:
-            return self.stack(name)
+        # From its file, which a plain `pulumi up` reads too, or else from the record.
+        stack = project.declared(name, folder, self.name) or self.stack(name)
+        return self.records.remember(name, folder, stack, state)
 
     # The head
 
