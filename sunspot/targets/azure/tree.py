@@ -238,13 +238,13 @@ def _rights_to_leave(name: str, plan: AzurePlan) -> list[Resource]:
         return []
     after = f"after {plan.orphan_after_s // 60} minutes without the head"
     return [
-        _native(name, "role-leaver", "authorization:RoleDefinition", "leaves a scale set"),
-        _native(name, "role-leaving", "authorization:RoleDefinition", "deletes machines"),
+        native(name, "role-leaver", "authorization:RoleDefinition", "leaves a scale set"),
+        native(name, "role-leaving", "authorization:RoleDefinition", "deletes machines"),
         *(
-            _role(name, leaves_key(pool), f"{pool.node_type} deletes itself {after}")
+            role(name, leaves_key(pool), f"{pool.node_type} deletes itself {after}")
             for pool in plan.pools
         ),
-        _role(name, "workers-delete-machines", "workers delete machines, NICs, disks"),
+        role(name, "workers-delete-machines", "workers delete machines, NICs, disks"),
     ]
 
 
