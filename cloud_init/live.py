@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cloud_init.nodes import node_values
 from cloud_init.render import AUTOSCALER_RUN_CONFIG, MAX_USER_DATA_BYTES
 from cloud_init.values import AzureFacts
 from sunspot.errors import UsageError
@@ -108,6 +109,8 @@ def _autoscaler(
             "scale_sets": {pool.node_type: pool.scale_set for pool in elastic},
             "maximums": {pool.node_type: pool.maximum for pool in elastic},
             "fixed": [pool.node_type for pool in pools if not pool.elastic],
+            # So that another image lifts the pause of a group that could not boot from this one.
+            "image": node_values(plan, None, facts).image,
         },
         config_file=AUTOSCALER_RUN_CONFIG,
         node_types={HEAD: head, **{pool.node_type: _node_type(pool) for pool in elastic}},

@@ -106,6 +106,9 @@ UNITS = (
     "sunspot-leave.path",
 )
 
+# A worker that may delete itself.
+ORPHAN_UNIT = "sunspot-orphan.service"
+
 HEAD_UNITS = (
     "sunspot-state.service",
     "sunspot-prometheus.service",
@@ -179,6 +182,8 @@ def units(values: NodeValues) -> list[str]:
     enabled = [*UNITS]
     if values.role == "head":
         enabled += HEAD_UNITS
+    elif values.orphan_after_s is not None:
+        enabled.append(ORPHAN_UNIT)
     if values.driver != "none":
         enabled.append(f"sunspot-driver@{values.driver}.service")
     return enabled
@@ -203,6 +208,7 @@ def environment(values: NodeValues) -> dict[str, str]:
         "SUNSPOT_SUBSCRIPTION_ID": facts.subscription_id,
         "SUNSPOT_RESOURCE_GROUP": facts.resource_group,
         "SUNSPOT_SCALE_SET": values.scale_set or "",
+        "SUNSPOT_ORPHAN_SECONDS": str(values.orphan_after_s or ""),
         "SUNSPOT_DRIVER": values.driver,
         "SUNSPOT_ACCELERATOR": values.resources.accelerator or "",
         "SUNSPOT_GPUS": str(values.resources.gpus),

@@ -51,6 +51,8 @@ class NodeValues:
 
     `image` is a container reference. `resources` with GPUs need a `driver`. `autoscaled` says
     whether the head has Ray's autoscaler, or whether a worker is one of those that it scales.
+    `orphan_after_s` is how long a worker may be without its cluster before it deletes itself; None
+    for one that may not, and for the head.
     `prometheus_image` and `grafana_image` are the head's.
 
     Raises:
@@ -67,6 +69,7 @@ class NodeValues:
     facts: AzureFacts[str]
     scale_set: str | None
     autoscaled: bool = False
+    orphan_after_s: int | None = None
     admin_user: str = "sunspot"
     prometheus_image: str = monitoring.PROMETHEUS
     grafana_image: str = monitoring.GRAFANA

@@ -8,6 +8,7 @@ from infra.bastion import Bastion, BastionArgs
 from infra.by_hand import ReadSettings, running_settings
 from infra.head import Head, HeadArgs, HeadNic, HeadNicArgs
 from infra.identities import Identities, IdentitiesArgs
+from infra.leaving import Leaving, let_workers_leave
 from infra.network import Network, NetworkArgs
 from infra.place import Place
 from infra.registry import Registry, RegistryArgs
@@ -21,7 +22,14 @@ from sunspot.spec_values import HEAD
 from sunspot.targets.azure import by_hand
 from sunspot.targets.azure.access import openings
 from sunspot.targets.azure.plan import AzurePlan, Pool
-from sunspot.targets.azure.tree import READS_IMAGE, Resource, pool_key, scales_key, tree
+from sunspot.targets.azure.tree import (
+    READS_IMAGE,
+    Resource,
+    leaves_key,
+    pool_key,
+    scales_key,
+    tree,
+)
 
 
 class AzureRayCluster(pulumi.ComponentResource):
@@ -85,6 +93,8 @@ class AzureRayCluster(pulumi.ComponentResource):
         )
         self.head = Head(declared["head"], self._head_args(place, plan), child)
         let_head_scale(declared, plan, self._scaling(plan), parent=self)
+        if plan.orphan_after_s is not None:
+            let_workers_leave(declared, self._leaving(plan), parent=self)
         self._let_head_use_image(declared, plan)
         self.bastion = (
             None
@@ -166,6 +176,18 @@ class AzureRayCluster(pulumi.ComponentResource):
             },
             # A vault takes a minute, and no capacity.
             after=[self.token.head_role],
+        )
+
+    def _leaving(self, plan: AzurePlan) -> Leaving:
+        return Leaving(
+            principal_id=self.identities.workers.principal_id,
+            group_id=self.resource_group.id,
+            group_name=self.resource_group.name,
+            scale_sets={
+                leaves_key(pool): made.scale_set.id
+                for pool, made in zip(plan.pools, self.pools, strict=True)
+            },
+            after=[self.token.workers_role],
         )
 
     def _facts(self, identity_client_id: pulumi.Input[str]) -> AzureFacts[pulumi.Input[str]]:

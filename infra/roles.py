@@ -80,6 +80,25 @@ MACHINES = CustomRole(
 )
 
 
+# A worker deletes itself through its set, which needs a right on that set. What the set then
+# deletes are resources beside it in the group (see above), for which there is no narrower scope: an
+# assignment on a scale set does not reach its machines, and none can be made before a machine is.
+LEAVER = CustomRole(
+    key="leaver",
+    description="Deletes single machines of scale sets",
+    actions={"Microsoft.Compute/virtualMachineScaleSets/delete/action": "a worker names itself"},
+)
+LEAVING = CustomRole(
+    key="leaving",
+    description="Lets a scale set delete a machine of it",
+    actions={
+        "Microsoft.Compute/virtualMachines/delete": "the machine",
+        "Microsoft.Network/networkInterfaces/delete": "with its NIC",
+        "Microsoft.Compute/disks/delete": "and its disk, unless that is its temporary one",
+    },
+)
+
+
 def define(
     declared: Resource,
     role: CustomRole,

@@ -166,9 +166,12 @@ def live_file(plan: AzurePlan, arm: Arm, **servers: str) -> dict[str, Any]:
     Args:
         plan: the plan; its sets are added to `arm` if they are not there.
         arm: the stand-in, which has the VM's user data.
-        servers: what differs in the config's `provider`.
+        servers: what differs in the config's `provider`: `record`, a folder, and `gcs` for a head
+            that keeps one.
     """
     config = dict(parse(decoded(live_settings(plan, FACTS))).autoscaler or {})
+    if "record" not in servers:  # the head's record is on its state disk
+        del config["provider"]["record"], config["provider"]["joins"]
     config["provider"] |= {"arm_url": arm.url, "imds_url": arm.url, **servers}
     config["idle_timeout_minutes"] = 0.1
     for node_type in config["available_node_types"].values():

@@ -60,7 +60,9 @@ class Arm:
     """The state of one resource group, and what is to happen in it.
 
     `refusals`: by scale set, the error of its next launches: told at once (`status` 4xx), or after
-    the VMs were begun (`status` 202). `failures`: answers to any next request. `on_boot` and
+    the VMs were begun (`status` 202), of which the first `granted` come all the same. `failures`:
+    answers to any next request; None drops the connection. `launch_polls` is how often a launch is
+    asked for until it is over. `is_loud` lists ids in upper case. `on_boot` and
     `on_delete` hear of VMs, `before_patch` of a change of capacity. `rights` are those of the head;
     None checks nothing. `uses` are the actions that a set's machines need on what they use, each
     with its resource. `lost_deletions` are VMs whose next deletion is accepted, and superseded.
@@ -76,7 +78,7 @@ class Arm:
     sets: dict[str, ScaleSet] = field(default_factory=dict)
     vms: dict[str, Vm] = field(default_factory=dict)
     refusals: dict[str, list[tuple[int, str, str]]] = field(default_factory=dict)
-    failures: list[Reply] = field(default_factory=list)
+    failures: list[Reply | None] = field(default_factory=list)
     rights: Rights | None = None
     uses: tuple[tuple[str, str], ...] = ()
     lost_deletions: set[str] = field(default_factory=set)
@@ -86,6 +88,9 @@ class Arm:
     on_eviction: Callable[[Vm], None] = lambda _: None
     on_restart: Callable[[Vm], None] = lambda _: None
     restart_polls: int = 1
+    granted: int = 0
+    launch_polls: int = 1
+    is_loud: bool = False
     polls_denied: bool = False
     etags_ignored: bool = False
     lost_answers: int = 0
@@ -146,7 +151,10 @@ class Arm:
             if request.headers.get("Authorization") != f"Bearer {access_token(MANAGEMENT)}":
                 return error(401, "AuthenticationFailed", "no token")
             if self.failures:
-                return self.failures.pop(0)
+                failure = self.failures.pop(0)
+                if failure is None:
+                    raise ConnectionError("the connection is dropped")
+                return failure
             return self._right(request)
 
     def answer_user(self, request: Request) -> Reply:
@@ -296,7 +304,9 @@ class Arm:
     def _vm(self, vm: Vm) -> dict[str, Any]:
         properties: dict[str, Any] = {"provisioningState": vm.state}
         if vm.scale_set is not None:
-            properties["virtualMachineScaleSet"] = {"id": f"{SCALE_SETS}/{vm.scale_set}"}
+            identifier = f"{SCALE_SETS}/{vm.scale_set}"
+            loud = identifier.upper() if self.is_loud else identifier
+            properties["virtualMachineScaleSet"] = {"id": loud}
         return {"name": vm.name, "location": "uksouth", "properties": properties}
 
     def _resize(self, scale_set: ScaleSet, if_match: str | None, wanted: int) -> Reply:
@@ -331,14 +341,18 @@ class Arm:
         )
         lacks = self._lacks(*creates) if grown > 0 else None
         made = [] if lacks else [self._begin(scale_set) for _ in range(grown)]
-        operation = Operation(then=lambda: self._boot(made))
+        operation = Operation(polls=self.launch_polls, then=lambda: self._boot(made))
         if lacks:
             operation = Operation(lacks.body["error"])
         elif grown > 0 and refusal:
             _, code, message = refusal.pop(0)
-            operation = Operation(
-                {"code": code, "message": message}, then=lambda: self._set(made, "Failed")
-            )
+            came, failed = made[: self.granted], made[self.granted :]
+
+            def grant_in_part() -> None:
+                self._set(failed, "Failed")
+                self._boot(came)
+
+            operation = Operation({"code": code, "message": message}, then=grant_in_part)
         return Reply(202, scale_set.body(), self._watched(operation))
 
     def _begin(self, scale_set: ScaleSet) -> Vm:

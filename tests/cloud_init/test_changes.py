@@ -100,10 +100,11 @@ LIVE = "settings"
             edit(
                 "sunspot:image", value={"reference": "example.azurecr.io/ray@" + node_values.DIGEST}
             ),
-            {"head", "fixed", "elastic"},
+            {LIVE, "head", "fixed", "elastic"},
         ),
         (edit("sunspot:access", "ssh_cidrs", value=["203.0.113.8/32"]), set()),
         (edit("sunspot:storage", value={"retention_days": 7}), set()),
+        (edit("sunspot:orphan_after", value=45), {"fixed", "elastic"}),
         (edit("sunspot:tags", value={"a": "b"}), set()),
     ],
 )

@@ -149,7 +149,7 @@ def test_the_container_gets_names_of_variables_not_values(boot: Boot, azure: Fak
         "RAY_NODE_ZONE": "2",
         "RAY_enable_autoscaler_v2": "1",
         "RAY_enable_infeasible_task_early_exit": "true",
-        "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S": "1200",
+        "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S": "1500",
         "RAY_SCHEDULER_EVENTS": "0",
         "RAY_gcs_storage": "rocksdb",
         "RAY_gcs_storage_path": "/var/lib/sunspot/state/gcs",

@@ -273,7 +273,7 @@ def test_only_an_autoscaled_head_gets_the_autoscaler() -> None:
         ("SUNSPOT_RAY_FLAGS", scaled["SUNSPOT_RAY_FLAGS"]),
         ("RAY_enable_autoscaler_v2", "1"),
         ("RAY_enable_infeasible_task_early_exit", "true"),
-        ("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", "1200"),
+        ("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", "1500"),
         ("AUTOSCALER_MAX_LAUNCH_BATCH", "1000"),
         ("AUTOSCALER_MAX_CONCURRENT_LAUNCHES", "40000"),
     }

@@ -37,13 +37,22 @@ def rights(run, identity):
     }
 
 
-def test_workers_read_one_secret_and_write_one_container(shipped, rich):
+def test_workers_read_one_secret_write_one_container_and_leave_their_sets(shipped, rich):
     for run in (shipped, rich):
+        sets = {one.inputs["vmScaleSetName"] for one in run.of("VirtualMachineScaleSet")}
         assert rights(run, "workers") == {
             ("secret", "secrets/ray-token"),
             ("blobs", "containers/results"),
             ("pull", "registries/sunspot1a2b3c4d"),
+            *(("leaver", f"virtualMachineScaleSets/{name}") for name in sets),
+            ("leaving", "/".join(run.one("ResourceGroup").id.split("/")[-2:])),
         }
+
+
+def test_workers_that_stay_without_their_head_may_delete_nothing():
+    made = build(make_stack(group(), orphan_after=0))
+    assert {role for role, _ in rights(made, "workers")} == {"secret", "blobs", "pull"}
+    assert made.of("RoleDefinition") == []
 
 
 def test_only_the_head_changes_scale_sets_and_only_elastic_ones(rich):
@@ -60,7 +69,7 @@ def test_only_the_head_changes_scale_sets_and_only_elastic_ones(rich):
     }
 
 
-def test_the_heads_roles_hold_what_the_autoscaler_asks_for_and_nothing_more(rich):
+def test_the_roles_hold_what_is_asked_for_and_nothing_more(rich):
     allowed = {
         r.name.rsplit("-", 1)[1]: [set(p["actions"]) for p in r.inputs["permissions"]]
         for r in rich.of("RoleDefinition")
@@ -81,13 +90,26 @@ def test_the_heads_roles_hold_what_the_autoscaler_asks_for_and_nothing_more(rich
             {
                 *(
                     f"Microsoft.Compute/virtualMachines/{what}"
-                    for what in ("read", "write", "delete")
+                    for what in (
+                        "read",
+                        "write",
+                        "delete",
+                        "retrieveBootDiagnosticsData/action",
+                    )
                 ),
                 *(f"Microsoft.Compute/disks/{what}" for what in ("read", "write", "delete")),
                 *(
                     f"Microsoft.Network/networkInterfaces/{what}"
                     for what in ("read", "write", "delete", "join/action")
                 ),
+            }
+        ],
+        "leaver": [{f"{sets}/delete/action"}],
+        "leaving": [
+            {
+                "Microsoft.Compute/virtualMachines/delete",
+                "Microsoft.Compute/disks/delete",
+                "Microsoft.Network/networkInterfaces/delete",
             }
         ],
     }
@@ -106,8 +128,10 @@ def test_subnets_of_the_users_may_be_joined_and_their_rules_used():
     made = build(make_stack(group(max_workers=2), network={"subnet_ids": ids}))
     scopes = {scope for role, scope in rights(made, "head") if role == "scaler"}
     assert {"subnets/w", "networkSecurityGroups/sunspot-test-workers-nsg1a2b3c4d"} <= scopes
+    own = made.one("ResourceGroup").id
     for definition in made.of("RoleDefinition"):
-        assert definition.inputs["assignableScopes"] == [made.one("ResourceGroup").id, group_id]
+        is_heads = definition.name.endswith(("-scaler", "-machines"))
+        assert definition.inputs["assignableScopes"] == ([own, group_id] if is_heads else [own])
 
 
 def test_a_fixed_group_that_falls_back_is_the_heads_too():
@@ -120,15 +144,15 @@ def test_a_fixed_group_that_falls_back_is_the_heads_too():
 
 
 def test_a_head_without_elastic_groups_changes_nothing():
-    made = build(make_stack(group()))
+    made = build(make_stack(group(), orphan_after=0))
     assert rights(made, "head") == rights(made, "workers")
     assert made.of("RoleDefinition") == []
 
 
-def test_only_the_right_to_machines_covers_the_whole_resource_group(rich):
+def test_only_the_rights_to_machines_cover_the_whole_resource_group(rich):
     ids = rich.by_id()
     for assignment in rich.of("RoleAssignment"):
-        if assignment.name.endswith("-head-manages-machines"):
+        if assignment.name.endswith(("-head-manages-machines", "-workers-delete-machines")):
             continue
         scope = assignment.inputs["scope"]
         assert scope in ids or scope.rsplit("/subnets/", 1)[0] in ids

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from azure_model.arm import GROUP, HEAD
 from azure_model.resource_ids import SUBSCRIPTION
+from ray.autoscaler.v2.scheduler import ResourceDemandScheduler
 from scale_set_machines import GPU, SETS, TWIN
 from waiting import wait_for
 
@@ -35,6 +36,8 @@ class Members:
 
 @pytest.fixture(autouse=True)
 def members(monkeypatch):
+    # The provider changes Ray's scheduler, for its whole process.
+    monkeypatch.setattr(ResourceDemandScheduler, "schedule", ResourceDemandScheduler.schedule)
     monkeypatch.setattr(joining, "GcsMembers", Members)
     monkeypatch.setattr(Members, "here", set())
     return Members

@@ -134,11 +134,6 @@ class ClusterFolder:
         return self.path / "awake.yaml"
 
     @property
-    def notices(self) -> Notices:
-        """What is said of the cluster now."""
-        return Notices(self.path / "notices.json")
-
-    @property
     def events(self) -> EventRecord:
         """What happened to its nodes."""
         return EventRecord(self.path / "events.jsonl")

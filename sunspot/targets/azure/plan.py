@@ -77,6 +77,8 @@ class AzurePlan:
 
     `addresses` is None if `subnet_ids` name the user's own subnets. `build` is None if the
     machines' images are references. `copies` are the images that the stack's registry gets.
+    `orphan_after_s` is how long a worker may be without its head before it deletes itself; None if
+    it may not: the stack says so, or its roles are Azure's own, which all allow far more.
     """
 
     stack: str
@@ -89,6 +91,7 @@ class AzurePlan:
     addresses: Addresses | None
     subnet_ids: SubnetIds | None
     storage: Storage
+    orphan_after_s: int | None
     build: ImageBuild | None
     copies: tuple[Copy, ...]
     head: Machine
@@ -148,6 +151,7 @@ def plan(stack: Stack, folder: Path) -> AzurePlan:
         addresses=_addresses(stack),
         subnet_ids=azure.network.subnet_ids,
         storage=azure.storage,
+        orphan_after_s=azure.orphan_after * 60 or None if azure.access.custom_roles else None,
         build=images.build(stack, folder),
         copies=machine.copies(stack),
         head=machine.of(stack, stack.cluster.head_node, keeps_disk=True),

@@ -24,6 +24,11 @@ DEFAULT_KEY_FILE = "~/.ssh/id_ed25519.pub"
 DEFAULT_RETENTION_DAYS = 30
 UNASSIGNED = "unassigned"
 
+# Longer than a head takes to restart, and than its workers keep their work without it.
+MIN_ORPHAN_MINUTES = 15
+MAX_ORPHAN_MINUTES = 7 * 24 * 60
+DEFAULT_ORPHAN_MINUTES = 30
+
 BASTION_USD = 0.29
 """About what an Azure Bastion costs, in USD an hour."""
 
@@ -129,9 +134,19 @@ def _or(words: tuple[str, ...]) -> str:
     return " or ".join(words)
 
 
+def _orphan_after(minutes: int) -> int:
+    if minutes != 0 and not MIN_ORPHAN_MINUTES <= minutes <= MAX_ORPHAN_MINUTES:
+        raise UsageError(
+            f"{minutes} minutes: give {MIN_ORPHAN_MINUTES} to {MAX_ORPHAN_MINUTES}, since a head "
+            "takes minutes to restart, or 0 for workers that stay without it (and are billed)"
+        )
+    return minutes
+
+
 Location = Annotated[Text, AfterValidator(_location)]
 Tags = Annotated[dict[Text, Text], AfterValidator(_tags)]
 Owner = Annotated[Text, AfterValidator(_owner)]
+OrphanAfter = Annotated[Count, AfterValidator(_orphan_after)]
 
 
 class Access(Config, frozen=True):
@@ -167,8 +182,8 @@ class Access(Config, frozen=True):
     custom_roles: bool = Field(
         default=True,
         strict=True,
-        description="whether to define two roles with only the actions that the head needs; set "
-        "false, for Azure's built-in roles, if you may not define roles",
+        description="whether to define roles with only the actions that the nodes need; set false, "
+        "for Azure's built-in roles, if you may not define roles",
     )
 
     @model_validator(mode="after")
@@ -235,6 +250,7 @@ class AzureSettings(Settings, frozen=True):
         "sunspot:access": "access",
         "sunspot:network": "network",
         "sunspot:storage": "storage",
+        "sunspot:orphan_after": "orphan_after",
         aks_settings.KEY: "aks",
         "sunspot:owner": "owner",
         "sunspot:tags": "tags",
@@ -250,6 +266,10 @@ class AzureSettings(Settings, frozen=True):
     access: Access = Field(default=Access(), description="who may reach the head on Azure")
     network: Network = Field(default=Network(), description="the cluster's network on Azure")
     storage: Storage = Field(default=Storage(), description="checkpoints and results on Azure")
+    orphan_after: OrphanAfter = Field(
+        default=DEFAULT_ORPHAN_MINUTES,
+        description="minutes after which a worker without its head deletes itself; 0 for never",
+    )
     aks: Aks = Field(default=Aks(), description="the AKS cluster, if the target is kubernetes")
     owner: Owner = Field(default=UNASSIGNED, description="value of the tag `owner`")
     tags: Tags = Field(default={}, description="further tags of every Azure resource")

@@ -75,6 +75,7 @@ def tree(plan: AzurePlan) -> Resource:
         _head(f"{name}-head", plan),
         *(_pool(f"{name}-{pool.node_type}", pool) for pool in plan.pools),
         *_rights_to_scale(name, plan),
+        *_rights_to_leave(name, plan),
         *([_bastion(f"{name}-bastion")] if plan.access.bastion else []),
     ]
     return component("cluster", "AzureRayCluster", name, parts, plan.location)
@@ -88,6 +89,11 @@ def pool_key(pool: Pool) -> str:
 def scales_key(pool: Pool) -> str:
     """The key of the role assignment by which the head may change a pool's scale set."""
     return f"head-scales-{pool.node_type}"
+
+
+def leaves_key(pool: Pool) -> str:
+    """The key of the role assignment by which a pool's workers may leave their scale set."""
+    return f"workers-leave-{pool.node_type}"
 
 
 def short(size: str) -> str:
@@ -224,6 +230,21 @@ def _rights_to_scale(name: str, plan: AzurePlan) -> list[Resource]:
         *([] if has_own_network else [rules]),
         manages,
         *image,
+    ]
+
+
+def _rights_to_leave(name: str, plan: AzurePlan) -> list[Resource]:
+    if plan.orphan_after_s is None or not plan.pools:
+        return []
+    after = f"after {plan.orphan_after_s // 60} minutes without the head"
+    return [
+        native(name, "role-leaver", "authorization:RoleDefinition", "leaves a scale set"),
+        native(name, "role-leaving", "authorization:RoleDefinition", "deletes machines"),
+        *(
+            role(name, leaves_key(pool), f"{pool.node_type} deletes itself {after}")
+            for pool in plan.pools
+        ),
+        role(name, "workers-delete-machines", "workers delete machines, NICs, disks"),
     ]
 
 

@@ -33,7 +33,7 @@ if [ "$code" -ne 0 ]; then
     # The last line of this unit's log, with whatever the command printed.
     said=$(journalctl --quiet --no-pager --output=cat --lines=1 \
         "_SYSTEMD_INVOCATION_ID=${INVOCATION_ID:-none}" 2>/dev/null) || said=
-    echo "sunspot: phase $name failed: ${said:0:300}" 2>/dev/null >/dev/console || true
+    echo "sunspot: phase $name failed: ${said:0:300}" 2>/dev/null >>/dev/console || true
 fi
 
 exec 9>/run/sunspot/phases.lock

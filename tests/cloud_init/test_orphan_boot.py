@@ -1,0 +1,240 @@
+"""orphan.sh, run for real: a worker without its head deletes itself, and no other one does."""
+
+import contextlib
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import node_values
+import pytest
+import vm
+from azure_model import arm as azure_arm
+from azure_model.arm import Arm, serving
+from azure_model.compute import Vm
+from azure_model.http_service import Reply
+from azure_model.http_service import serving as answering
+from azure_model.resource_ids import group_id
+from azure_model.rights import Grant, Rights
+from waiting import wait_for
+
+from cloud_init import render
+from infra import roles
+
+SET = "sunspot-test-t4"
+LIMIT_S = 3
+RIGHTS = Rights(
+    (
+        Grant(tuple(roles.LEAVER.actions), f"{azure_arm.SCALE_SETS}/{SET}"),
+        Grant(tuple(roles.LEAVING.actions), group_id(azure_arm.GROUP)),
+    )
+)
+# As a VM does, the script ends with its machine; a pause is short.
+SLEEP = "if [ -e /run/gone ]; then kill $PPID; fi; /usr/bin/sleep 0.05"
+
+
+@dataclass
+class Head:
+    """A head's GCS, which takes connections while it is up."""
+
+    port: int = 0
+    server: socket.socket | None = None
+
+    def up(self) -> None:
+        self.server = socket.create_server(("127.0.0.1", self.port), reuse_port=True)
+        self.port = self.server.getsockname()[1]
+
+    def down(self) -> None:
+        if self.server is not None:
+            self.server.close()
+            self.server = None
+
+
+@dataclass
+class Worker:
+    """A worker's machine with its agent, which says whether the raylet is healthy."""
+
+    machine: vm.Machine
+    name: str
+    health: int = 200
+    asked: int = 0
+    agent_port: int = 0
+    thread: threading.Thread = field(default_factory=threading.Thread)
+    ended: list[subprocess.CompletedProcess[str]] = field(default_factory=list)
+
+    def agent(self, _: object) -> Reply:
+        self.asked += 1
+        return Reply(self.health, "success")
+
+    def start(self) -> None:
+        def run() -> None:
+            self.ended.append(self.machine.script("orphan.sh"))
+
+        self.thread = threading.Thread(target=run)
+        self.thread.start()
+
+    def vanish(self) -> None:
+        self.machine.path("/run/gone").touch()
+
+
+@dataclass
+class Cluster:
+    """A head, and workers in one scale set of the stand-in for ARM."""
+
+    arm: Arm
+    head: Head
+    workers: list[Worker]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    if reason := vm.why_not():
+        pytest.skip(reason)
+    with contextlib.ExitStack() as stack:
+        arm = stack.enter_context(serving())
+        arm.rights = RIGHTS
+        arm.add(SET)
+        head = Head()
+        head.up()
+        stack.callback(head.down)
+        workers = []
+        for number in range(2):
+            worker = _worker(tmp_path / str(number), arm, head, f"{SET}_{number:08x}")
+            url = stack.enter_context(answering(worker.agent))
+            worker.machine.overrides["SUNSPOT_AGENT_PORT"] = url.rsplit(":", 1)[1]
+            arm.vms[worker.name] = Vm(worker.name, SET, "Succeeded")
+            workers.append(worker)
+        arm.sets[SET].capacity = len(workers)
+        by_name = {worker.name: worker for worker in workers}
+        arm.on_delete = lambda name: by_name[name].vanish()
+        try:
+            for worker in workers:
+                worker.start()
+            yield Cluster(arm, head, workers)
+        finally:
+            for worker in workers:
+                worker.vanish()
+                worker.thread.join()
+
+
+def _worker(root: Path, arm: Arm, head: Head, name: str) -> Worker:
+    facts = replace(node_values.FACTS, resource_group=azure_arm.GROUP)
+    values = replace(node_values.CPU_WORKER, facts=facts, scale_set=SET, orphan_after_s=30 * 60)
+    machine = vm.Machine(root, render(values))
+    machine.stub("sleep", SLEEP)
+    machine.stub("systemctl")
+    machine.overrides |= {
+        "SUNSPOT_IMDS_URL": arm.url,
+        "SUNSPOT_ARM_URL": arm.url,
+        "SUNSPOT_SUBSCRIPTION_ID": azure_arm.SUBSCRIPTION,
+        "SUNSPOT_HEAD_ADDRESS": "127.0.0.1",
+        "SUNSPOT_HEAD_PORT": str(head.port),
+        "SUNSPOT_ORPHAN_SECONDS": str(LIMIT_S),
+        "RAY_CLOUD_INSTANCE_ID": name,
+    }
+    return Worker(machine, name)
+
+
+def here(cluster: Cluster) -> set[str]:
+    return {name for name in cluster.arm.vms if name != azure_arm.HEAD}
+
+
+def stopped(worker: Worker) -> bool:
+    return "systemctl stop sunspot-ray.service" in worker.machine.calls
+
+
+def test_when_the_head_is_gone_every_worker_deletes_itself(cluster: Cluster) -> None:
+    # Ray says "healthy" while it cannot ask the GCS.
+    cluster.head.down()
+    wait_for("the workers to be gone", lambda: not here(cluster), 60.0)
+    assert all(map(stopped, cluster.workers))
+    assert cluster.arm.sets[SET].capacity == 0
+    assert cluster.arm.vms[azure_arm.HEAD].state == "Succeeded"
+    posts = [path for method, path in cluster.arm.requests if method == "POST"]
+    assert set(posts) == {f"{azure_arm.SCALE_SETS}/{SET}/delete"}
+    for worker in cluster.workers:
+        assert "deletes itself" in worker.machine.text("/dev/console")
+
+
+def test_only_the_worker_whose_ray_does_not_start_deletes_itself(cluster: Cluster) -> None:
+    broken, well = cluster.workers
+    broken.health = 503
+    wait_for("the broken worker to be gone", lambda: broken.name not in here(cluster), 60.0)
+    assert here(cluster) == {well.name}
+    assert cluster.arm.sets[SET].capacity == 1
+    assert not stopped(well)
+
+
+def test_a_head_that_answers_now_and_then_keeps_its_workers(cluster: Cluster) -> None:
+    for _ in range(4):
+        cluster.head.down()
+        asked = [len(worker.machine.calls) for worker in cluster.workers]
+        wait_for(
+            "each worker to look in vain",
+            lambda asked=asked: all(
+                len(worker.machine.calls) > before + 2
+                for worker, before in zip(cluster.workers, asked, strict=True)
+            ),
+        )
+        cluster.head.up()
+        healthy = [worker.asked for worker in cluster.workers]
+        wait_for(
+            "each worker to see it again",
+            lambda healthy=healthy: all(
+                worker.asked > before + 1
+                for worker, before in zip(cluster.workers, healthy, strict=True)
+            ),
+        )
+    assert not any(map(stopped, cluster.workers))
+    assert len(here(cluster)) == 2
+
+
+def test_it_asks_again_until_it_is_deleted(cluster: Cluster) -> None:
+    cluster.arm.failures = [Reply(503, {"error": {"code": "ServerBusy", "message": "busy"}})] * 3
+    # Another change of the set ends the first deletion that Azure accepts.
+    cluster.arm.lost_deletions = {cluster.workers[0].name}
+    cluster.head.down()
+    wait_for("the workers to be gone", lambda: not here(cluster), 90.0)
+    assert cluster.arm.sets[SET].capacity == 0
+
+
+def test_one_that_may_not_leave_works_on_when_its_head_is_back(cluster: Cluster) -> None:
+    worker = cluster.workers[0]
+    cluster.arm.rights = Rights(())
+    worker.health = 503  # the head answers, and Ray does not start
+    again = "systemctl start --no-block sunspot-ray.service"
+    wait_for("Ray to start again", lambda: again in worker.machine.calls, 60.0)
+    assert len(here(cluster)) == 2
+
+
+def test_a_machine_that_did_not_learn_its_name_asks_for_it(cluster: Cluster) -> None:
+    worker = cluster.workers[0]
+    wait_for("it to run", lambda: worker.asked > 0)
+    cluster.arm.imds.name = worker.name
+    ran = worker.machine.run(
+        "bash", "-c", f"unset RAY_CLOUD_INSTANCE_ID; exec {vm.LIBRARY}/instance.sh"
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert f"RAY_CLOUD_INSTANCE_ID={worker.name}\n" in worker.machine.text(
+        "/run/sunspot/instance.env"
+    )
+
+
+def test_no_token_is_in_a_log(cluster: Cluster) -> None:
+    cluster.head.down()
+    wait_for("the workers to be gone", lambda: not here(cluster), 60.0)
+    token = azure_arm.access_token(azure_arm.MANAGEMENT)
+    for worker in cluster.workers:
+        worker.thread.join()
+        assert token not in worker.ended[0].stderr + worker.ended[0].stdout
+        assert token not in " ".join(worker.machine.calls)
+
+
+def test_only_workers_that_may_leave_have_the_unit_at_work() -> None:
+    from cloud_init.render import ORPHAN_UNIT, units
+
+    assert ORPHAN_UNIT in units(replace(node_values.CPU_WORKER, orphan_after_s=1800))
+    assert ORPHAN_UNIT not in units(node_values.CPU_WORKER)
+    assert ORPHAN_UNIT not in units(node_values.HEAD)
