@@ -51,6 +51,7 @@ class NodeValues:
 
     `image` is a container reference. `resources` with GPUs need a `driver`. `autoscaled` says
     whether the head has Ray's autoscaler, or whether a worker is one of those that it scales.
+    `ray_version` is the image's.
     `prometheus_image` and `grafana_image` are the head's.
 
     Raises:
@@ -67,6 +68,7 @@ class NodeValues:
     facts: AzureFacts[str]
     scale_set: str | None
     autoscaled: bool = False
+    ray_version: str = ""
     admin_user: str = "sunspot"
     prometheus_image: str = monitoring.PROMETHEUS
     grafana_image: str = monitoring.GRAFANA

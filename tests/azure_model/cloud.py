@@ -27,6 +27,7 @@ BORN_WITH_PARENT = frozenset({"BlobServiceProperties", "ManagementPolicy"})
 
 # What Azure refuses to change on a resource that exists, though its provider does not know.
 FROZEN = {
+    "Disk": ("creationData", "location"),
     "StorageAccount": ("isHnsEnabled",),
     "VirtualMachine": (
         "osProfile.adminUsername",
@@ -47,6 +48,7 @@ FROZEN = {
 # What Azure does not delete while something uses it.
 HELD_BY_USERS = frozenset(
     {
+        "Disk",
         "NatGateway",
         "NetworkInterface",
         "NetworkSecurityGroup",

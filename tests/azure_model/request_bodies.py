@@ -29,6 +29,7 @@ MODELS: dict[str, type] = {
     "BastionHost": network.BastionHost,
     "BlobContainer": storage.BlobContainer,
     "BlobServiceProperties": storage.BlobServiceProperties,
+    "Disk": compute.Disk,
     "ManagementPolicy": storage.ManagementPolicy,
     "NatGateway": network.NatGateway,
     "NetworkInterface": network.NetworkInterface,

@@ -21,6 +21,7 @@ TEMPLATES = {
     "BastionHost": f"{_NETWORK}/bastionHosts/{{bastionHostName}}",
     "BlobContainer": f"{_ACCOUNT}/blobServices/default/containers/{{containerName}}",
     "BlobServiceProperties": f"{_ACCOUNT}/blobServices/{{blobServicesName}}",
+    "Disk": f"{_COMPUTE}/disks/{{diskName}}",
     "ManagementPolicy": f"{_ACCOUNT}/managementPolicies/{{managementPolicyName}}",
     "NatGateway": f"{_NETWORK}/natGateways/{{natGatewayName}}",
     "NetworkInterface": f"{_NETWORK}/networkInterfaces/{{networkInterfaceName}}",

@@ -55,6 +55,8 @@ if [ "$SUNSPOT_ROLE" = head ]; then
     # The GCS's state survives the container and a restart of the machine.
     gcs=${RAY_gcs_storage_path:?}
     install --directory --owner="$SUNSPOT_IMAGE_USER" --mode=700 "$gcs"
+    # The image of the head before may have had another user.
+    chown --recursive "$SUNSPOT_IMAGE_USER" "$gcs"
     docker_flags+=(--volume="$gcs:$gcs")
 fi
 if [ "$SUNSPOT_ROLE" = head ] && [ -n "$SUNSPOT_AUTOSCALED" ]; then
