@@ -29,9 +29,7 @@ def _step(before: Registered | None, after: Registered | None) -> Step:
     if after is None:
         return "delete"
     kept = {path for path in after.ignore_changes if path in before.ignore_changes}
-    changed = [
-        path for path in _changes(before.inputs, after.inputs) if not _is_any_of(path, kept)
-    ]
+    changed = [path for path in _changes(before.inputs, after.inputs) if not _is_any_of(path, kept)]
     if not changed:
         return "same"
     fixed = {*after.replace_on_changes, *id_inputs(after.kind), "location"}
