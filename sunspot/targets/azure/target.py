@@ -383,8 +383,6 @@ class AzureTarget:
         except UsageError:
             return self.stack(name)
 
-    # The head
-
     def _ssh(self, name: str, record: Record) -> Ssh:
         return head.ssh(self.stack(name), record, self.records.folder(name) / "known_hosts")
 
