@@ -17,6 +17,7 @@ ACR_PULL = "7f951dda-4ed3-4680-a7ca-43fe172d538d"
 BLOB_DATA_CONTRIBUTOR = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"
 KEY_VAULT_SECRETS_USER = "4633458b-17de-408a-b874-0445c86b69e6"
 MANAGED_IDENTITY_OPERATOR = "f1a07417-d97a-45cb-824c-7a7467783830"
+NETWORK_CONTRIBUTOR = "4d97b98b-1d4f-4787-a291-c67834d212e7"
 READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 VIRTUAL_MACHINE_CONTRIBUTOR = "9980e02c-c2be-4d73-94e8-173b1dc7cf3c"
 
@@ -66,6 +67,8 @@ MACHINES = CustomRole(
         "Microsoft.Compute/virtualMachines/read": "which machines there are, and their states",
         "Microsoft.Compute/virtualMachines/write": "a set that grows creates machines",
         "Microsoft.Compute/virtualMachines/delete": "and one that shrinks deletes them",
+        # The log of a serial console: why a machine does not join.
+        "Microsoft.Compute/virtualMachines/retrieveBootDiagnosticsData/action": "reads a console",
         "Microsoft.Network/networkInterfaces/read": "each machine has a NIC",
         "Microsoft.Network/networkInterfaces/write": "created with it",
         "Microsoft.Network/networkInterfaces/join/action": "attached to it",

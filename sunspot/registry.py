@@ -1,10 +1,10 @@
 """The table of targets: the only code that knows a target by its name.
 
 A target is a package with a `create()`, which returns its `Target` (targets/protocol.py). It may
-have two more names. `Settings` is its own part of a stack file (settings.py). `fit(cluster,
+have three more names. `Settings` is its own part of a stack file (settings.py). `fit(cluster,
 problems)` returns the cluster with each node as this target needs it, and adds to `problems` the
-nodes that it cannot provide. What is slow to load (Pulumi) is imported only by the methods
-that need it, since commands create every target.
+nodes that it cannot provide. `LOOKS_AFTER_IDLE` is true if it follows `sunspot:idle`. What is slow
+to load (Pulumi) is imported only by the methods that need it, since commands create every target.
 """
 
 from __future__ import annotations
@@ -55,6 +55,11 @@ def fit(name: str, cluster: RayClusterConfig, problems: list[str]) -> RayCluster
     """
     fitted = getattr(package(name), "fit", None)
     return cluster if fitted is None else fitted(cluster, problems)
+
+
+def looks_after_idle(name: str) -> bool:
+    """Whether the target follows a stack's `sunspot:idle`. Raises UsageError as `package` does."""
+    return getattr(package(name), "LOOKS_AFTER_IDLE", False)
 
 
 def package(name: str) -> ModuleType:

@@ -25,6 +25,7 @@ from pydantic import (
 
 from sunspot import registry, stack_problems, yaml_files
 from sunspot.errors import UsageError
+from sunspot.idle import Idle, refuse_idle
 from sunspot.problems import hint, one_of
 from sunspot.settings import Settings
 from sunspot.spec import RayClusterConfig
@@ -35,7 +36,12 @@ PROJECT_FILE = "Pulumi.yaml"
 NAMESPACE = "sunspot:"
 
 # Config key -> field of Stack. Targets and Pulumi's providers have further keys.
-KEYS = {"sunspot:target": "target", "sunspot:cluster": "cluster", "sunspot:image": "image"}
+KEYS = {
+    "sunspot:target": "target",
+    "sunspot:cluster": "cluster",
+    "sunspot:image": "image",
+    "sunspot:idle": "idle",
+}
 
 DEFAULT_DOCKERFILE = "Dockerfile"
 
@@ -128,6 +134,7 @@ class Stack(Config, frozen=True):
         description="the cluster: a head_node, scaling_groups of workers"
     )
     image: Image = Field(default=Image(), description="the container image of the nodes")
+    idle: Idle | None = Field(default=None, description="when it is idle, and what happens then")
     settings: Mapping[str, SerializeAsAny[Settings]] = Field(
         default={}, description="the settings of each target that has some, by the target's name"
     )
@@ -191,6 +198,7 @@ class Stack(Config, frozen=True):
                 names them all.
         """
         problems: list[str] = []
+        refuse_idle(self.idle, target)
         cluster = registry.fit(_target(target), self.cluster, problems)
         if problems:
             where = "config > sunspot:cluster"

@@ -319,3 +319,42 @@ def test_unknown_target_is_refused():
     message = refusal(parse().for_target, "kubernets")
     for part in ("'kubernets'", "local, azure, ", "(did you mean kubernetes?)"):
         assert part in message
+
+
+# When it is idle
+
+
+IDLE = "sunspot:idle"
+
+
+def with_idle(given):
+    return Stack.parse(
+        {"sunspot:cluster": {"head_node": {"cpu": 1, "memory_gb": 2}}, IDLE: given}, name="x"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "minutes"),
+    [({"action": "warn"}, 60), ('{"action": "workers", "after_minutes": 0.1}', 0.1)],
+)
+def test_a_policy_for_when_it_is_idle(given, minutes):
+    idle = with_idle(given).idle
+    assert idle is not None
+    assert idle.after_minutes == minutes
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"action": "stop"}, "action"),
+        ({}, "action"),
+        ({"action": "warn", "after_minutes": 0}, "after_minutes"),
+        ({"action": "warn", "after_minutes": 10081}, "after_minutes"),
+        ({"action": "warn", "after_minutes": "60"}, "after_minutes"),
+        ({"action": "warn", "hours": 1}, "hours"),
+        (7, IDLE),
+    ],
+)
+def test_what_is_wrong_with_such_a_policy_is_named(given, named):
+    with pytest.raises(UsageError, match=rf"{IDLE}.*{named}|{named}"):
+        with_idle(given)

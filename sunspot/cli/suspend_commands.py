@@ -1,11 +1,17 @@
-"""Commands that suspend a cluster and bring it back."""
+"""Commands that suspend a cluster, bring it back, or keep it though it is idle."""
 
 from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
 
 from sunspot import console
 from sunspot.cli.base import Commands, UpStack, UpTarget, print_handle
 from sunspot.errors import NotUpError, UsageError
 from sunspot.targets import abilities, clusters
+from sunspot.targets.idling import Idling, duration
 from sunspot.targets.suspending import Suspending
 
 commands = Commands()
@@ -36,6 +42,34 @@ def start(stack: UpStack = None, target_name: UpTarget = None) -> None:
     for text in started.notes:
         console.warn(text)
     print_handle(started.handle)
+
+
+@commands.command(
+    "keep-alive",
+    epilog="Example: sunspot keep-alive 2h\nExample: sunspot keep-alive dev 1h30m",
+)
+def keep_alive(
+    given: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[STACK] DURATION",
+            help="For how long: a number with s, m, h or d; 0 ends what was said before.",
+            show_default=False,
+        ),
+    ],
+    target_name: UpTarget = None,
+) -> None:
+    """Keep a cluster that would be stopped as idle (sunspot:idle); it ends by itself."""
+    if len(given) > 2:
+        raise UsageError(f"give a stack and a duration, not {len(given)} words: {' '.join(given)}")
+    seconds = duration(given[-1])
+    target, name = _cluster(given[0] if given[1:] else None, target_name, "nothing to keep")
+    until = abilities.need(target, Idling).keep_alive(name, seconds)
+    if seconds > 0:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(until))
+        console.out.print(f"[bold]{name}[/] is kept until {at}, idle or not")
+    else:
+        console.out.print(f"[bold]{name}[/] is not kept any longer: its stack's policy holds")
 
 
 def _cluster(stack: str | None, target_name: str | None, so: str) -> clusters.Cluster:

@@ -15,10 +15,24 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-Kind = Literal["launched", "joined", "drained", "evicted", "lost", "scaled", "replaced"]
+Kind = Literal[
+    "launched",
+    "refused",
+    "joined",
+    "drained",
+    "evicted",
+    "lost",
+    "scaled",
+    "replaced",
+    "gave-up",
+    "paused",
+    "resumed",
+    "idle",
+    "changed",
+]
 
 # How a node can end; one that was evicted may have been drained as well.
-ENDS: frozenset[Kind] = frozenset({"drained", "evicted", "lost"})
+ENDS: frozenset[Kind] = frozenset({"drained", "evicted", "lost", "gave-up"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +40,13 @@ class Event:
     """What happened to a node, or to a group.
 
     Attributes:
-        kind: `launched` is requested, `joined` a member of the cluster; a `drained` node left in
-            order, a `lost` one did not; `replaced` by the node that the reason names.
-        group: the group's name.
-        node: the node's name; "" for a group that was `scaled`.
+        kind: `launched` is requested, `refused` not to be had now, `joined` a member of the
+            cluster; a `drained` node left in order, a `lost` one did not; `replaced` by the node
+            that the reason names; the cluster `gave-up` on one that did not join. A group is
+            `paused` while nothing is launched for it, until it is `resumed`. A cluster was `idle`,
+            or its settings were `changed`.
+        group: the group's name, or its node type; "" for what is about the whole cluster.
+        node: the node's name; "" for what is about a group, or the cluster.
         reason: why, for people.
         time: seconds since the epoch.
     """
@@ -63,11 +80,16 @@ class EventRecord:
             text = self.path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return []
-        return list(_events(text))
+        return parse(text)
 
     def kinds(self, node: str) -> set[Kind]:
         """What is known of a node."""
         return {event.kind for event in self.read() if event.node == node}
+
+
+def parse(text: str) -> list[Event]:
+    """The events of a file's text; what cannot be read is left out."""
+    return list(_events(text))
 
 
 def _events(text: str) -> Iterator[Event]:

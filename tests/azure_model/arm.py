@@ -17,6 +17,7 @@ import functools
 import itertools
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from waiting import wait_for
 from azure_model import http_service
 from azure_model.access_tokens import MANAGEMENT, access_token
 from azure_model.arm_errors import COMPUTE, SETS, denied, error
-from azure_model.compute import Operation, ScaleSet, Vm
+from azure_model.compute import Billed, Operation, ScaleSet, Vm
 from azure_model.http_service import Reply, Request
 from azure_model.imds import FakeAzure
 from azure_model.resource_ids import SUBSCRIPTION, group_id
@@ -43,6 +44,8 @@ OPERATIONS = f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Compute/locatio
 # Soon enough for a test; Azure says seconds.
 RETRY_AFTER = {"Retry-After": "0.05"}
 DELETION_S = 0.05
+# Where the consoles' logs are, which Azure keeps in a storage account of its own.
+CONSOLES = "/bootdiagnostics"
 # Azure/azure-powershell#16597.
 BAD_USER_DATA = "UserData must be in Base64 encoding and with a maximum length of 87384 characters."
 
@@ -65,6 +68,7 @@ class Arm:
     `etags_ignored` takes any If-Match. `lost_answers` are changes of capacity that are carried out
     and answered by 503. `before_change` hears of a change of a VM. `on_eviction` hears of a VM that
     is to be evicted, and does it; `on_restart` of one that restarts, which takes `restart_polls`.
+    `billed` are all machines that ever were, by their names.
     """
 
     url: str = ""
@@ -90,6 +94,7 @@ class Arm:
     requests: list[tuple[str, str]] = field(default_factory=list)
     operations: dict[str, Operation] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
+    billed: dict[str, Billed] = field(default_factory=dict)
     serial: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def add(self, *names: str) -> None:
@@ -134,6 +139,8 @@ class Arm:
         """The answer to one request."""
         if request.path.startswith("/metadata/"):
             return self.imds.answer(request)
+        if request.path.startswith(CONSOLES):
+            return self._console(request)
         with self.lock:
             self.requests.append((request.method, request.path))
             if request.headers.get("Authorization") != f"Bearer {access_token(MANAGEMENT)}":
@@ -200,6 +207,11 @@ class Arm:
         if vm is None:
             return error(404, "ResourceNotFound", f"no {name}")
         match action:
+            case "retrieveBootDiagnosticsData":  # Retrieve Boot Diagnostics Data: 200
+                right = f"{COMPUTE}/virtualMachines/retrieveBootDiagnosticsData/action"
+                if lacks := self._lacks((right, f"{VIRTUAL_MACHINES}/{name}")):
+                    return lacks
+                return Reply(200, {"serialConsoleLogBlobUri": f"{self.url}{CONSOLES}/{name}?sig=s"})
             case "powerOff":
                 vm.state = "Stopped"
                 return Reply(202, None, self._watched(Operation()))
@@ -214,6 +226,13 @@ class Arm:
                 threading.Thread(target=self.on_eviction, args=[vm], daemon=True).start()
                 return Reply(204)
         return error(405, "MethodNotAllowed", action)
+
+    def _console(self, request: Request) -> Reply:
+        """A console's log: the signature is the right, and another one is refused."""
+        if "Authorization" in request.headers or request.query.get("sig") != "s":
+            return error(403, "AuthenticationFailed", "the signature is all that counts")
+        vm = self.vms.get(request.path.rpartition("/")[2])
+        return Reply(404) if vm is None else Reply(206, vm.console)
 
     def _of_scale_set(self, request: Request) -> Reply:
         _, _, rest = request.path.partition(f"{SCALE_SETS}/")
@@ -253,11 +272,26 @@ class Arm:
 
     def _list(self, start: int) -> Reply:
         vms = list(self.vms.values())
+        if start == 0:
+            self._note_list({vm.name for vm in vms if vm.state != "Deleting"})
         page: dict[str, Any] = {"value": [self._vm(vm) for vm in vms[start : start + PAGE]]}
         if start + PAGE < len(vms):
             query = f"api-version=x&$skiptoken={start + PAGE}"
             page["nextLink"] = f"{self.url}{VIRTUAL_MACHINES}?{query}"
         return Reply(200, page)
+
+    def _note_list(self, names: set[str]) -> None:
+        """Notes which machines whoever asks sees now; the pages of one answer come at once."""
+        now = time.time()
+        for name, machine in self.billed.items():
+            if name in names:
+                machine.listed = machine.listed or now
+            elif machine.listed:
+                machine.unlisted = machine.unlisted or now
+
+    def _end_bill(self, name: str) -> None:
+        if machine := self.billed.get(name):
+            machine.ended = machine.ended or time.time()
 
     def _vm(self, vm: Vm) -> dict[str, Any]:
         properties: dict[str, Any] = {"provisioningState": vm.state}
@@ -310,6 +344,7 @@ class Arm:
     def _begin(self, scale_set: ScaleSet) -> Vm:
         vm = Vm(f"{scale_set.name}_{next(self.serial):08x}", scale_set.name)
         self.vms[vm.name] = vm
+        self.billed[vm.name] = Billed(begun=time.time())
         return vm
 
     def _set(self, vms: list[Vm], state: str) -> None:
@@ -342,6 +377,8 @@ class Arm:
         for name in names:
             assert self.vms[name].scale_set == scale_set.name
             self.vms[name].state = "Succeeded" if lost else "Deleting"
+            if not lost:
+                self._end_bill(name)
         identifier = f"{OPERATIONS}/results/{next(self.serial)}"
         self.operations[identifier] = Operation()
         # A deletion goes on whether or not the client asks how far it is.
@@ -356,6 +393,7 @@ class Arm:
 
     def _remove(self, scale_set: ScaleSet, names: list[str]) -> None:
         for name in names:
+            self._end_bill(name)
             self.on_delete(name)
         with self.lock:
             for name in names:

@@ -30,6 +30,7 @@ class Vm:
     name: str
     scale_set: str | None
     state: str = "Creating"
+    console: str = ""  # the log of its serial console
     user_data: str = ""
     revision: int = 1
 
@@ -48,6 +49,20 @@ class Vm:
         given = properties.get("userData")
         self.user_data = self.user_data if given is None else given
         self.revision += 1
+
+
+@dataclass
+class Billed:
+    """The time of a machine, in seconds since the epoch, as its bill would have it.
+
+    Microsoft, "States and billing status of Azure Virtual Machines": one that is being deallocated
+    is not billed any more. Nor is one that is being created, for which nobody knows how long.
+    """
+
+    begun: float
+    listed: float | None = None  # when it was first in a list
+    ended: float | None = None
+    unlisted: float | None = None  # when it first was in a list no more
 
 
 @dataclass

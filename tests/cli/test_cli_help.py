@@ -36,6 +36,7 @@ COMMANDS = [
     "events",
     "suspend",
     "start",
+    "keep-alive",
     "demo",
     "preview",
     "bake",

@@ -1,14 +1,19 @@
 """`sunspot suspend` and `sunspot start` as commands: their errors, and what `status` shows."""
 
 import json
+import time
 
 import pytest
 from cli_runs import failed, run
 from local_stacks import WORKERS, stack, write
 
 from sunspot.errors import UsageError
+from sunspot.idle import Idle
+from sunspot.node.idle import KEEP_ALIVE
+from sunspot.node.processes import Process
 from sunspot.targets import abilities
 from sunspot.targets.clusters import get
+from sunspot.targets.idling import Idling, duration
 from sunspot.targets.suspending import Suspending
 
 pytestmark = pytest.mark.usefixtures("place")
@@ -57,3 +62,58 @@ def test_a_suspended_cluster_can_be_taken_down(suspended):
 def test_a_target_that_cannot_suspend_says_so(name):
     with pytest.raises(UsageError, match=f"'{name}' does not support suspending clusters"):
         abilities.need(get(name), Suspending)
+
+
+# Keeping a cluster
+
+
+@pytest.fixture
+def lazy(clusters):
+    """A cluster that is up, with a policy for when it is idle."""
+    idle = {"after_minutes": 60, "action": "stop-head"}
+    lazy = stack(WORKERS).model_copy(update={"idle": Idle.model_validate(idle)})
+    folder = write(clusters, lazy, address="127.0.0.1:1", ready_at=1.0)
+    folder.record_process("head", Process.current())
+    return folder
+
+
+@pytest.mark.usefixtures("cluster")
+def test_without_a_policy_there_is_nothing_to_postpone():
+    assert "sunspot:idle" in failed(2, "keep-alive", "dev", "2h")
+
+
+def test_a_cluster_is_kept_for_a_while(lazy):
+    assert "is kept until" in run("keep-alive", "2h").stdout
+    (kept,) = lazy.notices.read()
+    assert (kept.about, kept.until) == (KEEP_ALIVE, pytest.approx(time.time() + 7200, abs=60))
+    assert run("keep-alive", "dev", "0").exit_code == 0
+    assert lazy.notices.read() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("2h", 7200), ("90m", 5400), ("1h30m", 5400), ("45s", 45), ("0.5d", 43200)],
+)
+def test_durations(text, seconds):
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("given", ["2", "h", "2 h", "-1h", "2h!", "8d", "1w"])
+def test_what_is_not_a_duration_names_what_is(given):
+    with pytest.raises(UsageError) as caught:
+        duration(given)
+    assert given in str(caught.value)
+
+
+@pytest.mark.usefixtures("lazy")
+def test_more_than_a_stack_and_a_duration_is_wrong_input():
+    assert "3 words" in failed(2, "keep-alive", "dev", "gpu", "2h")
+
+
+@pytest.mark.parametrize("name", ["slurm", "compose", "kubernetes"])
+def test_a_target_that_does_not_look_after_idle_clusters_refuses_the_key(name):
+    idle = Idle.model_validate({"action": "warn"})
+    with pytest.raises(UsageError, match=rf"sunspot:idle: target '{name}'"):
+        stack(WORKERS).model_copy(update={"idle": idle}).for_target(name)
+    with pytest.raises(UsageError):
+        abilities.need(get(name), Idling)

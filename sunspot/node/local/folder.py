@@ -7,6 +7,8 @@ environment, so that all of them can be found, also those that a killed parent l
     <folder>/cluster.json        ClusterRecord
     <folder>/token               the cluster's authentication token, mode 0600
     <folder>/events.jsonl        EventRecord
+    <folder>/notices.json        Notices
+    <folder>/awake.yaml          the autoscaler's config of before, while the cluster sleeps
     <folder>/gcs                 the GCS's state
     <folder>/nodes/NAME.json     NodeRecord
     <folder>/nodes/NAME.pid      Process
@@ -33,6 +35,7 @@ from sunspot.node.events import Event, EventRecord
 from sunspot.node.files import locked, write_private
 from sunspot.node.free_ports import free_port
 from sunspot.node.local.exits import ending
+from sunspot.node.notices import Notices
 from sunspot.node.processes import Process, is_alive, stop
 
 CLUSTER_VARIABLE = "SUNSPOT_CLUSTER"
@@ -127,9 +130,23 @@ class ClusterFolder:
         return self.path / "autoscaler.yaml"
 
     @property
+    def awake_config(self) -> Path:
+        return self.path / "awake.yaml"
+
+    @property
+    def notices(self) -> Notices:
+        """What is said of the cluster now."""
+        return Notices(self.path / "notices.json")
+
+    @property
     def events(self) -> EventRecord:
         """What happened to its nodes."""
         return EventRecord(self.path / "events.jsonl")
+
+    @property
+    def notices(self) -> Notices:
+        """What is to be said of it now."""
+        return Notices(self.path / "notices.json")
 
     @property
     def gcs_state(self) -> Path:

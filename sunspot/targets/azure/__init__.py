@@ -10,7 +10,9 @@ from sunspot.targets.azure.settings import AzureSettings as Settings
 if TYPE_CHECKING:
     from sunspot.targets.azure.target import AzureTarget
 
-__all__ = ["Settings", "create", "fit"]
+__all__ = ["LOOKS_AFTER_IDLE", "Settings", "create", "fit"]
+
+LOOKS_AFTER_IDLE = True
 
 
 def create() -> AzureTarget:

@@ -136,7 +136,7 @@ def plan(stack: Stack, folder: Path) -> AzurePlan:
         stack=stack.name,
         cluster_name=named,
         cluster=stack.cluster,
-        location=_location(stack),
+        location=location_of(stack),
         tags={
             "project": PROJECT,
             "stack": stack.name,
@@ -163,7 +163,7 @@ def _check(stack: Stack, folder: Path) -> None:
     """Computes every part that may fail, so that all problems are reported at once."""
     problems: list[str] = []
     parts: tuple[Callable[[], object], ...] = (
-        lambda: _location(stack),
+        lambda: location_of(stack),
         lambda: check_sizes(stack),
         lambda: machine.vm_image_of(stack),
         lambda: check_regions(stack),
@@ -185,7 +185,12 @@ def _check(stack: Stack, folder: Path) -> None:
         raise UsageError("\n  ".join([f"stack {stack.name} on azure:", *problems]))
 
 
-def _location(stack: Stack) -> str:
+def location_of(stack: Stack) -> str:
+    """The region that the stack names.
+
+    Raises:
+        UsageError: it names none.
+    """
     azure = AzureSettings.of(stack)
     if azure.location is None:
         raise UsageError(

@@ -22,6 +22,7 @@ from sunspot.targets.azure import (
     emptying,
     evicting,
     head,
+    history,
     inventory,
     left_behind,
     node_log,
@@ -38,6 +39,7 @@ from sunspot.targets.callers import Callers
 from sunspot.targets.contacting import Contact
 from sunspot.targets.forwarding import Forward
 from sunspot.targets.head_notebook import HeadNotebook
+from sunspot.targets.history import Recorded
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
     Finding,
@@ -239,6 +241,9 @@ class AzureTarget:
     def hourly_cost(self, name: str, nodes: Sequence[NodeStatus]) -> HourlyCost | None:
         return costs.now(self.stack(name), Path(self.records.known(name).folder), nodes)
 
+    def hourly_prices(self, name: str) -> Mapping[str, float]:
+        return costs.of_each(self.stack(name), Path(self.records.known(name).folder))
+
     def scale(self, name: str, sizes: Mapping[str, Size], progress: Progress) -> None:
         scaling.check(self.stack(name), sizes)
         vm = self._head_id(name)
@@ -262,6 +267,9 @@ class AzureTarget:
 
     def shell(self, name: str) -> Ssh:
         return self._ssh(name, self._current(name))
+
+    def recorded(self, name: str) -> Recorded:
+        return history.recorded(self.shell(name))
 
     def node_log(
         self, name: str, node: str, out: TextIO, note: Progress, *, follow: bool = False
@@ -310,8 +318,6 @@ class AzureTarget:
         address = str(self.outputs(name).get("head_address"))
         return Callers(address=address, sources=sources) if sources else None
 
-    # Records
-
     def _group_id(self, name: str) -> str:
         """The ARM id of the resource group, which the record of an older version lacks."""
         record = self.records.known(name)
@@ -328,7 +334,8 @@ class AzureTarget:
         record = self.records.known(name)
         if self.records.tunnel(name).port() is None:
             with self.records.locked(name, progress):
-                record = self._refresh(name, progress)
+                if self.records.tunnel(name).port() is None:  # nobody has looked meanwhile
+                    record = self._refresh(name, progress)
         return record
 
     # Pulumi
@@ -374,14 +381,9 @@ class AzureTarget:
             if state is None or not state.resources:
                 self.records.forget(name)
             raise not_up(name)
-        return self.records.remember(name, folder, self._declared(name, folder), state)
-
-    def _declared(self, name: str, folder: Path) -> Stack:
-        """The stack from its file, which a plain `pulumi up` reads too, or else from the record."""
-        try:
-            return stacks.load(name, folder).for_target(self.name)
-        except UsageError:
-            return self.stack(name)
+        # From its file, which a plain `pulumi up` reads too, or else from the record.
+        stack = project.declared(name, folder, self.name) or self.stack(name)
+        return self.records.remember(name, folder, stack, state)
 
     def _ssh(self, name: str, record: Record) -> Ssh:
         return head.ssh(self.stack(name), record, self.records.folder(name) / "known_hosts")

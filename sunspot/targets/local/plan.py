@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import replace
-from typing import Any
 
 import psutil
 import yaml
 
 from sunspot.node import autoscaler_config
 from sunspot.node.files import write_private
+from sunspot.node.local import sizes
 from sunspot.node.local.folder import (
     HEAD,
-    BrokenRecordError,
     ClusterFolder,
     ClusterRecord,
     NodeRecord,
@@ -182,27 +181,13 @@ def write_autoscaler_config(folder: ClusterFolder, stack: Stack) -> None:
 
 def size(folder: ClusterFolder, group: str) -> Size:
     """The limits of a group in the autoscaler's file."""
-    node_type = _config(folder)["available_node_types"][group]
-    return Size(minimum=node_type["min_workers"], maximum=node_type["max_workers"])
+    minimum, maximum = sizes.limits(folder, group)
+    return Size(minimum=minimum, maximum=maximum)
 
 
 def set_size(folder: ClusterFolder, group: str, wanted: Size) -> None:
-    """Sets the limits of a group in the autoscaler's file, which it re-reads at every tick.
+    """Sets the limits of a group in the autoscaler's file.
 
     A number becomes the minimum; the maximum stays, unless it is lower.
     """
-    config = _config(folder)
-    node_type = config["available_node_types"][group]
-    most = max(wanted.minimum, node_type["max_workers"])
-    node_type["min_workers"] = wanted.minimum
-    node_type["max_workers"] = most if wanted.maximum is None else wanted.maximum
-    write_private(folder.autoscaler_config, yaml.safe_dump(config, sort_keys=False))
-
-
-def _config(folder: ClusterFolder) -> dict[str, Any]:
-    """The autoscaler's file. Raises BrokenRecordError if it cannot be read."""
-    file = folder.autoscaler_config
-    try:
-        return dict(yaml.safe_load(file.read_text()))
-    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
-        raise BrokenRecordError(f"{file} cannot be read ({error})") from error
+    sizes.set_limits(folder, group, wanted.minimum, wanted.maximum)

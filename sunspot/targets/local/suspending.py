@@ -8,7 +8,9 @@ import time
 from dataclasses import replace
 
 from sunspot.errors import SunspotError, SuspendedError
+from sunspot.node import idle
 from sunspot.node.free_ports import PortClaims, free_port, port_is_free
+from sunspot.node.local import sizes
 from sunspot.node.local.folder import (
     HEAD,
     ClusterFolder,
@@ -80,6 +82,8 @@ def start(
         try:
             with uninterrupted():
                 _end(folder, grace_s)  # what a killed command left
+            folder.notices.drop(idle.ABOUT)
+            sizes.wake(folder)
             starting.make_temp_dir(folder, keep=True)
             with ports_locked(folder.path.parent):
                 ports = _ports(folder, claims)

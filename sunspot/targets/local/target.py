@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-import psutil
 from pydantic import ValidationError
 
 from sunspot.errors import HeadLostError, SunspotError, UsageError
-from sunspot.node.events import Event
-from sunspot.node.free_ports import PortClaims, port_is_free
+from sunspot.node.free_ports import PortClaims
 from sunspot.node.local import ray_start
 from sunspot.node.local.folder import (
     HEAD,
@@ -39,17 +36,20 @@ from sunspot.stack import Stack
 from sunspot.targets import forwarding, members
 from sunspot.targets.evicting import NOTICE_S, check_notice
 from sunspot.targets.forwarding import Forward
+from sunspot.targets.history import Recorded
 from sunspot.targets.local import (
     capacity,
     evicting,
+    idling,
     node_log,
     plan,
     preconditions,
+    remaining,
     scaling,
     starting,
     suspending,
 )
-from sunspot.targets.local.host_ports import Chooser, taken_by_others
+from sunspot.targets.local.host_ports import Chooser
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
     Finding,
@@ -64,9 +64,6 @@ from sunspot.targets.scaling import Size
 
 # `ray start` stops its children within about 3 s; while it starts it ignores SIGTERM.
 STOP_GRACE_S, INTERRUPTED_GRACE_S = 5.0, 0.5
-
-# A process with threads counts as ended before the last of them has closed its sockets.
-LEFT_GRACE_S, POLL_INTERVAL_S = 3.0, 0.05
 
 _GPUS = (
     "the GPUs of this cluster are numbers: what asks for one is placed as on real GPUs, but finds "
@@ -110,6 +107,7 @@ class LocalTarget:
                         f"{stack.name!r} is up without a Ray Client server, and gets one only at "
                         f"its start: sunspot down {stack.name}, then this command again"
                     )
+                idling.watch(folder, stack)
                 return Up(handle, was_up=True)
             capacity.check_space(folder)
             try:
@@ -120,6 +118,7 @@ class LocalTarget:
                     ports = chooser.choose(port, dashboard_port, client=client)
                     nodes = plan.write_records(folder, stack, ports)
                 starting.start(folder, nodes, progress, timeout_s)
+                idling.watch(folder, stack)
             except BaseException:
                 _remove(folder)
                 raise
@@ -138,9 +137,11 @@ class LocalTarget:
             return None
         with self._folders.locked(name, progress):
             progress(f"stopping {len(folder.processes())} processes")
-            ports, sessions = _ports(folder), folder.sessions()
+            ports, sessions = remaining.ports(folder), folder.sessions()
             _remove(folder)
-            return Removal(looked_for="process, port or file", left=_left(folder, ports, sessions))
+            return Removal(
+                looked_for="process, port or file", left=remaining.left(folder, ports, sessions)
+            )
 
     def names(self) -> list[str]:
         return self._folders.names()
@@ -239,11 +240,11 @@ class LocalTarget:
         chosen = members.worker(name, node, self.nodes(name))
         return evicting.evict(self._folder(name), handle, chosen, notice_s, progress)
 
-    def events(self, name: str) -> list[Event]:
+    def recorded(self, name: str) -> Recorded:
         folder = self._folder(name)
         if not folder.exists():
             raise not_up(name)
-        return folder.events.read()
+        return Recorded(events=folder.events.read(), notices=folder.notices.read())
 
     def suspend(self, name: str, progress: Progress) -> None:
         with self._folders.locked(name, progress):
@@ -261,7 +262,12 @@ class LocalTarget:
                 )
             stack = self.stack(name)
             ports = suspending.start(folder, stack, progress, timeout_s, STOP_GRACE_S)
+            idling.watch(folder, stack)
         return Up(self.handle(name), was_up=False, notes=ports.notes)
+
+    def keep_alive(self, name: str, seconds: float) -> float:
+        self.handle(name)
+        return idling.keep_alive(self._folder(name), self.stack(name), seconds)
 
     def is_suspended(self, name: str) -> bool:
         with _readable_records(name):
@@ -334,36 +340,6 @@ def _remove(folder: ClusterFolder) -> None:
         with contextlib.suppress(OSError):
             folder.temp_dir.parent.rmdir()  # only the last cluster finds it empty
         shutil.rmtree(folder.path, ignore_errors=True)
-
-
-def _ports(folder: ClusterFolder) -> list[int]:
-    """The ports of the cluster's servers; none if its record cannot be read.
-
-    Without those that others have: a cluster that died has left its ports to whatever came then.
-    """
-    with contextlib.suppress(OSError, BrokenRecordError, psutil.Error):
-        cluster = folder.cluster()
-        agents = [node.agent_port for node in folder.nodes()]
-        recorded = [*cluster.ports, *agents]
-        others = taken_by_others(folder.processes())
-        return [port for port in recorded if port not in others]
-    return []
-
-
-def _left(folder: ClusterFolder, ports: list[int], sessions: set[int]) -> list[str]:
-    """What is left of a cluster that was removed, one line each."""
-    deadline = time.monotonic() + LEFT_GRACE_S
-    while (left := _remains(folder, ports, sessions)) and time.monotonic() < deadline:
-        time.sleep(POLL_INTERVAL_S)
-    return left
-
-
-def _remains(folder: ClusterFolder, ports: list[int], sessions: set[int]) -> list[str]:
-    return [
-        *(f"process {process.pid}" for process in folder.processes(sessions=sessions)),
-        *(f"port {port}" for port in ports if not port_is_free(port)),
-        *(str(path) for path in (folder.path, folder.temp_dir) if path.exists()),
-    ]
 
 
 def _is_ready(folder: ClusterFolder) -> bool:

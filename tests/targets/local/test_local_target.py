@@ -15,7 +15,7 @@ from sunspot.errors import HeadLostError, NotUpError, SunspotError, UsageError
 from sunspot.node.processes import Process
 from sunspot.targets import records
 from sunspot.targets.clusters import find, get
-from sunspot.targets.local import target as local_target
+from sunspot.targets.local import remaining
 from sunspot.targets.local.target import LocalTarget
 from sunspot.targets.protocol import silent
 from sunspot.targets.records import Folders
@@ -154,8 +154,8 @@ def test_down_tells_of_a_port_that_stays_and_waits_for_one_that_closes(
     clusters, held_s, left, monkeypatch
 ):
     # As by a process whose last thread has not ended yet: it is no process of the cluster any more.
-    monkeypatch.setattr(local_target, "LEFT_GRACE_S", 5.0 if not left else 0.2)
-    monkeypatch.setattr(local_target, "taken_by_others", lambda _: set())
+    monkeypatch.setattr(remaining, "LEFT_GRACE_S", 5.0 if not left else 0.2)
+    monkeypatch.setattr(remaining, "taken_by_others", lambda _: set())
     folder = write(clusters, stack(WORKERS))
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -1,0 +1,37 @@
+"""Where the head keeps what is known of its cluster: on the state disk, so across its restarts.
+
+The folder belongs to the user of Ray's image, who is also the user of every job: what is in it is
+for people, and nothing that root does may follow it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sunspot.node.events import EventRecord
+from sunspot.node.notices import Notices
+
+FOLDER = "/var/lib/sunspot/state/record"
+
+
+@dataclass(frozen=True)
+class HeadRecord:
+    """The files of one head's record, in `folder`."""
+
+    folder: Path = Path(FOLDER)
+
+    @property
+    def events(self) -> EventRecord:
+        """What happened."""
+        return EventRecord(self.folder / "events.jsonl")
+
+    @property
+    def notices(self) -> Notices:
+        """What is so now."""
+        return Notices(self.folder / "notices.json")
+
+    @property
+    def joins(self) -> Path:
+        """Which machines have joined, and which groups are paused; see joins.py."""
+        return self.folder / "joins.json"
