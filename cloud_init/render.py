@@ -270,6 +270,7 @@ def _words(flags: list[str]) -> str:
 def _head_environment(values: NodeValues) -> dict[str, str]:
     return {
         "SUNSPOT_STATE_LUN": str(STATE_LUN),
+        "SUNSPOT_RAY_VERSION": values.ray_version,
         "SUNSPOT_PROMETHEUS_IMAGE": values.prometheus_image,
         "SUNSPOT_PROMETHEUS_PORT": str(ports.get("prometheus").number),
         "SUNSPOT_GRAFANA_IMAGE": values.grafana_image,

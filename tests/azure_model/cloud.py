@@ -31,6 +31,7 @@ BORN_WITH_PARENT = frozenset({"BlobServiceProperties", "ManagementPolicy"})
 FROZEN = {
     # learn.microsoft.com/azure/aks/manage-node-pools, use-system-pools, spot-node-pool.
     "AgentPool": ("maxPods", "osDiskSizeGB", "osDiskType", "scaleSetPriority", "vmSize"),
+    "Disk": ("creationData", "location"),
     "StorageAccount": ("isHnsEnabled",),
     "VirtualMachine": (
         "osProfile.adminUsername",
@@ -51,6 +52,7 @@ FROZEN = {
 # What Azure does not delete while something uses it.
 HELD_BY_USERS = frozenset(
     {
+        "Disk",
         "NatGateway",
         "NetworkInterface",
         "NetworkSecurityGroup",

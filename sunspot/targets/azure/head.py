@@ -40,6 +40,11 @@ def ssh(stack: Stack, record: Record, known_hosts: Path) -> Ssh:
     return Ssh.parse(command, key=key, known_hosts=known_hosts)
 
 
+def vm_of(group_id: str, head: str) -> str:
+    """The ARM id of the head's VM in a resource group."""
+    return f"{group_id}/providers/Microsoft.Compute/virtualMachines/{head}"
+
+
 def running(to: Ssh, address: str) -> Callable[[Sequence[str], float], str]:
     """Runs a module of Sunspot's, with arguments, in the Python of Ray on the head.
 

@@ -246,22 +246,15 @@ class AzureTarget:
 
     def scale(self, name: str, sizes: Mapping[str, Size], progress: Progress) -> None:
         scaling.check(self.stack(name), sizes)
+        vm = self._head_id(name)
         with self.records.locked(name, progress):
             handle = self._connect(name, progress)
-            record = self.records.known(name)
-            cluster = scaling.Cluster(
-                stack=self.stack(name),
-                group_id=record.group_id,
-                head=record.head,
-                handle=handle,
-                run_on_head=head.running(self._ssh(name, record), handle.head_address),
-            )
+            run = head.running(self._ssh(name, self.records.known(name)), handle.head_address)
+            cluster = scaling.Cluster(stack=self.stack(name), vm=vm, handle=handle, run_on_head=run)
             scaling.scale(cluster, sizes, progress, self.endpoints)
 
     def sizes(self, name: str) -> Mapping[str, Size]:
-        group_id = self._group_id(name)
-        vm = scaling.vm_of(group_id, self.records.known(name).head)
-        return scaling.sizes(self.stack(name), vm, self.endpoints)
+        return scaling.sizes(self.stack(name), self._head_id(name), self.endpoints)
 
     def evict(self, name: str, node: str, notice_s: float | None, progress: Progress) -> str:
         if notice_s is not None:
@@ -333,6 +326,9 @@ class AzureTarget:
                 record = self._refresh(name, silent)
         return record.group_id
 
+    def _head_id(self, name: str) -> str:
+        return head.vm_of(self._group_id(name), self.records.known(name).head)
+
     def _current(self, name: str, progress: Progress = silent) -> Record:
         """The record as it is if the tunnel is alive; otherwise updated from Pulumi's state."""
         record = self.records.known(name)
@@ -388,8 +384,6 @@ class AzureTarget:
         # From its file, which a plain `pulumi up` reads too, or else from the record.
         stack = project.declared(name, folder, self.name) or self.stack(name)
         return self.records.remember(name, folder, stack, state)
-
-    # The head
 
     def _ssh(self, name: str, record: Record) -> Ssh:
         return head.ssh(self.stack(name), record, self.records.folder(name) / "known_hosts")

@@ -196,10 +196,12 @@ def _nic(name: str, plan: AzurePlan) -> Resource:
 
 
 def _head(name: str, plan: AzurePlan) -> Resource:
-    detail = f"{_shape(plan.head, 'on-demand')}, {STATE_DISK_GIB} GiB for state"
-    # With it goes the disk with the cluster's state; `sunspot down` lifts the protection.
-    vm = native(name, "vm", "compute:VirtualMachine", detail, protected=True)
-    return component("head", "Head", name, [vm])
+    detail = f"{STATE_DISK_GIB} GiB, outlives the head's machine"
+    # `sunspot down` lifts the protection.
+    disk = native(name, "state", "compute:Disk", detail, protected=True)
+    shape = _shape(plan.head, "on-demand")
+    vm = native(name, "vm", "compute:VirtualMachine", shape, protected=True)
+    return component("head", "Head", name, [disk, vm])
 
 
 def _pool(name: str, pool: Pool) -> Resource:
