@@ -12,8 +12,9 @@ from cloud_init.render import AUTOSCALER_RUN_CONFIG, MAX_USER_DATA_BYTES
 from cloud_init.values import AzureFacts
 from sunspot.errors import UsageError
 from sunspot.node import autoscaler_config
+from sunspot.node.azure import record
 from sunspot.node.azure.live import LiveSettings, encoded
-from sunspot.ray import start
+from sunspot.ray import ports, start
 from sunspot.ray.start import NodeMarket
 from sunspot.spec_values import HEAD
 from sunspot.targets.azure.machine import Machine
@@ -21,6 +22,7 @@ from sunspot.targets.azure.plan import AzurePlan, Pool
 
 MACHINES = "sunspot.node.azure.scale_sets.create"
 LIVE = "sunspot.node.azure.live.create"
+JOINS = "sunspot.node.azure.joining.create"
 PRIORITIES: dict[NodeMarket, int] = {
     "spot": autoscaler_config.SPOT_PRIORITY,
     "on-demand": autoscaler_config.ON_DEMAND_PRIORITY,
@@ -85,6 +87,9 @@ def _autoscaler(
         machines=MACHINES,
         settings={
             "live": LIVE,
+            "joins": JOINS,
+            "record": record.FOLDER,
+            "gcs": f"{facts.head_address}:{ports.get('gcs').number}",
             "subscription_id": facts.subscription_id,
             "resource_group": facts.resource_group,
             "identity_client_id": facts.identity_client_id,

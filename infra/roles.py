@@ -66,6 +66,8 @@ MACHINES = CustomRole(
         "Microsoft.Compute/virtualMachines/read": "which machines there are, and their states",
         "Microsoft.Compute/virtualMachines/write": "a set that grows creates machines",
         "Microsoft.Compute/virtualMachines/delete": "and one that shrinks deletes them",
+        # The log of a serial console: why a machine does not join.
+        "Microsoft.Compute/virtualMachines/retrieveBootDiagnosticsData/action": "reads a console",
         "Microsoft.Network/networkInterfaces/read": "each machine has a NIC",
         "Microsoft.Network/networkInterfaces/write": "created with it",
         "Microsoft.Network/networkInterfaces/join/action": "attached to it",

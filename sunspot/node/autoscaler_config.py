@@ -12,6 +12,7 @@ IDLE_TIMEOUT_MINUTES = 5
 SPOT_PRIORITY = 1
 ON_DEMAND_PRIORITY = 0
 COOLED_PRIORITY = -1  # a spot type that was refused lately
+PAUSED_PRIORITY = -2  # a type whose machines do not join
 
 
 def config(

@@ -13,11 +13,11 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from sunspot.node.autoscaler_config import COOLED_PRIORITY, SPOT_PRIORITY
+from sunspot.node.autoscaler_config import COOLED_PRIORITY, PAUSED_PRIORITY, SPOT_PRIORITY
 from sunspot.node.files import write_private
 from sunspot.node.machines import LaunchDeniedError, LaunchRefusedError, Machine
 
@@ -57,6 +57,7 @@ class Fallback:
         self._denied: dict[str, tuple[float, str]] = {}  # when, and why
         self._short: set[str] = set()  # spot types that are below their minimum
         self._here: Counter[str] = Counter()  # machines by node type, at the last tick
+        self._paused: Set[str] = frozenset()
 
     def check(self, node_type: str) -> None:
         """Checks that a type may be requested now.
@@ -75,22 +76,41 @@ class Fallback:
                 f"{node_type}: refused recently, requested again in {wait:.0f} s"
             )
 
-    def refused(self, node_type: str) -> None:
-        """Notes a refusal, for Ray's next tick to see its effect."""
+    def refused(self, node_type: str) -> bool:
+        """Notes a refusal, for Ray's next tick to see its effect; whether it is the first one."""
         with self._lock:
+            first = self._since_refusal(node_type, COOL_DOWN_S) == 0
             self._refused_at[node_type] = self._clock()
             self._short.add(node_type)
             self._write()
+            return first
 
-    def denied(self, node_type: str, reason: str) -> None:
-        """Notes that the head may not create the type; priorities stay as they are."""
+    def denied(self, node_type: str, reason: str) -> bool:
+        """Notes that the head may not create the type; whether it is the first time.
+
+        Priorities stay as they are.
+        """
         with self._lock:
+            first = node_type not in self._denied
             self._denied[node_type] = (self._clock(), reason)
+            return first
+
+    def pause(self, node_types: Set[str]) -> None:
+        """Notes the types that get no machines for now: Ray prefers every other one that fits.
+
+        Their maximum stays: Ray ends a task that no node type can ever hold, and the nodes of a
+        type above its maximum.
+        """
+        with self._lock:
+            if node_types != self._paused:
+                self._paused = frozenset(node_types)
+                self._write()
 
     def granted(self, node_type: str) -> None:
         """Notes that machines of the type were available."""
         with self._lock:
             self._refused_at.pop(node_type, None)
+            self._denied.pop(node_type, None)
 
     def update(self, machines: Sequence[Machine]) -> None:
         """Notes the machines, at each tick; restores priorities whose cool-down is over."""
@@ -127,7 +147,7 @@ class Fallback:
         return 0.0 if at is None else max(0.0, at + period - self._clock())
 
     def _write(self) -> None:
-        if not self._twins:
+        if not self._twins and not self._paused:
             return
         text = self._file.read_text(encoding="utf-8")
         config = json.loads(text)
@@ -142,6 +162,8 @@ class Fallback:
     def _steer_all(self, types: dict[str, dict[str, Any]]) -> None:
         for spot, twin in self._twins.items():
             self._steer(types, spot, twin)
+        for name in self._paused & types.keys():
+            types[name]["priority"] = PAUSED_PRIORITY
 
     def _steer(self, types: dict[str, dict[str, Any]], spot: str, twin: str) -> None:
         cooled = self._since_refusal(spot, COOL_DOWN_S) > 0

@@ -22,9 +22,9 @@ NodeMarket = Literal["spot", "on-demand"]
 
 LOOPBACK = "127.0.0.1"
 
-# A machine that has not joined by then is terminated, and another one is created. Ray's own is an
-# hour, all of it paid for; even a boot with a restart for a driver and a large image takes less.
-JOIN_TIMEOUT_S = 20 * 60
+# A machine that has not joined by then is terminated by Ray, and another one is created. Ray's own
+# is an hour, all of it paid for. On Azure, node/joins.py does so earlier, and knows when to stop.
+JOIN_TIMEOUT_S = 25 * 60
 
 ON = "true"
 # Flags of `ray start` that take no value.

@@ -41,6 +41,8 @@ OPERATIONS = f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Compute/locatio
 # Soon enough for a test; Azure says seconds.
 RETRY_AFTER = {"Retry-After": "0.05"}
 DELETION_S = 0.05
+# Where the consoles' logs are, which Azure keeps in a storage account of its own.
+CONSOLES = "/bootdiagnostics"
 
 PREEMPTED = "The operation has been preempted by a more recent operation"
 COMPUTE, NETWORK = "Microsoft.Compute", "Microsoft.Network"
@@ -130,6 +132,8 @@ class Arm:
         """The answer to one request."""
         if request.path.startswith("/metadata/"):
             return self.imds.answer(request)
+        if request.path.startswith(CONSOLES):
+            return self._console(request)
         with self.lock:
             self.requests.append((request.method, request.path))
             if request.headers.get("Authorization") != f"Bearer {access_token(MANAGEMENT)}":
@@ -170,6 +174,11 @@ class Arm:
         if vm is None:
             return _error(404, "ResourceNotFound", f"no {name}")
         match action:
+            case "retrieveBootDiagnosticsData":  # Retrieve Boot Diagnostics Data: 200
+                right = f"{COMPUTE}/virtualMachines/retrieveBootDiagnosticsData/action"
+                if lacks := self._lacks((right, f"{VIRTUAL_MACHINES}/{name}")):
+                    return lacks
+                return Reply(200, {"serialConsoleLogBlobUri": f"{self.url}{CONSOLES}/{name}?sig=s"})
             case "powerOff":
                 vm.state = "Stopped"
                 return Reply(202, None, self._watched(Operation()))
@@ -184,6 +193,13 @@ class Arm:
                 threading.Thread(target=self.on_eviction, args=[vm], daemon=True).start()
                 return Reply(204)
         return _error(405, "MethodNotAllowed", action)
+
+    def _console(self, request: Request) -> Reply:
+        """A console's log: the signature is the right, and another one is refused."""
+        if "Authorization" in request.headers or request.query.get("sig") != "s":
+            return _error(403, "AuthenticationFailed", "the signature is all that counts")
+        vm = self.vms.get(request.path.rpartition("/")[2])
+        return Reply(404) if vm is None else Reply(206, vm.console)
 
     def _of_scale_set(self, request: Request) -> Reply:
         _, _, rest = request.path.partition(f"{SCALE_SETS}/")

@@ -28,6 +28,7 @@ class Vm:
     name: str
     scale_set: str | None
     state: str = "Creating"
+    console: str = ""  # the log of its serial console
 
 
 @dataclass

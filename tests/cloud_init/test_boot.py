@@ -14,6 +14,8 @@ from azure_model.container_registry import REFRESH_TOKEN
 from azure_model.imds import FakeAzure
 from booted import BOOT_REPORT, DOCKER, INSTANCE, Boot, hide_docker, report
 
+from sunspot.node.azure import serial_log
+
 # boot.json
 
 
@@ -30,6 +32,19 @@ def test_phases_are_timed_in_the_order_in_which_they_began(boot: Boot) -> None:
     ]
     assert all(set(entry) == {"start", "phase", "seconds", "ok"} for entry in entries)
     assert all(a["start"] <= b["start"] for a, b in pairwise(entries))
+
+
+def test_a_phase_that_fails_is_on_the_console_with_what_it_said_last(boot: Boot) -> None:
+    machine = boot(node_values.HEAD)
+    machine.stub("journalctl", 'echo "manifest unknown ($*)"')
+    ended = machine.run("env", "INVOCATION_ID=abc", f"{vm.LIBRARY}/phase.sh", "image", "false")
+    assert ended.returncode == 1
+    said = machine.text("/dev/console")
+    assert said.startswith("sunspot: phase image failed: manifest unknown")
+    assert "_SYSTEMD_INVOCATION_ID=abc" in said
+    assert "phase image of its boot failed: manifest unknown" in serial_log.reason(said)
+    machine.run(f"{vm.LIBRARY}/phase.sh", "token", "true")
+    assert "token" not in machine.text("/dev/console")
 
 
 def test_a_phase_that_runs_again_replaces_its_line(boot: Boot) -> None:

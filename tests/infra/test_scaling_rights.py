@@ -14,13 +14,16 @@ from infra import roles
 from sunspot.node.azure.arm import Arm, ArmError
 from sunspot.node.azure.imds import Imds
 from sunspot.node.azure.scale_sets import Cluster, ScaleSetMachines
+from sunspot.node.azure.serial_log import SerialLog
 from sunspot.node.machines import LaunchDeniedError
 
 SET = "sunspot-test-workers"
+COMPUTE = f"{group_id(GROUP)}/providers/Microsoft.Compute"
 THEIRS = f"{group_id('theirs')}/providers/Microsoft.Network/virtualNetworks/v/subnets/w"
 # What only a machine with such a disk or rules needs, or a user who looks.
 NOT_ASKED_FOR = {
     "Microsoft.Compute/disks/read",
+    "Microsoft.Compute/virtualMachines/retrieveBootDiagnosticsData/action",
     "Microsoft.Network/networkInterfaces/read",
     "Microsoft.Network/networkSecurityGroups/join/action",
 }
@@ -98,6 +101,20 @@ def test_without_any_of_its_actions_it_does_not(action, monkeypatch):
         else:
             machines.terminate(name)
         assert name in {one.id for one in machines.list()}
+
+
+def test_the_head_reads_the_console_of_a_machine_that_does_not_join():
+    run = made()
+    right = "Microsoft.Compute/virtualMachines/retrieveBootDiagnosticsData/action"
+    with serving() as arm:
+        machines = machines_of(arm, run, rights_of(run, "head"))
+        machines.create("workers", 1)
+        (name,) = [one.id for one in machines.list() if not one.is_head]
+        arm.vms[name].console = "sunspot: phase image failed: no such tag"
+        log = SerialLog(Arm(Imds(arm.url), arm.url, patience_s=1.0), COMPUTE)
+        assert log.why(name) == "phase image of its boot failed: no such tag"
+        arm.rights = rights_of(run, "head").without(right)
+        assert log.why(name) == ""
 
 
 def test_rules_of_its_own_network_cards_need_a_right_too():

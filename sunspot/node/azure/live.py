@@ -21,7 +21,13 @@ import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from sunspot.node.notices import Notices
+
+ABOUT = "settings"
+"""What a notice of settings that are refused is about."""
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +52,10 @@ class LiveSettings:
         """The settings as user data, before Azure's base64."""
         settings = json.dumps(asdict(self), separators=(",", ":"))
         return f"{_sha256(settings)}\n{settings}"
+
+    def digest(self) -> str:
+        """A short text that differs for other settings."""
+        return self.text().partition("\n")[0]
 
 
 def _sha256(text: str) -> str:
@@ -127,10 +137,12 @@ class Live:
 
     Args:
         imds: where the user data is.
+        notices: where a refusal is said, besides the log.
     """
 
-    def __init__(self, imds: UserData) -> None:
+    def __init__(self, imds: UserData, notices: Notices | None = None) -> None:
         self._imds = imds
+        self._notices = notices
         self._lock = threading.Lock()
         self._read: str | None = None
         self._failed = False
@@ -158,13 +170,39 @@ class Live:
             self._latest = parse(decoded(read))
         except LiveSettingsError as error:
             log.error("the user data is refused, and the settings before it stay: %s", error)
+            self._say(f"new settings are refused, and those before them stay: {error}")
+        else:
+            self._say(None)
+
+    def _say(self, text: str | None) -> None:
+        """Says that the settings are refused; None takes it back."""
+        if self._notices is None:
+            return
+        from sunspot.node.notices import Notice
+
+        try:
+            if text is None:
+                self._notices.drop(ABOUT)
+            else:
+                advice = "; `sunspot up` writes them again"
+                self._notices.put(Notice(about=ABOUT, text=text + advice))
+        except OSError as error:  # a full disk does not stop the autoscaler
+            log.error("a notice is not kept: %s", error)
 
 
 def create(config: Mapping[str, Any]) -> Live:
-    """The settings that the autoscaler follows; `imds_url` in its config is instead of Azure's."""
-    from sunspot.node.azure import imds
+    """The settings that the autoscaler follows.
 
-    return Live(imds.Imds(config.get("imds_url", imds.BASE_URL)))
+    Args:
+        config: the autoscaler's config; optionally `record`, the folder of the head's record, where
+            a refusal is said, and `imds_url`, instead of Azure's.
+    """
+    from sunspot.node.azure import imds
+    from sunspot.node.azure.record import HeadRecord
+
+    client = imds.Imds(config.get("imds_url", imds.BASE_URL))
+    folder = config.get("record")
+    return Live(client, None if folder is None else HeadRecord(Path(folder)).notices)
 
 
 def _keep(kept: Path, text: str) -> None:

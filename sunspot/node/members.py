@@ -1,0 +1,41 @@
+"""The members of a cluster, as its GCS knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sunspot.node import gcs
+from sunspot.node.metrics import EventLog
+
+T = TypeVar("T")
+
+# Ray's autoscaler waits for the answer.
+RPC_TIMEOUT_S = 2.0
+# The events that take a machine away (Microsoft, "Scheduled Events for Linux VMs").
+EVICTIONS = frozenset({"Preempt", "Terminate"})
+
+
+class GcsMembers:
+    """Asks the GCS at HOST:PORT. The methods raise Ray's errors."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._client: Any = None
+
+    def names(self) -> set[str]:
+        """The names of the nodes that are members now."""
+        return self._asked(lambda client: set(gcs.alive_nodes(client, RPC_TIMEOUT_S)))
+
+    def evicted(self, machine_id: str) -> bool:
+        """Whether a node told of the notice of its eviction."""
+        entries = EventLog(self._address).read()
+        return any(one.node == machine_id and one.type in EVICTIONS for one in entries)
+
+    def _asked(self, call: Callable[[Any], T]) -> T:
+        try:
+            self._client = self._client or gcs.connect(self._address)
+            return call(self._client)
+        except Exception:  # Ray's errors have no common class
+            self._client = None
+            raise
