@@ -29,6 +29,12 @@ class Vm:
     scale_set: str | None
     state: str = "Creating"
     console: str = ""  # the log of its serial console
+    power: str = "running"
+
+    @property
+    def is_off(self) -> bool:
+        """Whether it runs no autoscaler, which would grow its sets again."""
+        return self.state == "Stopped" or self.power != "running"
 
 
 @dataclass

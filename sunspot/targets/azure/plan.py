@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sunspot.catalog import VmSize
 from sunspot.errors import UsageError
+from sunspot.idle import Idle
 from sunspot.ray import images
 from sunspot.ray.images import ImageBuild
 from sunspot.ray.start import NodeMarket
@@ -93,6 +94,16 @@ class AzurePlan:
     copies: tuple[Copy, ...]
     head: Machine
     pools: tuple[Pool, ...]
+    idle: Idle | None = None
+
+    def head_resizes(self, pool: Pool) -> bool:
+        """Whether the head changes the pool's number of workers: by itself, or as it is idle."""
+        return pool.elastic or (self.idle is not None and self.idle.action != "warn")
+
+    @property
+    def head_stops_itself(self) -> bool:
+        """Whether the head is deallocated when nothing uses the cluster."""
+        return self.idle is not None and self.idle.action == "stop-head"
 
     @property
     def head_name(self) -> str:
@@ -156,6 +167,7 @@ def plan(stack: Stack, folder: Path) -> AzurePlan:
             for group in stack.cluster.scaling_groups
             for node_type, market in _node_types(group)
         ),
+        idle=stack.idle,
     )
 
 
@@ -271,3 +283,17 @@ def _pool(
         elastic=group.is_autoscaled(),
         twin=group.node_types()[1] if falls_back else None,
     )
+
+
+def fixed_sizes(stack: Stack, folder: Path) -> dict[str, int]:
+    """How many machines Pulumi creates in each scale set whose size the stack file sets.
+
+    Args:
+        stack: the stack.
+        folder: the project's folder.
+
+    Raises:
+        UsageError: the stack cannot be planned.
+    """
+    found = plan(ssh_key.with_some_key(stack), folder)
+    return {pool.scale_set: pool.minimum for pool in found.pools if not pool.elastic}
