@@ -98,6 +98,7 @@ lock: $(UV)
 	@$(COMPILE) pyproject.toml -o requirements.txt
 	@$(COMPILE) pyproject.toml --extra dev -c requirements.txt -o requirements-dev.txt
 	@$(COMPILE) pyproject.toml --extra azure -c requirements-dev.txt -o requirements-azure.txt
+	@$(COMPILE) pyproject.toml --extra kubernetes -c requirements-dev.txt -o requirements-kubernetes.txt
 	@$(COMPILE) pyproject.toml --extra train -c requirements-dev.txt -o requirements-train.txt
 	@$(COMPILE) pyproject.toml --extra serve -c requirements-train.txt -o requirements-serve.txt
 	@$(COMPILE) pyproject.toml --extra notebook -c requirements-train.txt -c requirements-serve.txt -o requirements-notebook.txt

@@ -4,9 +4,10 @@ import pulumi
 
 from infra.program import build, configured_stack
 from sunspot.errors import UsageError
+from sunspot.targets.azure.scaling import running
 
 try:
-    outputs = build(configured_stack())
+    outputs = build(configured_stack(), read=running)
 except UsageError as error:
     raise pulumi.RunError(str(error)) from None
 

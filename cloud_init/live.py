@@ -18,6 +18,7 @@ from sunspot.node.azure.live import LiveSettings, encoded
 from sunspot.ray import ports, start
 from sunspot.ray.start import NodeMarket
 from sunspot.spec_values import HEAD
+from sunspot.targets.azure import by_hand
 from sunspot.targets.azure.machine import Machine
 from sunspot.targets.azure.plan import AzurePlan, Pool
 
@@ -30,13 +31,22 @@ PRIORITIES: dict[NodeMarket, int] = {
 }
 
 
-def live_settings(plan: AzurePlan, facts: AzureFacts[str]) -> str:
+def live_settings(
+    plan: AzurePlan, facts: AzureFacts[str], running: LiveSettings | None = None
+) -> str:
     """The settings as base64, as Azure has them.
+
+    Args:
+        plan: what the stack file says.
+        facts: what only Azure knows.
+        running: the settings of the cluster that runs, whose sizes by hand stay; None without one.
 
     Raises:
         UsageError: they are larger than Azure accepts.
     """
-    data = _encoded(plan, plan.pools, facts)
+    settings = _settings(plan, plan.pools, facts)
+    groups = plan.cluster.scaling_groups
+    data = encoded(by_hand.carried(settings, running, groups).text())
     if len(data) > MAX_USER_DATA_BYTES:
         fit = next(
             count

@@ -78,6 +78,7 @@ NODE_MODULES = (
     # the eviction watcher, on every node; the head's also serves Prometheus
     "azure/eviction.py",
     "collector.py",
+    "drain.py",
     "gcs.py",
     "leaving.py",
     "metrics.py",

@@ -6,7 +6,7 @@ FROM ${BASE_IMAGE}
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf,mode=0444 \
     --mount=type=secret,id=certificates,target=/run/secrets/certificates.pem,mode=0444 \
     --mount=type=bind,source=requirements,target=/requirements \
-    pip install --no-cache-dir --require-hashes --requirement /requirements/jupyter.txt
+    pip install --no-cache-dir --no-deps --require-hashes --requirement /requirements/jupyter.txt
 
 # On the loopback address; it prints its address with a token of its own.
 CMD ["jupyter", "lab", "--ip=127.0.0.1", "--no-browser"]

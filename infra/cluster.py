@@ -5,6 +5,7 @@ from pulumi_azure_native import resources
 
 from cloud_init.values import AzureFacts
 from infra.bastion import Bastion, BastionArgs
+from infra.by_hand import ReadSettings, running_settings
 from infra.head import Head, HeadArgs, HeadNic, HeadNicArgs
 from infra.identities import Identities, IdentitiesArgs
 from infra.network import Network, NetworkArgs
@@ -18,6 +19,7 @@ from infra.token import TokenVault, TokenVaultArgs
 from infra.user_data import live_data, user_data
 from infra.workers import WorkerPool, WorkerPoolArgs
 from sunspot.spec_values import HEAD
+from sunspot.targets.azure import by_hand
 from sunspot.targets.azure.access import openings
 from sunspot.targets.azure.plan import AzurePlan, Pool
 from sunspot.targets.azure.tree import READS_IMAGE, Resource, pool_key, scales_key, tree
@@ -26,7 +28,8 @@ from sunspot.targets.azure.tree import READS_IMAGE, Resource, pool_key, scales_k
 class AzureRayCluster(pulumi.ComponentResource):
     """A resource group with everything that a cluster needs, and nothing else.
 
-    `bastion` and `registry` are None where the plan has none.
+    `bastion` and `registry` are None where the plan has none. `read` reads the settings of the
+    cluster that runs; without it, nothing that was scaled by hand is known.
     """
 
     resource_group: resources.ResourceGroup
@@ -40,7 +43,12 @@ class AzureRayCluster(pulumi.ComponentResource):
     pools: tuple[WorkerPool, ...]
     bastion: Bastion | None
 
-    def __init__(self, plan: AzurePlan, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        plan: AzurePlan,
+        read: ReadSettings | None = None,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         declared = tree(plan)
         super().__init__(declared.type, declared.name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
@@ -48,6 +56,7 @@ class AzureRayCluster(pulumi.ComponentResource):
         place = Place(
             resource_group=self.resource_group.name, location=plan.location, tags=plan.tags
         )
+        self.running = running_settings(plan, self.resource_group.id, read)
         self.network = Network(declared["network"], _network_args(place, plan), child)
         self.identities = Identities(declared["identities"], IdentitiesArgs(place=place), child)
         self.token = TokenVault(
@@ -129,7 +138,7 @@ class AzureRayCluster(pulumi.ComponentResource):
             identity_id=identity.id,
             ssh_public_key=plan.ssh_public_key,
             user_data=user_data(plan, None, facts),
-            live_data=live_data(plan, facts),
+            live_data=live_data(plan, facts, self.running),
             grants=grants,
         )
 
@@ -141,6 +150,7 @@ class AzureRayCluster(pulumi.ComponentResource):
         return WorkerPoolArgs(
             place=place.of_group(pool.group),
             pool=pool,
+            starts_with=self._starts_with(pool, plan),
             subnet_id=self.network.workers_subnet_id,
             rules_id=self.network.nic_rules.get("worker"),
             identity_id=identity.id,
@@ -148,6 +158,12 @@ class AzureRayCluster(pulumi.ComponentResource):
             user_data=user_data(plan, pool, self._facts(identity.client_id)),
             grants=grants,
         )
+
+    def _starts_with(self, pool: Pool, plan: AzurePlan) -> pulumi.Input[int]:
+        if pool.elastic:
+            return pool.starts_with
+        (group,) = [one for one in plan.cluster.scaling_groups if one.name == pool.group]
+        return self.running.apply(lambda running: by_hand.count(group, running))
 
     def _scaling(self, plan: AzurePlan, hooks: pulumi.ResourceHookBinding | None) -> Scaling:
         return Scaling(

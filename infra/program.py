@@ -10,12 +10,17 @@ import pulumi
 from pulumi.runtime import config as engine_config
 
 from cloud_init.live import live_settings
+from infra.by_hand import ReadSettings
 from infra.cluster import AzureRayCluster
 from infra.machines import ADMIN_USER
 from sunspot.catalog import prices
+from sunspot.catalog.cost import Costs
 from sunspot.ray import ports
 from sunspot.stack import Stack, project_directory
 from sunspot.targets.azure.access import no_way_in
+from sunspot.targets.azure.aks.costs import costs as aks_costs
+from sunspot.targets.azure.aks.plan import AksPlan, is_aks
+from sunspot.targets.azure.aks.plan import plan as aks_plan
 from sunspot.targets.azure.costs import costs
 from sunspot.targets.azure.plan import AzurePlan, plan
 from sunspot.targets.azure.preview.user_data import stand_ins
@@ -39,16 +44,19 @@ def configured_stack() -> Stack:
     return Stack.parse(settings, name=pulumi.get_stack())
 
 
-def build(stack: Stack, folder: Path | None = None) -> Outputs:
+def build(stack: Stack, folder: Path | None = None, read: ReadSettings | None = None) -> Outputs:
     """Creates everything that the stack describes, and returns the stack's outputs.
 
     Args:
         stack: the stack to create.
         folder: where the stack's relative paths start; by default the project's folder.
+        read: reads the settings of the cluster that runs; without it, nothing is known of them.
 
     Raises:
         UsageError: before the first resource; the message names every problem.
     """
+    if is_aks(stack):
+        return _build_aks(aks_plan(stack))
     checked = plan(stack, project_directory() if folder is None else folder)
     baked = None if checked.head.vm_image is None else checked.head.vm_image.baked
     if baked is not None and (stale := baked.stale(datetime.now(UTC))) is not None:
@@ -58,8 +66,34 @@ def build(stack: Stack, folder: Path | None = None) -> Outputs:
     live_settings(checked, stand_ins(checked))  # refuses too many groups
     for warning in unlisted(checked.sizes, checked.location):
         pulumi.log.warn(warning)
-    cluster = AzureRayCluster(checked)
+    cluster = AzureRayCluster(checked, read)
     return _outputs(cluster, checked)
+
+
+def _build_aks(checked: AksPlan) -> Outputs:
+    # Kubernetes' provider is imported only for stacks that need it.
+    from infra.aks import AksRayCluster
+
+    for warning in unlisted(checked.sizes, checked.location):
+        pulumi.log.warn(warning)
+    cluster = AksRayCluster(checked)
+    names, url = checked.names, f"http://{LOOPBACK}:{DASHBOARD}"
+    group, name = cluster.resource_group.name, cluster.cluster.name
+    return {
+        "head_address": f"{names.head_service}.{names.namespace}",
+        "job_address": url,
+        "dashboard_url": url,
+        "kubeconfig_command": pulumi.Output.concat(
+            "az aks get-credentials --resource-group ", group, " --name ", name
+        ),
+        "tunnel_command": f"kubectl port-forward --namespace {names.namespace} "
+        f"service/{names.head_service} {DASHBOARD}",
+        "token_secret": f"{names.namespace}/{names.token_secret}",
+        "storage_url": cluster.results.url,
+        "resource_group": group,
+        "cluster": name,
+        "estimated_cost_per_hour": _told(aks_costs(checked, prices.from_catalog())),
+    }
 
 
 def _outputs(cluster: AzureRayCluster, checked: AzurePlan) -> Outputs:
@@ -78,12 +112,11 @@ def _outputs(cluster: AzureRayCluster, checked: AzurePlan) -> Outputs:
         "token_secret": cluster.token.secret_uri,
         "storage_url": cluster.results.url,
         "resource_group": cluster.resource_group.name,
-        "estimated_cost_per_hour": _estimate(checked),
+        "estimated_cost_per_hour": _told(costs(checked, prices.from_catalog())),
     }
 
 
-def _estimate(checked: AzurePlan) -> dict[str, Any]:
-    found = costs(checked, prices.from_catalog())
+def _told(found: Costs) -> dict[str, Any]:
     return {
         **found.as_dict(),
         "prices": f"{found.prices.region}, {found.prices.date}",

@@ -8,6 +8,7 @@ from cloud_init.live import live_settings
 from cloud_init.nodes import node_values
 from cloud_init.render import render
 from cloud_init.values import AzureFacts
+from sunspot.node.azure.live import LiveSettings
 from sunspot.targets.azure.plan import AzurePlan, Pool
 
 
@@ -20,10 +21,14 @@ def user_data(
     )
 
 
-def live_data(plan: AzurePlan, facts: AzureFacts[pulumi.Input[str]]) -> pulumi.Output[str]:
+def live_data(
+    plan: AzurePlan,
+    facts: AzureFacts[pulumi.Input[str]],
+    running: pulumi.Output[LiveSettings | None],
+) -> pulumi.Output[str]:
     """What the cluster may change while it runs (`userData` of the head's VM), as base64."""
-    return pulumi.Output.all(**vars(facts)).apply(
-        lambda known: live_settings(plan, AzureFacts(**known))
+    return pulumi.Output.all(running, pulumi.Output.all(**vars(facts))).apply(
+        lambda known: live_settings(plan, AzureFacts(**known[1]), known[0])
     )
 
 

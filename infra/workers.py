@@ -46,6 +46,7 @@ class WorkerPoolArgs:
 
     place: Place
     pool: Pool
+    starts_with: pulumi.Input[int]
     subnet_id: pulumi.Input[str]
     rules_id: pulumi.Input[str] | None
     identity_id: pulumi.Input[str]
@@ -85,7 +86,7 @@ def _create_scale_set(
         platform_fault_domain_count=1,
         single_placement_group=False,
         sku=compute.SkuArgs(
-            name=pool.machine.size.name, tier="Standard", capacity=pool.starts_with
+            name=pool.machine.size.name, tier="Standard", capacity=args.starts_with
         ),
         identity=compute.VirtualMachineScaleSetIdentityArgs(
             type=compute.ResourceIdentityType.USER_ASSIGNED,

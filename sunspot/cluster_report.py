@@ -122,7 +122,7 @@ def marks(
     history = abilities.find(target, History)
     return [
         report.NodeMark(node=event.node, label=MARKS[event.kind], time=event.time)
-        for event in (history.events(name) if history else [])
+        for event in (history.recorded(name).events if history else [])
         if event.kind in MARKS and event.time <= until
         if event.kind != "joined" or event.node not in from_the_start
     ]

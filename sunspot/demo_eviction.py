@@ -75,7 +75,7 @@ def replacement(target: Target, name: str, before: Collection[str]) -> Event:
     history = abilities.need(target, History)
 
     def joined() -> Event | None:
-        events = history.events(name)
+        events = history.recorded(name).events
         new = (one for one in events if one.kind == "joined" and one.node not in before)
         return next(new, None)
 

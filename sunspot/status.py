@@ -6,20 +6,25 @@ import contextlib
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from sunspot import group_status, recorded
 from sunspot.errors import SunspotError, UsageError
+from sunspot.group_status import GroupStatus
 from sunspot.ray import demand, feasibility
 from sunspot.ray.demand import Waiting
 from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.jobs import Job, JobClient
+from sunspot.recorded import Summary
 from sunspot.targets import abilities, drift
 from sunspot.targets.protocol import Costing, HourlyCost, NodeStatus, Progress, Target, silent
+from sunspot.targets.scaling import Scaling
 from sunspot.targets.suspending import Suspending
 
 STATE_STYLES = {"up": "green", "starting": "yellow", "draining": "yellow", "lost": "red"}
@@ -35,12 +40,14 @@ class Status:
         name: the stack's name.
         handle: how to reach the cluster; None if the target could not give it.
         nodes: the nodes, as the target knows them.
+        groups: the groups of workers, with their limits.
         jobs: the jobs, the newest first.
         used: the resources in use on each node, by the node's name.
         waiting: what the jobs wait for, each with why the cluster can never give it, or None if it
             may.
         differences: where groups differ from the stack file since they were scaled by hand.
         cost: what the nodes cost; None if that is not known, or they cost nothing.
+        past: what the cluster's record says; None where the target keeps none.
         suspended: whether it is suspended, and has no nodes.
         problem: why the target or Ray could not be asked; None if both answered.
     """
@@ -48,11 +55,13 @@ class Status:
     name: str
     handle: ClusterHandle | None
     nodes: list[NodeStatus]
+    groups: list[GroupStatus] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
     used: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     waiting: list[tuple[Waiting, str | None]] = field(default_factory=list)
     differences: list[str] = field(default_factory=list)
     cost: HourlyCost | None = None
+    past: Summary | None = None
     suspended: bool = False
     problem: str | None = None
 
@@ -68,12 +77,26 @@ def collect(target: Target, name: str, progress: Progress = silent) -> Status:
     Raises:
         UsageError: the input is wrong.
     """
+    suspending = abilities.find(target, Suspending)
+    # The record may be at the other end of an SSH: it is read meanwhile.
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        try:
+            if suspending and suspending.is_suspended(name):
+                return Status(name=name, handle=None, nodes=[], suspended=True)
+        except UsageError:
+            raise
+        except SunspotError as error:
+            return Status(name=name, handle=None, nodes=[], problem=str(error))
+        past = pool.submit(recorded.summary, target, name)
+        found = _asked(target, name, progress)
+        return replace(found, past=past.result())
+
+
+def _asked(target: Target, name: str, progress: Progress) -> Status:
+    """The status without what is recorded."""
     nodes: list[NodeStatus] = []
     handle = None
-    suspending = abilities.find(target, Suspending)
     try:
-        if suspending and suspending.is_suspended(name):
-            return Status(name=name, handle=None, nodes=[], suspended=True)
         nodes = target.nodes(name, progress)
         handle = target.handle(name, progress)
         client = JobClient(handle)
@@ -82,6 +105,7 @@ def collect(target: Target, name: str, progress: Progress = silent) -> Status:
             name=name,
             handle=handle,
             nodes=nodes,
+            groups=_groups(target, name, nodes),
             jobs=client.list(),
             used=_used(client),
             waiting=_waiting(client, target, name),
@@ -124,10 +148,15 @@ def show(status: Status, console: Console) -> None:
 
 def _remarks(status: Status) -> Iterator[str]:
     """What a person should know besides the nodes, a line each."""
+    for group in status.groups:
+        yield f"min/now/max of {escape(str(group))}"
     for line in status.differences:
         yield f"[yellow]differs:[/] {escape(line)}"
     if status.cost:
         yield _cost_line(status.cost)
+    # One that cannot be asked for anything says so once.
+    if status.past and not (status.problem and status.past.problem):
+        yield from recorded.lines(status.past)
     waiting = sorted(status.waiting, key=lambda one: one[1] is None)  # what can never run first
     for asked, never in waiting[:SHOWN_WAITING]:
         yield _waiting_line(asked, never, status.jobs)
@@ -167,6 +196,7 @@ def to_json(status: Status) -> dict[str, Any]:
             asdict(node) | {"notes": list(node.notes), "used": dict(status.used.get(node.name, {}))}
             for node in status.nodes
         ],
+        "groups": [asdict(group) for group in status.groups],
         "jobs": [job_to_json(job) for job in status.jobs],
         "waiting": [
             asdict(asked) | {"bundles": [*map(dict, asked.bundles)], "never": never}
@@ -174,6 +204,7 @@ def to_json(status: Status) -> dict[str, Any]:
         ],
         "differences": status.differences,
         "cost": asdict(status.cost) if status.cost else None,
+        **recorded.to_json(status.past),
         "suspended": status.suspended,
         "problem": status.problem,
     }
@@ -237,6 +268,14 @@ def _waiting(client: JobClient, target: Target, name: str) -> list[tuple[Waiting
         nodes = client.state("nodes") if asked else []
         types = demand.cluster_types(feasibility.node_types(target.stack(name)), nodes)
         return [(one, demand.never(one, types)) for one in asked]
+    return []
+
+
+def _groups(target: Target, name: str, nodes: Sequence[NodeStatus]) -> list[GroupStatus]:
+    """The groups; none where its records do not say them."""
+    scaling = abilities.find(target, Scaling)
+    with contextlib.suppress(SunspotError):
+        return group_status.of(target.stack(name), scaling.sizes(name) if scaling else {}, nodes)
     return []
 
 

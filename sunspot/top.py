@@ -11,9 +11,8 @@ from rich.live import Live
 from rich.text import Text
 
 from sunspot import status
-from sunspot.errors import NotUpError, UsageError
-from sunspot.targets import abilities, history
-from sunspot.targets.history import History
+from sunspot.errors import UsageError
+from sunspot.targets import history
 from sunspot.targets.protocol import Target
 
 SHOWN_EVENTS = 8
@@ -59,16 +58,8 @@ def picture(target: Target, name: str, console: Console) -> Text:
     if found.problem:
         drawn.print("does not answer:", style="red", end=" ")
         drawn.print(found.problem, markup=False)
-    events = [Text(line, style="dim") for line in _events(target, name)]
+    happened = found.past.events[-SHOWN_EVENTS:] if found.past else []
+    events = [Text(history.line(event), style="dim") for event in happened]
     lines = Text.from_ansi(text.getvalue()).split(allow_blank=True)
     # The events stay where there are more nodes than lines.
     return Text("\n").join([*lines[: max(1, console.height - len(events) - 1)], *events])
-
-
-def _events(target: Target, name: str) -> list[str]:
-    record = abilities.find(target, History)
-    try:
-        found = record.events(name) if record else []
-    except NotUpError:
-        return []
-    return [history.line(event) for event in found[-SHOWN_EVENTS:]]

@@ -11,6 +11,7 @@ from sunspot.errors import SunspotError
 from sunspot.node.events import Event
 from sunspot.ray.jobs import Job
 from sunspot.report import NodeMark, core_limit, page
+from sunspot.targets.history import Recorded
 from sunspot.targets.protocol import NodeStatus
 
 NOW = 100.0
@@ -95,8 +96,8 @@ class Target:
             )
         ]
 
-    def events(self, _name):
-        return self.happened
+    def recorded(self, _name):
+        return Recorded(events=self.happened)
 
 
 @pytest.fixture

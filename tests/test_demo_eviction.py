@@ -10,6 +10,7 @@ from sunspot import demo, demo_eviction
 from sunspot.errors import SunspotError
 from sunspot.node.events import Event
 from sunspot.report import WorkloadResult
+from sunspot.targets.history import Recorded
 
 SPOT, HEAD = {"ray.io/market-type": "spot"}, {"ray.io/market-type": "on-demand"}
 
@@ -50,8 +51,8 @@ class Target:
         self.evicted.append((name, node, notice_s))
         return f"{node} left"
 
-    def events(self, _name):
-        return self.happened
+    def recorded(self, _name):
+        return Recorded(events=self.happened)
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from sunspot.errors import SunspotError
 from sunspot.ray.handle import ClusterHandle
 from sunspot.stack import Stack
 from sunspot.targets import abilities
-from sunspot.targets.protocol import GpuMakers, Target
+from sunspot.targets.protocol import GpuMakers, Places, Target
 
 if TYPE_CHECKING:
     from sunspot.ray.jobs import JobClient
@@ -128,25 +128,59 @@ Gpu = Annotated[
         "GPUs logical; by default what the host has.",
     ),
 ]
+Context = Annotated[
+    str | None,
+    typer.Option(
+        "--context", help="On Kubernetes: the context of the kubeconfig; by default the current."
+    ),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace", "-n", help="On Kubernetes: the namespace; by default the context's."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 JobId = Annotated[
     str, typer.Argument(metavar="ID", help="The job's id, as `sunspot jobs` lists it.")
 ]
 
 
-def fitted(stack: Stack, target: Target, gpu: str | None) -> Stack:
+def fitted(
+    stack: Stack,
+    target: Target,
+    *,
+    gpu: str | None = None,
+    context: str | None = None,
+    namespace: str | None = None,
+) -> Stack:
     """The stack as it would be brought up on a target.
 
     Args:
         stack: the stack as its file describes it.
         target: the target.
         gpu: the maker of the GPUs, if one was named.
+        context: the context of a kubeconfig, if one was named.
+        namespace: the namespace in it, if one was named.
 
     Raises:
-        UsageError: the target cannot provide some nodes, or no choice of GPUs.
+        UsageError: the target cannot provide some nodes, or no such choice.
     """
     chosen = stack.for_target(target.name)
-    return chosen if gpu is None else abilities.need(target, GpuMakers).with_gpus(chosen, gpu)
+    if gpu is not None:
+        chosen = abilities.need(target, GpuMakers).with_gpus(chosen, gpu)
+    return placed(chosen, target, context, namespace)
+
+
+def placed(stack: Stack, target: Target, context: str | None, namespace: str | None) -> Stack:
+    """The stack at the place that was named, if one was.
+
+    Raises:
+        UsageError: the target has no such choice.
+    """
+    if context is None and namespace is None:
+        return stack
+    return abilities.need(target, Places).at_place(stack, context, namespace)
 
 
 def print_handle(handle: ClusterHandle) -> None:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from sunspot import console
 from sunspot import stack as stacks
-from sunspot.cli.base import AfterDashes, Commands, NewStack
+from sunspot.cli import sending
+from sunspot.cli.base import AfterDashes, Commands, Gpu, NewStack, connect, fitted
 from sunspot.errors import UsageError
-from sunspot.targets import abilities, clusters
-from sunspot.targets.protocol import Batches
+from sunspot.stack import Stack
+from sunspot.targets import abilities, clusters, one_job
+from sunspot.targets.protocol import Batches, Target
 
 commands = Commands()
 
 
 @commands.command(
-    cls=AfterDashes, epilog="Example: sunspot run dev --target slurm -- python workloads/primes.py"
+    cls=AfterDashes,
+    epilog="Example: sunspot run dev -- python workloads/primes.py\n"
+    "Example: sunspot run hybrid --num-gpus 1 --pip emoji -- python train.py\n"
+    "Example: sunspot run dev --target slurm -- python workloads/primes.py",
 )
 def run(
     context: typer.Context,
@@ -27,21 +32,85 @@ def run(
         str | None,
         typer.Option("--target", help="Target to use instead of the stack's own, such as slurm."),
     ] = None,
+    gpu: Gpu = None,
+    num_cpus: sending.NumCpus = None,
+    num_gpus: sending.NumGpus = None,
+    memory: sending.Memory = None,
+    resources: sending.Resources = None,
+    runtime_env: sending.RuntimeEnv = None,
+    pip: sending.Pip = None,
+    requirements: sending.Requirements = None,
+    conda: sending.Conda = None,
+    env: sending.Env = None,
+    working_dir: sending.WorkingDir = None,
     detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Do not wait for the command's end.")
+        bool,
+        typer.Option(
+            "--detach",
+            "-d",
+            help="Do not wait for the command's end, where the cluster ends by itself: on Slurm.",
+        ),
     ] = False,
 ) -> None:
     """Bring a cluster up for the command after --, run it on the head, exit with its code.
 
-    Nothing of the cluster is left then. Ctrl-C cancels it, unless --detach was given.
+    Nothing of the cluster is left then, also after an error. Ctrl-C stops the command and takes
+    the cluster down. What the command should leave, it writes to storage outside the cluster.
     """
     command = context.meta.get(AfterDashes.KEY, [])
     if not command:
         raise UsageError(
             f"there is no command after --, for instance: sunspot run {stack} -- python mine.py"
         )
+    options: dict[str, Any] = {
+        "num_cpus": num_cpus,
+        "num_gpus": num_gpus,
+        "memory": memory,
+        "resources": resources,
+        "runtime_env": runtime_env,
+        "pip": pip,
+        "requirements": requirements,
+        "conda": conda,
+        "env": env,
+        "working_dir": working_dir,
+    }
     loaded = stacks.load(stack)
     target = clusters.get(target_name or loaded.target)
-    batches = abilities.need(target, Batches)
-    fitted = loaded.for_target(target.name)
-    sys.exit(batches.run(fitted, command, sys.stdout, console.note, follow=not detach))
+    wanted = fitted(loaded, target, gpu)
+    if (batches := abilities.find(target, Batches)) is not None:
+        _refuse_options(target, options)
+        sys.exit(batches.run(wanted, command, sys.stdout, console.note, follow=not detach))
+    if detach:
+        raise UsageError(
+            f"--detach: on {target.name} it is this command that takes the cluster down: leave it "
+            f"out, or use sunspot up {stack}, sunspot submit --detach and sunspot down {stack}"
+        )
+    sys.exit(_run(target, wanted, sending.read(command, **options)))
+
+
+def _run(target: Target, stack: Stack, job: sending.GivenJob) -> int:
+    """Runs the job on a cluster of its own; returns the exit code."""
+    from sunspot.ray import feasibility
+
+    types = feasibility.node_types(stack)
+    feasibility.check_feasible(job.request, types)
+    code: int | None = None
+    try:
+        with one_job.cluster(target, stack, console.progress):
+            client = connect(target, stack.name)
+            _, code = sending.send(client, types, job)
+    except Exception as error:
+        if code is not None:
+            error.add_note(f"the command had ended before, with exit code {code}")
+        raise
+    return code
+
+
+def _refuse_options(target: Target, options: dict[str, Any]) -> None:
+    """Refuses what only Ray's job API takes, where the command is not a job of it."""
+    given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
+    if given:
+        raise UsageError(
+            f"{', '.join(given)}: on {target.name} the command is not one of Ray's jobs: leave it "
+            f"out, or bring the cluster up with sunspot up and use sunspot submit"
+        )

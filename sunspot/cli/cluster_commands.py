@@ -16,7 +16,9 @@ from sunspot.cli.base import (
     DEFAULT_STACK,
     AsJson,
     Commands,
+    Context,
     Gpu,
+    Namespace,
     StackOption,
     UpStack,
     UpTarget,
@@ -34,7 +36,8 @@ commands = Commands()
 
 
 @commands.command(
-    epilog="Example: sunspot up hybrid --target local\nExample: sunspot up --file cluster.yaml"
+    epilog="Example: sunspot up hybrid --target local\nExample: sunspot up --file cluster.yaml\n"
+    "Example: sunspot up dev --target kubernetes --namespace ml"
 )
 def up(
     stack: Annotated[
@@ -55,6 +58,8 @@ def up(
         typer.Option("--target", help="Target to use instead of the stack's own, such as local."),
     ] = None,
     gpu: Gpu = None,
+    context: Context = None,
+    namespace: Namespace = None,
     port: Annotated[
         int | None,
         typer.Option(
@@ -90,7 +95,7 @@ def up(
     name, target = loaded.name, clusters.get(target_name or loaded.target)
     if replace_head:
         target = abilities.need(target, ReplacesHeads).replacing_head()
-    wanted = fitted(loaded, target, gpu)
+    wanted = fitted(loaded, target, gpu=gpu, context=context, namespace=namespace)
     with console.progress(f"bringing up {name}") as progress:
         started = target.up(
             wanted, progress, port=port, dashboard_port=dashboard_port, client=client
@@ -104,6 +109,8 @@ def up(
             "--file": file,
             "--target": target_name,
             "--gpu": gpu,
+            "--context": context,
+            "--namespace": namespace,
             "--port": port,
             "--dashboard-port": dashboard_port,
         }

@@ -11,7 +11,15 @@ import typer
 from sunspot import console
 from sunspot import stack as stacks
 from sunspot.cli import interrupts
-from sunspot.cli.base import DEFAULT_STACK, AsJson, Commands, NewStack
+from sunspot.cli.base import (
+    DEFAULT_STACK,
+    AsJson,
+    Commands,
+    Context,
+    Namespace,
+    NewStack,
+    placed,
+)
 from sunspot.errors import UsageError
 from sunspot.stack import Stack
 
@@ -29,6 +37,8 @@ def doctor(
         str | None,
         typer.Option("--target", help="Target to check instead of the stack's own, such as local."),
     ] = None,
+    context: Context = None,
+    namespace: Namespace = None,
     as_json: AsJson = False,
     first_contact: Annotated[
         bool,
@@ -62,8 +72,10 @@ def doctor(
     if yes or report is not None:
         raise UsageError("--yes and --report are only for --first-contact: add it")
     from sunspot import doctor as view
+    from sunspot.targets import clusters
 
     loaded = stacks.load(stack)
+    loaded = placed(loaded, clusters.get(target_name or loaded.target), context, namespace)
     with console.progress(f"checking {stack}") as progress:
         found = view.collect(loaded, target_name, progress)
     if as_json:

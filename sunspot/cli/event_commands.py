@@ -18,10 +18,13 @@ from sunspot.node.events import Event
 from sunspot.targets import abilities, clusters, history
 from sunspot.targets.evicting import Evicting
 from sunspot.targets.history import History
+from sunspot.targets.ssh import UnreachableError
 
 commands = Commands()
 
 FOLLOW_POLL_S = 0.5
+# A head elsewhere takes longer to ask, and is asked less often: the pause is so many answers long.
+FOLLOW_PAUSES = 4
 
 
 @commands.command(epilog="Example: sunspot events dev -f")
@@ -45,13 +48,20 @@ def events(
     shown = _print(record, name, 0, show)
     if not shown and not follow:
         console.note(f"no events of {name!r} yet")
+    took, answers = 0.0, True
     while follow:
-        time.sleep(FOLLOW_POLL_S)
+        time.sleep(max(FOLLOW_POLL_S, took * FOLLOW_PAUSES))
+        began = time.monotonic()
         try:
             shown = _print(record, name, shown, show)
+            took, answers = time.monotonic() - began, True
         except NotUpError:
             console.note(f"{name!r} was taken down")
             return
+        except UnreachableError as error:
+            if answers:
+                console.note(f"{error}; asking again")
+            answers = False
 
 
 @commands.command(epilog="Example: sunspot evict dev workers-0 --notice 30")
@@ -84,7 +94,7 @@ def evict(
 
 def _print(record: History, name: str, shown: int, show: Callable[[Event], str]) -> int:
     """Prints the events after the first `shown`; returns how many there are now."""
-    found = record.events(name)
+    found = record.recorded(name).events
     for event in found[shown:]:
         print(show(event), flush=True)
     return len(found)

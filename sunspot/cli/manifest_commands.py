@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sunspot import stack as stacks
-from sunspot.cli.base import DEFAULT_STACK, Commands, NewStack
+from sunspot.cli.base import DEFAULT_STACK, Commands, Context, Namespace, NewStack, fitted
 from sunspot.errors import UsageError
 from sunspot.targets import abilities, clusters
 from sunspot.targets.protocol import Manifests, Rights
@@ -27,6 +27,8 @@ def manifest(
         str | None,
         typer.Option("--target", help="Target to use instead of the stack's own, such as slurm."),
     ] = None,
+    context: Context = None,
+    namespace: Namespace = None,
     rbac: Annotated[
         bool,
         typer.Option(
@@ -46,11 +48,11 @@ def manifest(
         raise UsageError("--rbac and --serve are two manifests: give one of them")
     loaded = stacks.load(stack)
     target = clusters.get(target_name or loaded.target)
-    fitted = loaded.for_target(target.name)
+    wanted = fitted(loaded, target, context=context, namespace=namespace)
     if rbac:
-        text = abilities.need(target, Rights).rights(fitted)
+        text = abilities.need(target, Rights).rights(wanted)
     elif serve is not None:
-        text = abilities.need(target, ServedManifests).served_manifest(fitted, serve)
+        text = abilities.need(target, ServedManifests).served_manifest(wanted, serve)
     else:
-        text = abilities.need(target, Manifests).manifest(fitted)
+        text = abilities.need(target, Manifests).manifest(wanted)
     print(text, end="")

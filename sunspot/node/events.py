@@ -80,11 +80,16 @@ class EventRecord:
             text = self.path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return []
-        return list(_events(text))
+        return parse(text)
 
     def kinds(self, node: str) -> set[Kind]:
         """What is known of a node."""
         return {event.kind for event in self.read() if event.node == node}
+
+
+def parse(text: str) -> list[Event]:
+    """The events of a file's text; what cannot be read is left out."""
+    return list(_events(text))
 
 
 def _events(text: str) -> Iterator[Event]:

@@ -98,7 +98,8 @@ def _install(home: Path, python: Path, requirements: str) -> None:
     beside = {sysconfig.get_paths()[name] for name in ("purelib", "platlib")}
     (site / "beside_ray.pth").write_text("".join(f"{path}\n" for path in sorted(beside)))
     pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    _run("install JupyterLab", *pip, "--require-hashes", "--requirement", listed)
+    # The list is whole with what Ray's image has, and leaves out what only rare formats need.
+    _run("install JupyterLab", *pip, "--require-hashes", "--no-deps", "--requirement", listed)
 
 
 def command(python: str, port: int, arguments: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -66,9 +66,7 @@ class Notices:
 
     def read(self) -> list[Notice]:
         """What is so now, the oldest first."""
-        now = time.time()
-        current = [one for one in self._all().values() if one.until is None or one.until > now]
-        return sorted(current, key=lambda one: one.since)
+        return current(self._all())
 
     def _all(self) -> dict[str, Notice]:
         try:
@@ -83,6 +81,13 @@ class Notices:
             change(after)
             if after != before:
                 write_private(self.path, json.dumps([asdict(one) for one in after.values()]))
+
+
+def current(notices: Mapping[str, Notice]) -> list[Notice]:
+    """Those that have not ended by themselves, the oldest first."""
+    now = time.time()
+    lasting = [one for one in notices.values() if one.until is None or one.until > now]
+    return sorted(lasting, key=lambda one: one.since)
 
 
 def parse(text: str) -> dict[str, Notice]:

@@ -26,11 +26,28 @@ RAYLET_TIMEOUT_S, RAYLET_POLL_S = 120.0, 0.05
 # Longer than a health check of the GCS takes to fail (some 20 s) and a head's GCS to start again.
 ASK_TRIES, ASK_AGAIN_S, ASK_TIMEOUT_S = 60, 2.0, 10.0
 
+# Where a head's GCS keeps its state.
+GCS_SETTINGS = ("gcs_storage", "gcs_storage_path")
 
-def start_hook(params: Any, head: bool) -> None:  # noqa: ARG001 - Ray passes them
+
+def start_hook(params: Any, head: bool) -> None:
     """Ray's start hook: the node that is about to start waits for its raylet, and ends with it."""
     os.environ.pop("RAY_START_HOOK", None)
+    hide_gcs_state(params, head)
     ray._private.node.Node = waiting_for_raylet(ending_with_raylet(ray._private.node.Node))
+
+
+def hide_gcs_state(params: Any, head: bool) -> None:
+    """Moves where the GCS keeps its state from this process's variables into its configuration.
+
+    Variables reach the jobs too. The GCS of a Ray that a program starts for itself, as by
+    `ray.init(address="local")`, would open the cluster's own state, which RocksDB has locked, and
+    the program fail after two minutes.
+    """
+    taken = {name: os.environ.pop(f"RAY_{name}", None) for name in GCS_SETTINGS}
+    given = {name: value for name, value in taken.items() if value is not None}
+    if head and given:  # a worker takes no such configuration
+        params._system_config = {**(params._system_config or {}), **given}
 
 
 def ending_with_raylet(base: Any) -> Any:

@@ -16,10 +16,16 @@ _NO_DEVICE = re.compile(
     r"|deserialize object on a CUDA device"
 )
 
+# ray.init, where it connects to a cluster (worker.py, 2.60).
+_SIZED = re.compile(
+    r"When connecting to an existing cluster, (?:num_cpus and num_gpus|\w+) must not be provided"
+)
+_NO_INPUT = re.compile(r"^EOFError: EOF when reading a line", re.MULTILINE)
+
 
 def of_failure(log: str) -> list[str]:
     """The hints that the end of a failed job's log calls for, a sentence or two each."""
-    found = [packages.missing_module(log), _no_device(log)]
+    found = [packages.missing_module(log), _no_device(log), _sized(log), _no_input(log)]
     return [hint for hint in found if hint is not None]
 
 
@@ -31,4 +37,23 @@ def _no_device(log: str) -> str | None:
         "numbers: what should run here and on real GPUs says accelerator='auto' in Lightning, or "
         "takes ray.train.torch.get_device(), or 'cuda' if torch.cuda.is_available() else 'cpu'. "
         "Where there are GPUs, a job's own process has one if it asks: sunspot submit --num-gpus 1"
+    )
+
+
+def _sized(log: str) -> str | None:
+    if not _SIZED.search(log):
+        return None
+    return (
+        "the program's ray.init says how large Ray is to be, but a cluster has the size that its "
+        "stack file says: remove num_cpus, num_gpus and the like from ray.init, or pass them only "
+        "where no cluster is"
+    )
+
+
+def _no_input(log: str) -> str | None:
+    if not _NO_INPUT.search(log):
+        return None
+    return (
+        "the program reads from a terminal, which a job does not have: give it what it asks for as "
+        "an argument, after --, or as a variable: sunspot submit --env NAME=VALUE"
     )

@@ -10,6 +10,10 @@ from sunspot import yaml_files
 from sunspot.errors import UsageError
 from sunspot.ray.packages import Packages
 
+# With "1", what a program's own ray.init(runtime_env=...) says wins over the job's; otherwise Ray
+# refuses a program that names a working directory, since its job has one (worker.py, 2.60).
+PROGRAM_WINS = "RAY_OVERRIDE_JOB_RUNTIME_ENV"
+
 
 def load(
     file: Path | None,
@@ -19,7 +23,8 @@ def load(
 ) -> dict[str, Any]:
     """The job's runtime environment: a file, checked by Ray, and what the flags add to it.
 
-    Flags override the file, except that packages of both are installed. `working_dir` may still
+    Flags override the file, except that packages of both are installed. Where neither says more
+    than a working directory, the program's own environment wins over that. `working_dir` may still
     be a local path.
 
     Raises:
@@ -36,6 +41,8 @@ def load(
     pairs = dict(_pair(variable) for variable in variables)
     if pairs:
         env["env_vars"] = env.get("env_vars", {}) | pairs
+    if not env.keys() - {"working_dir"}:  # otherwise Ray tells of a conflict, and nothing is lost
+        env["env_vars"] = {PROGRAM_WINS: "1"}
     if working_dir is not None or "working_dir" not in env:
         env["working_dir"] = working_dir or "."
     return env

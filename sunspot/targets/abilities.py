@@ -17,12 +17,12 @@ from sunspot.targets.head_notebook import HeadNotebooks
 from sunspot.targets.history import History
 from sunspot.targets.idling import Idling
 from sunspot.targets.protocol import (
-    AppliedByHand,
     Batches,
     GpuMakers,
     Manifests,
     NodeLogs,
     Outputs,
+    Places,
     Preconditions,
     Rights,
     Shells,
@@ -57,6 +57,7 @@ _WHAT: dict[type, str] = {
     Suspending: "suspending clusters",
     Idling: "looking after idle clusters",
     GpuMakers: "choosing the maker of its GPUs",
+    Places: "a context and a namespace",
 }
 
 
@@ -90,8 +91,6 @@ def need(target: Target, ability: type[A]) -> A:
         UsageError: it does not.
     """
     found = find(target, ability)
-    if found is None and (way := find(target, AppliedByHand)):
-        raise UsageError(way.by_hand(None))
     if found is None:
         raise UsageError(f"target {target.name!r} does not support {_WHAT[ability]}")
     return found

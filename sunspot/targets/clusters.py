@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 from sunspot import registry
-from sunspot import stack as stacks
 from sunspot.errors import NotUpError, UsageError
-from sunspot.stack import Stack
-from sunspot.targets import abilities
-from sunspot.targets.protocol import AppliedByHand, Target
+from sunspot.targets.protocol import Target
 
 
 def get(name: str) -> Target:
@@ -36,33 +32,10 @@ class Cluster(NamedTuple):
 
 
 def running(name: str | None = None, target: str | None = None) -> list[Cluster]:
-    """The clusters that are up, by the targets' records; of one name or target, if given.
-
-    Raises:
-        UsageError: there is none, and the target, or the named stack's own, starts none.
-    """
-    found = [
+    """The clusters that are up, by the targets' records; of one name or target, if given."""
+    return [
         Cluster(one, up) for one in all_targets(target) for up in one.names() if name in (None, up)
     ]
-    if not found:
-        _refuse_by_hand(name, target)
-    return found
-
-
-def _refuse_by_hand(name: str | None, target: str | None) -> None:
-    """Raises as `running` does: whether such a cluster is up is not known here."""
-    stack = _stack(name)
-    chosen = target or (None if stack is None else stack.target)
-    way = None if chosen is None else abilities.find(get(chosen), AppliedByHand)
-    if way is not None:
-        raise UsageError(way.by_hand(stack))
-
-
-def _stack(name: str | None) -> Stack | None:
-    """The stack of that name in the working directory's project, if there is one to be read."""
-    with suppress(UsageError):
-        return None if name is None else stacks.find(name)
-    return None
 
 
 def only(clusters: Sequence[Cluster]) -> Cluster:

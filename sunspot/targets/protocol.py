@@ -23,6 +23,12 @@ class Lasting(str):
     __slots__ = ()
 
 
+class WaitsForOthers(str):
+    """A step in which nothing is done yet, since another command works on the same cluster."""
+
+    __slots__ = ()
+
+
 def silent(_step: str) -> None:
     """The `Progress` of a caller that shows none."""
 
@@ -279,6 +285,19 @@ class GpuMakers(Protocol):
         ...
 
 
+@runtime_checkable
+class Places(Protocol):
+    """Where its clusters run can be chosen, in kubectl's words."""
+
+    def at_place(self, stack: Stack, context: str | None, namespace: str | None) -> Stack:
+        """The stack, for that context and that namespace; None keeps what it says itself.
+
+        Raises:
+            UsageError: a namespace cannot have that name.
+        """
+        ...
+
+
 class Shell(Protocol):
     """Commands and copies on a cluster's head."""
 
@@ -335,22 +354,6 @@ class Rights(Protocol):
 
 
 @runtime_checkable
-class AppliedByHand(Protocol):
-    """Sunspot writes what the place makes a cluster from, and does not start it.
-
-    Such a target has no clusters by its records, and refuses everything that needs one.
-    """
-
-    def by_hand(self, stack: Stack | None) -> str:
-        """How to do it without Sunspot: a sentence, and the commands below it.
-
-        Args:
-            stack: the stack that a command is about; None if it is not known.
-        """
-        ...
-
-
-@runtime_checkable
 class Batches(Protocol):
     """A cluster can be brought up for one command."""
 
@@ -389,4 +392,8 @@ class Costing(Protocol):
 
     def hourly_cost(self, name: str, nodes: Sequence[NodeStatus]) -> HourlyCost | None:
         """What these nodes of a cluster cost now; None if that cannot be said."""
+        ...
+
+    def hourly_prices(self, name: str) -> Mapping[str, float]:
+        """USD an hour of a machine of each node type, the head's among them, where it is known."""
         ...

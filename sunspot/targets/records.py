@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from sunspot.errors import NotUpError, SunspotError, UsageError
 from sunspot.node.files import locked, write_private
 from sunspot.stack import check_name
-from sunspot.targets.protocol import Progress, silent
+from sunspot.targets.protocol import Progress, WaitsForOthers, silent
 
 STATE_DIRECTORY_VARIABLE = "SUNSPOT_STATE_DIR"
 
@@ -148,7 +148,8 @@ def _wait_for(lock: Path, name: str, held: contextlib.ExitStack, progress: Progr
             return
         except BlockingIOError:
             if time.monotonic() >= note_at:
-                progress(f"waiting for {_holder(lock, name)} (Ctrl-C stops the wait)")
+                held_by = _holder(lock, name)
+                progress(WaitsForOthers(f"waiting for {held_by} (Ctrl-C stops the wait)"))
                 note_at = time.monotonic() + REPEAT_NOTE_S
             time.sleep(LOCK_POLL_S)
 

@@ -78,6 +78,18 @@ class Ssh:
             return [*self.command, "--", *ours, *remote]
         return ["ssh", *ours, *self.command[1:], *remote]
 
+    def leading(self, forwards: Sequence[tuple[int, int]], host: str) -> list[str]:
+        """The command line of a tunnel (`Way` in tunnel.py), from ports of this machine's loopback.
+
+        Args:
+            forwards: pairs: the remote port, the local one.
+            host: the address that the machine leads to, as it reaches it itself.
+        """
+        options = ["-N", "-o", "ExitOnForwardFailure=yes"]
+        for remote, local in forwards:
+            options += ["-L", f"127.0.0.1:{local}:{host}:{remote}"]
+        return self.arguments(*options)
+
     def read(self, *remote: str, timeout_s: float = READ_TIMEOUT_S) -> str:
         """What a command on the machine prints.
 
@@ -152,16 +164,16 @@ class Ssh:
         except FileNotFoundError:
             raise no_program("rsync") from None
 
-    def failure(self, stderr: str) -> SunspotError:
-        """The error that explains what ssh printed to stderr."""
-        said = _last_lines(stderr)
-        if any(sign in stderr for sign in _REFUSED_KEY):
+    def failure(self, text: str) -> SunspotError:
+        """The error that explains what ssh printed to text."""
+        said = _last_lines(text)
+        if any(sign in text for sign in _REFUSED_KEY):
             which = f"the key {self.key}" if self.key else "every key that ssh has"
             return SunspotError(
                 f"{self.called} refuses {which} ({said}). It accepts the key that sunspot:access "
                 "names in the stack file; one with a passphrase must be in your agent: ssh-add"
             )
-        if any(sign in stderr for sign in _CHANGED_HOST):
+        if any(sign in text for sign in _CHANGED_HOST):
             file = shlex.quote(str(self.known_hosts))
             forget = f"ssh-keygen -f {file} -R {self.alias}" if self.alias else f"rm {file}"
             return SunspotError(

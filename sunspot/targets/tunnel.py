@@ -1,7 +1,7 @@
-"""The tunnel to a head that only SSH reaches: to its job API and its other servers.
+"""The tunnel to a head that is reached only by way of something: its job API and other servers.
 
-It is an `ssh -L` that stays in the background, for the next command to use again. Its record has
-the process's start time, so that a recycled pid is never taken for it.
+It is a process such as `ssh -L` that stays in the background, for the next command to use again.
+Its record has the process's start time, so that a recycled pid is never taken for it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
@@ -22,7 +23,7 @@ from sunspot.node.files import write_private
 from sunspot.node.free_ports import PortClaims, free_port
 from sunspot.node.prctl import end_with_parent
 from sunspot.node.processes import Process
-from sunspot.targets.ssh import Ssh, UnreachableError, no_program
+from sunspot.targets.ssh import UnreachableError, no_program
 
 LOOPBACK = "127.0.0.1"
 OPEN_TIMEOUT_S = 30.0
@@ -34,6 +35,28 @@ PORT_ATTEMPTS = 3
 # OpenSSH's word for a channel that the server does not open (RFC 4254, 5.1), per connection.
 _PROHIBITED = "administratively prohibited"
 _TAKEN = ("Address already in use", "cannot listen to port")
+
+
+class Way(Protocol):
+    """A program that leads ports of this machine to a head, `Ssh` for instance."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What tells this way from others."""
+        ...
+
+    def leading(self, forwards: Sequence[tuple[int, int]], host: str) -> list[str]:
+        """The command line that listens on the local ports until it is ended.
+
+        Args:
+            forwards: pairs: the head's port, the local one.
+            host: the head's address as the far end of the way reaches it.
+        """
+        ...
+
+    def failure(self, text: str) -> SunspotError:
+        """The error for what the program printed before it ended."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +92,7 @@ class Tunnel:
 
     def open(
         self,
-        ssh: Ssh,
+        way: Way,
         remote_port: int,
         *,
         preferred: int | None = None,
@@ -80,19 +103,19 @@ class Tunnel:
         """Opens the tunnel, or uses the live one again; returns its local port.
 
         Args:
-            ssh: how to reach the head.
+            way: how to reach the head.
             remote_port: the port on the head that the tunnel leads to.
             preferred: the local port to take, if it is free.
             also: further ports on the head, whether or not anything listens there.
-            host: the head's address as the machine that ssh logs in to reaches it, where that is
-                another machine.
+            host: the head's address as the far end of the way reaches it, where that is another
+                machine.
             lasting: whether it stays when this process ends, by SIGKILL even.
 
         Raises:
-            SunspotError: as `Ssh.read` does, or there was no free local port.
+            SunspotError: the head cannot be reached, or there was no free local port.
         """
         record = self._read()
-        if record is not None and (record.command, record.host) == (list(ssh.command), host):
+        if record is not None and (record.command, record.host) == (list(way.command), host):
             port = self.port()
             led_to = [remote for remote, _ in record.also]
             if port is not None and preferred in (None, port) and led_to == list(also):
@@ -100,10 +123,10 @@ class Tunnel:
         self.close()
         wishes = [(remote_port, preferred), *((p, None) for p in also)]
         for attempt in range(PORT_ATTEMPTS):
-            # A cluster that comes up on this machine must not choose one of them before ssh has it.
+            # A cluster that comes up here must not choose one of them before the process has it.
             with PortClaims() as claims:
                 forwards = _local_ports(wishes, attempt, claims)
-                if self._start(ssh, forwards, host, lasting=lasting):
+                if self._start(way, forwards, host, lasting=lasting):
                     return forwards[0][1]
         raise SunspotError("found no free local port for the tunnel; try again")
 
@@ -133,16 +156,13 @@ class Tunnel:
         return self.folder / "tunnel.log"
 
     def _start(
-        self, ssh: Ssh, forwards: Sequence[tuple[int, int]], host: str, *, lasting: bool
+        self, way: Way, forwards: Sequence[tuple[int, int]], host: str, *, lasting: bool
     ) -> bool:
-        """Starts ssh and waits for its ports; False if another process has taken one.
+        """Starts the process and waits for its ports; False if another process has taken one.
 
         `forwards` has pairs: the head's port, the local one.
         """
-        options = ["-N", "-o", "ExitOnForwardFailure=yes"]
-        for remote, local in forwards:
-            options += ["-L", f"{LOOPBACK}:{local}:{host}:{remote}"]
-        arguments = ssh.arguments(*options)
+        arguments = way.leading(forwards, host)
         (_, port), *others = forwards
         try:
             with self._log.open("wb") as log:
@@ -155,7 +175,7 @@ class Tunnel:
                     preexec_fn=None if lasting else end_with_parent,
                 )
         except FileNotFoundError:
-            raise no_program(ssh.command[0]) from None
+            raise no_program(arguments[0]) from None
         try:
             for _, local in forwards:
                 self._wait(process, local)
@@ -165,7 +185,7 @@ class Tunnel:
             text = self._log.read_text(errors="replace")
             if any(sign in text for sign in _TAKEN):
                 return False
-            raise ssh.failure(text) from None
+            raise way.failure(text) from None
         except BaseException:
             process.kill()
             process.wait()
@@ -173,7 +193,7 @@ class Tunnel:
         record = _Record(
             process=Process(pid=process.pid, start_time=started),
             port=port,
-            command=list(ssh.command),
+            command=list(way.command),
             host=host,
             also=others,
         )

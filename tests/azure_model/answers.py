@@ -1,5 +1,6 @@
 """What Azure answers about a resource: what it was told, and what it makes up itself."""
 
+import base64
 import copy
 import uuid
 from collections.abc import Mapping
@@ -12,6 +13,9 @@ from azure_model.resource_ids import TENANT, name_in
 PUBLIC_ADDRESS = "198.51.100.7"
 FREE_ADDRESS = "10.1.2.9"
 
+# Of a cluster that nothing is asked of.
+KUBECONFIG = "apiVersion: v1\nkind: Config\n"
+
 # Pulumi's functions -> what they return.
 CALLS = {
     "azure-native:network:getSubnet": {"addressPrefix": "10.1.2.0/24"},
@@ -19,6 +23,11 @@ CALLS = {
     "azure-native:containerregistry:listRegistryCredentials": {
         "username": "push",
         "passwords": [{"name": "password", "value": "s3cret"}],
+    },
+    "azure-native:containerservice:listManagedClusterUserCredentials": {
+        "kubeconfigs": [
+            {"name": "clusterUser", "value": base64.b64encode(KUBECONFIG.encode()).decode()}
+        ]
     },
 }
 
@@ -77,6 +86,9 @@ def made_up(
         case "UserAssignedIdentity":
             principal, client = principal_of(identifier, life), client_of(identifier)
             return {"principalId": principal, "clientId": client, "tenantId": TENANT}
+        case "ManagedCluster":
+            issuer = f"https://oidc.aks.example/{_uuid(identifier, f'issuer{life}')}/"
+            return {"oidcIssuerProfile": {"issuerURL": issuer}, "fqdn": f"{name}.aks.example"}
         case "Vault":
             return {"properties": {"vaultUri": f"https://{name}.vault.azure.net/"}}
         case "StorageAccount":

@@ -12,10 +12,12 @@ OperationPreempted, and the set works on (kubernetes/autoscaler#3018, #9505); se
 
 from __future__ import annotations
 
+import base64
 import functools
 import itertools
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,7 +27,8 @@ from waiting import wait_for
 
 from azure_model import http_service, power
 from azure_model.access_tokens import MANAGEMENT, access_token
-from azure_model.compute import Operation, ScaleSet, Vm
+from azure_model.arm_errors import COMPUTE, SETS, denied, error
+from azure_model.compute import Billed, Operation, ScaleSet, Vm
 from azure_model.http_service import Reply, Request
 from azure_model.imds import FakeAzure
 from azure_model.resource_ids import SUBSCRIPTION, group_id
@@ -43,10 +46,11 @@ RETRY_AFTER = {"Retry-After": "0.05"}
 DELETION_S = 0.05
 # Where the consoles' logs are, which Azure keeps in a storage account of its own.
 CONSOLES = "/bootdiagnostics"
+# Azure/azure-powershell#16597.
+BAD_USER_DATA = "UserData must be in Base64 encoding and with a maximum length of 87384 characters."
 
 PREEMPTED = "The operation has been preempted by a more recent operation"
-COMPUTE, NETWORK = "Microsoft.Compute", "Microsoft.Network"
-SETS = f"{COMPUTE}/virtualMachineScaleSets"
+NETWORK = "Microsoft.Network"
 NICS = f"{group_id(GROUP)}/providers/{NETWORK}/networkInterfaces"
 DISKS = f"{group_id(GROUP)}/providers/{COMPUTE}/disks"
 
@@ -62,8 +66,9 @@ class Arm:
     with its resource. `lost_deletions` are VMs whose next deletion is accepted, and superseded.
     `on_poll` hears of each question for an operation, which `polls_denied` refuses (403).
     `etags_ignored` takes any If-Match. `lost_answers` are changes of capacity that are carried out
-    and answered by 503. `on_eviction` hears of a VM that is to be evicted, and does
-    it; `on_restart` of one that restarts, which takes `restart_polls`.
+    and answered by 503. `before_change` hears of a change of a VM. `on_eviction` hears of a VM that
+    is to be evicted, and does it; `on_restart` of one that restarts, which takes `restart_polls`.
+    `billed` are all machines that ever were, by their names.
     """
 
     url: str = ""
@@ -85,9 +90,11 @@ class Arm:
     etags_ignored: bool = False
     lost_answers: int = 0
     before_patch: Callable[[ScaleSet], None] = lambda _: None
+    before_change: Callable[[Vm], None] = lambda _: None
     requests: list[tuple[str, str]] = field(default_factory=list)
     operations: dict[str, Operation] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
+    billed: dict[str, Billed] = field(default_factory=dict)
     serial: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def add(self, *names: str) -> None:
@@ -101,10 +108,10 @@ class Arm:
         `late`, the set says that it is done, and its machines are still coming.
         """
         scale_set = self.sets[name]
-        error = {"code": "OperationPreempted", "message": PREEMPTED}
+        ended = {"code": "OperationPreempted", "message": PREEMPTED}
         coming = [vm for vm in self.vms.values() if vm.scale_set == name and vm.state == "Creating"]
         for operation in self.operations.values():
-            operation.error, operation.status, operation.then = error, "Canceled", lambda: None
+            operation.error, operation.status, operation.then = ended, "Canceled", lambda: None
         if capacity is not None:
             scale_set.capacity = capacity
             for vm in coming:
@@ -137,7 +144,7 @@ class Arm:
         with self.lock:
             self.requests.append((request.method, request.path))
             if request.headers.get("Authorization") != f"Bearer {access_token(MANAGEMENT)}":
-                return _error(401, "AuthenticationFailed", "no token")
+                return error(401, "AuthenticationFailed", "no token")
             if self.failures:
                 return self.failures.pop(0)
             return self._right(request)
@@ -159,22 +166,48 @@ class Arm:
                 return denied(f"{COMPUTE}/locations/operations/read", request.path)
             return self._operation(request.path)
         if "api-version" not in request.query:
-            return _error(400, "MissingApiVersionParameter", "no api-version")
+            return error(400, "MissingApiVersionParameter", "no api-version")
         if request.path == VIRTUAL_MACHINES:
             if lacks := self._lacks((f"{COMPUTE}/virtualMachines/read", VIRTUAL_MACHINES)):
                 return lacks
             return self._list(int(request.query.get("$skiptoken", 0)))
         if request.path.startswith(f"{VIRTUAL_MACHINES}/"):
-            return self._action(*request.path.removeprefix(f"{VIRTUAL_MACHINES}/").split("/"))
+            name, _, action = request.path.removeprefix(f"{VIRTUAL_MACHINES}/").partition("/")
+            return self._action(name, action) if action else self._of_vm(name, request)
         if request.path == SCALE_SETS:  # Virtual Machine Scale Sets - List
             return Reply(200, {"value": [one.body() for one in self.sets.values()]})
         return self._of_scale_set(request)
+
+    def _of_vm(self, name: str, request: Request) -> Reply:
+        """A VM itself: Virtual Machines - Get, and - Update, which takes If-Match."""
+        vm = self.vms.get(name)
+        if vm is None:
+            return error(404, "ResourceNotFound", f"no {name}")
+        wanted = {"GET": "read", "PATCH": "write"}[request.method]
+        if lacks := self._lacks(
+            (f"{COMPUTE}/virtualMachines/{wanted}", f"{VIRTUAL_MACHINES}/{name}")
+        ):
+            return lacks
+        if request.method == "GET":
+            return Reply(200, vm.body(with_user_data=request.query.get("$expand") == "userData"))
+        self.before_change(vm)
+        if request.headers.get("If-Match") not in (None, f'"{vm.revision}"'):
+            return error(412, "PreconditionFailed", "the etag is old")
+        properties = json.loads(request.body)["properties"]
+        try:
+            text = base64.b64decode(properties.get("userData") or "", validate=True).decode()
+        except ValueError:
+            return error(400, "InvalidParameter", BAD_USER_DATA)
+        vm.change(properties)
+        if name == self.imds.name:
+            self.imds.user_data = text
+        return Reply(202, vm.body(with_user_data=False), self._watched(Operation()))
 
     def _action(self, name: str, action: str) -> Reply:
         """An action on one VM."""
         vm = self.vms.get(name)
         if vm is None:
-            return _error(404, "ResourceNotFound", f"no {name}")
+            return error(404, "ResourceNotFound", f"no {name}")
         if action in power.ACTIONS:
             return self._power(vm, action)
         match action:
@@ -193,10 +226,10 @@ class Arm:
                 )
             case "simulateEviction":  # Virtual Machines - Simulate Eviction: 204
                 if vm.scale_set is None:
-                    return _error(409, "OperationNotAllowed", f"{name} is not a spot machine")
+                    return error(409, "OperationNotAllowed", f"{name} is not a spot machine")
                 threading.Thread(target=self.on_eviction, args=[vm], daemon=True).start()
                 return Reply(204)
-        return _error(405, "MethodNotAllowed", action)
+        return error(405, "MethodNotAllowed", action)
 
     def _power(self, vm: Vm, action: str) -> Reply:
         right = f"{COMPUTE}/virtualMachines/{power.ACTIONS[action]}"
@@ -210,7 +243,7 @@ class Arm:
     def _console(self, request: Request) -> Reply:
         """A console's log: the signature is the right, and another one is refused."""
         if "Authorization" in request.headers or request.query.get("sig") != "s":
-            return _error(403, "AuthenticationFailed", "the signature is all that counts")
+            return error(403, "AuthenticationFailed", "the signature is all that counts")
         vm = self.vms.get(request.path.rpartition("/")[2])
         return Reply(404) if vm is None else Reply(206, vm.console)
 
@@ -218,7 +251,7 @@ class Arm:
         _, _, rest = request.path.partition(f"{SCALE_SETS}/")
         name, _, action = rest.partition("/")
         if name not in self.sets:
-            return _error(404, "ResourceNotFound", f"no {request.path}")
+            return error(404, "ResourceNotFound", f"no {request.path}")
         scale_set = self.sets[name]
         wanted = {"GET": "read", "PATCH": "write", "POST": "delete/action"}[request.method]
         if lacks := self._lacks((f"{SETS}/{wanted}", f"{SCALE_SETS}/{name}")):
@@ -232,7 +265,7 @@ class Arm:
                 return self._lost(scale_set, answer) if self.lost_answers else answer
             case "POST", "delete":
                 return self._delete(scale_set, json.loads(request.body)["instanceIds"])
-        return _error(405, "MethodNotAllowed", f"{request.method} {request.path}")
+        return error(405, "MethodNotAllowed", f"{request.method} {request.path}")
 
     def _lost(self, scale_set: ScaleSet, answer: Reply) -> Reply:
         """What comes in the place of an answer to a change, which is carried out all the same."""
@@ -241,7 +274,7 @@ class Arm:
         self.lost_answers -= 1
         operation = list(self.operations.values())[-1]
         self._settle(scale_set, operation.then)
-        return _error(503, "ServiceUnavailable", "try again later")
+        return error(503, "ServiceUnavailable", "try again later")
 
     def _lacks(self, *needs: tuple[str, str], linked: str = "") -> Reply | None:
         """The answer to a request without one of these rights (action, resource); None with all."""
@@ -252,11 +285,26 @@ class Arm:
 
     def _list(self, start: int) -> Reply:
         vms = list(self.vms.values())
+        if start == 0:
+            self._note_list({vm.name for vm in vms if vm.state != "Deleting"})
         page: dict[str, Any] = {"value": [self._vm(vm) for vm in vms[start : start + PAGE]]}
         if start + PAGE < len(vms):
             query = f"api-version=x&$skiptoken={start + PAGE}"
             page["nextLink"] = f"{self.url}{VIRTUAL_MACHINES}?{query}"
         return Reply(200, page)
+
+    def _note_list(self, names: set[str]) -> None:
+        """Notes which machines whoever asks sees now; the pages of one answer come at once."""
+        now = time.time()
+        for name, machine in self.billed.items():
+            if name in names:
+                machine.listed = machine.listed or now
+            elif machine.listed:
+                machine.unlisted = machine.unlisted or now
+
+    def _end_bill(self, name: str) -> None:
+        if machine := self.billed.get(name):
+            machine.ended = machine.ended or time.time()
 
     def _vm(self, vm: Vm) -> dict[str, Any]:
         properties: dict[str, Any] = {"provisioningState": vm.state}
@@ -269,7 +317,7 @@ class Arm:
         is_old = if_match is not None and if_match != f'"{scale_set.revision}"'
         if is_old and not self.etags_ignored:
             # As kubernetes-sigs/cloud-provider-azure#9728 has it: 412, and an etag is a number.
-            return _error(412, "PreconditionFailed", "the etag is old")
+            return error(412, "PreconditionFailed", "the etag is old")
         grown = wanted - scale_set.capacity
         here = [vm for vm in self.vms.values() if vm.scale_set == scale_set.name]
         if wanted == 0 and here and self.vms[HEAD].is_off:
@@ -281,7 +329,7 @@ class Arm:
             assert wanted >= len(here), "Azure would choose a victim"
         refusal = self.refusals.get(scale_set.name, [])
         if grown > 0 and refusal and refusal[0][0] != 202:
-            return _error(*refusal.pop(0))
+            return error(*refusal.pop(0))
         if grown > 0 and (
             lacks := self._lacks(*self.uses, linked=f"{SCALE_SETS}/{scale_set.name}")
         ):
@@ -309,6 +357,7 @@ class Arm:
     def _begin(self, scale_set: ScaleSet) -> Vm:
         vm = Vm(f"{scale_set.name}_{next(self.serial):08x}", scale_set.name)
         self.vms[vm.name] = vm
+        self.billed[vm.name] = Billed(begun=time.time())
         return vm
 
     def _set(self, vms: list[Vm], state: str) -> None:
@@ -330,7 +379,7 @@ class Arm:
     def _delete(self, scale_set: ScaleSet, names: list[str]) -> Reply:
         unknown = [name for name in names if name not in self.vms]
         if unknown:
-            return _error(400, "InvalidParameter", f"{unknown} are not instances")
+            return error(400, "InvalidParameter", f"{unknown} are not instances")
         deletes = (
             (f"{COMPUTE}/virtualMachines/delete", VIRTUAL_MACHINES),
             (f"{NETWORK}/networkInterfaces/delete", NICS),
@@ -341,6 +390,8 @@ class Arm:
         for name in names:
             assert self.vms[name].scale_set == scale_set.name
             self.vms[name].state = "Succeeded" if lost else "Deleting"
+            if not lost:
+                self._end_bill(name)
         identifier = f"{OPERATIONS}/results/{next(self.serial)}"
         self.operations[identifier] = Operation()
         # A deletion goes on whether or not the client asks how far it is.
@@ -355,6 +406,7 @@ class Arm:
 
     def _remove(self, scale_set: ScaleSet, names: list[str]) -> None:
         for name in names:
+            self._end_bill(name)
             self.on_delete(name)
         with self.lock:
             for name in names:
@@ -376,29 +428,6 @@ class Arm:
         if operation.error is not None:
             return Reply(200, {"status": operation.status, "error": operation.error})
         return Reply(200, {"status": "Succeeded"})
-
-
-def _error(status: int, code: str, message: str) -> Reply:
-    return Reply(status, {"error": {"code": code, "message": message}})
-
-
-def denied(action: str, scope: str, linked: str = "") -> Reply:
-    """ARM's words for a missing right; `linked` is the resource that the caller may change."""
-    if linked:
-        return _error(
-            403,
-            "LinkedAuthorizationFailed",
-            f"The client 'c' with object id 'o' has permission to perform action '{SETS}/write' on "
-            f"scope '{linked}'; however, it does not have permission to perform action '{action}' "
-            f"on the linked scope(s) '{scope}' or the linked scope(s) are invalid.",
-        )
-    return _error(
-        403,
-        "AuthorizationFailed",
-        f"The client 'c' with object id 'o' does not have authorization to perform action "
-        f"'{action}' over scope '{scope}' or the scope is invalid. If access was recently granted, "
-        "please refresh your credentials.",
-    )
 
 
 @contextmanager

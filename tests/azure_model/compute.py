@@ -25,16 +25,50 @@ class ScaleSet:
 
 @dataclass
 class Vm:
+    """A VM. `user_data` is base64, as Azure takes and tells it."""
+
     name: str
     scale_set: str | None
     state: str = "Creating"
     console: str = ""  # the log of its serial console
     power: str = "running"
+    user_data: str = ""
+    revision: int = 1
 
     @property
     def is_off(self) -> bool:
         """Whether it runs no autoscaler, which would grow its sets again."""
         return self.state == "Stopped" or self.power != "running"
+
+    def body(self, *, with_user_data: bool) -> dict[str, Any]:
+        """What Get answers: user data only with $expand=userData (azure-rest-api-specs#13220)."""
+        told = {"userData": self.user_data} if with_user_data else {}
+        properties = {"provisioningState": self.state, **told}
+        return {"name": self.name, "etag": f'"{self.revision}"', "properties": properties}
+
+    def change(self, properties: dict[str, Any]) -> None:
+        """Takes a PUT or a PATCH: both leave what they lack, or have as null, as it is.
+
+        Source: Microsoft's "PUT calls for creation or updates on compute resources". An empty text
+        removes user data (Azure/azure-cli#17223).
+        """
+        given = properties.get("userData")
+        self.user_data = self.user_data if given is None else given
+        self.revision += 1
+
+
+@dataclass
+class Billed:
+    """The time of a machine, in seconds since the epoch, as its bill would have it.
+
+    Microsoft, "States and billing status of Azure Virtual Machines": one that is being deallocated
+    is not billed any more. Nor is one that is being created, for which nobody knows how long.
+    """
+
+    begun: float
+    listed: float | None = None  # when it was first in a list
+    ended: float | None = None
+    unlisted: float | None = None  # when it first was in a list no more
 
 
 @dataclass

@@ -89,6 +89,8 @@ class _Azure(pulumi_mocks.Mocks):
         if not args.custom:
             return "", {}
         kind, inputs = kind_of(args.typ), opened(args.inputs)
+        if args.typ.startswith(("kubernetes:", "pulumi:providers:")):
+            return args.name, inputs
         if not args.typ.startswith("azure-native:"):
             return _of_docker(args.name, inputs)
         *_, name_input = id_inputs(kind)

@@ -16,6 +16,7 @@ from typing import Any, Union, get_args, get_origin
 from azure.mgmt.authorization import models as authorization
 from azure.mgmt.compute import models as compute
 from azure.mgmt.containerregistry import models as containerregistry
+from azure.mgmt.containerservice import models as containerservice
 from azure.mgmt.keyvault import models as keyvault
 from azure.mgmt.msi import models as msi
 from azure.mgmt.network import models as network
@@ -26,9 +27,12 @@ from azure_model.resource_ids import id_inputs
 
 # Kind of resource -> the model of its request.
 MODELS: dict[str, type] = {
+    "AgentPool": containerservice.AgentPool,
     "BastionHost": network.BastionHost,
     "BlobContainer": storage.BlobContainer,
     "BlobServiceProperties": storage.BlobServiceProperties,
+    "FederatedIdentityCredential": msi.FederatedIdentityCredential,
+    "ManagedCluster": containerservice.ManagedCluster,
     "ManagementPolicy": storage.ManagementPolicy,
     "NatGateway": network.NatGateway,
     "NetworkInterface": network.NetworkInterface,
@@ -153,18 +157,26 @@ def fields(model: type) -> dict[str, Field]:
         key: Field(("properties", *field.path), field.hint, field.read_only)
         for key, field in fields(inner).items()
     }
-    return {**flattened, **found}
+    # Where both have a key ("type"), the one that is not Azure's to set is meant.
+    own = {k: f for k, f in found.items() if not (f.read_only and k in flattened)}
+    return {**flattened, **own}
 
 
 def _new_fields(model: Any) -> dict[str, Field]:
     model({})  # the SDK fills its table of fields at the first use
     hints = _hints(model, model.__module__)
     return {
-        field._rest_name: Field(
+        _as_pulumi_writes(field._rest_name): Field(
             (field._rest_name,), hints[name], getattr(field, "_visibility", None) == ["read"]
         )
         for name, field in model._attr_to_rest_field.items()
     }
+
+
+def _as_pulumi_writes(key: str) -> str:
+    """A key of ARM's in Pulumi's form: of `scale-down-delay`, `scaleDownDelay`."""
+    first, *rest = key.split("-")
+    return first + "".join(word.capitalize() for word in rest)
 
 
 def _old_fields(model: Any) -> dict[str, Field]:

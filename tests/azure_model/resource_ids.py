@@ -16,11 +16,19 @@ _REGISTRY = f"{_GROUP}/providers/Microsoft.ContainerRegistry/registries/{{regist
 _NETWORK = f"{_GROUP}/providers/Microsoft.Network"
 _COMPUTE = f"{_GROUP}/providers/Microsoft.Compute"
 
+_CLUSTER = f"{_GROUP}/providers/Microsoft.ContainerService/managedClusters/{{resourceName}}"
+_IDENTITY = f"{_GROUP}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/{{resourceName}}"
+
 # Kind -> its id. The last name in it is the resource's own.
 TEMPLATES = {
+    "AgentPool": f"{_CLUSTER}/agentPools/{{agentPoolName}}",
     "BastionHost": f"{_NETWORK}/bastionHosts/{{bastionHostName}}",
     "BlobContainer": f"{_ACCOUNT}/blobServices/default/containers/{{containerName}}",
     "BlobServiceProperties": f"{_ACCOUNT}/blobServices/{{blobServicesName}}",
+    "FederatedIdentityCredential": (
+        f"{_IDENTITY}/federatedIdentityCredentials/{{federatedIdentityCredentialResourceName}}"
+    ),
+    "ManagedCluster": _CLUSTER,
     "ManagementPolicy": f"{_ACCOUNT}/managementPolicies/{{managementPolicyName}}",
     "NatGateway": f"{_NETWORK}/natGateways/{{natGatewayName}}",
     "NetworkInterface": f"{_NETWORK}/networkInterfaces/{{networkInterfaceName}}",
@@ -37,9 +45,7 @@ TEMPLATES = {
     "Secret": f"{_VAULT}/secrets/{{secretName}}",
     "StorageAccount": _ACCOUNT,
     "TaskRun": f"{_REGISTRY}/taskRuns/{{taskRunName}}",
-    "UserAssignedIdentity": (
-        f"{_GROUP}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/{{resourceName}}"
-    ),
+    "UserAssignedIdentity": _IDENTITY,
     "Vault": _VAULT,
     "VirtualMachine": f"{_COMPUTE}/virtualMachines/{{vmName}}",
     "VirtualMachineScaleSet": f"{_COMPUTE}/virtualMachineScaleSets/{{vmScaleSetName}}",

@@ -11,7 +11,7 @@ from local_stacks import write
 
 from sunspot import console
 from sunspot import stack as stacks
-from sunspot.cli import job_commands
+from sunspot.cli import sending
 from sunspot.cli.app import app
 from sunspot.node.processes import Process
 from sunspot.ray import feasibility, jobs
@@ -73,7 +73,7 @@ def test_an_interrupt_while_the_job_is_handed_over_stops_it(cluster, monkeypatch
         raise KeyboardInterrupt
 
     monkeypatch.setattr(jobs.JobClient, "submit", interrupted)
-    monkeypatch.setattr(job_commands, "LATE_S", 0.2)
+    monkeypatch.setattr(sending, "LATE_S", 0.2)
     assert says in failed(130, "submit", "--name", "mine", "--", "true")
     assert ("POST /api/jobs/mine/stop" in api.calls()) is made
 
@@ -100,7 +100,7 @@ def test_a_job_that_has_ended_at_an_interrupt_is_not_called_stopped(cluster, mon
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(job_commands, "_follow", interrupted)
+    monkeypatch.setattr(sending, "_follow", interrupted)
     assert "SUCCEEDED" in failed(130, "submit", "--name", "mine", "--", "true")
 
 

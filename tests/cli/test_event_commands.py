@@ -19,8 +19,10 @@ from sunspot.errors import NotUpError
 from sunspot.node.events import Event
 from sunspot.node.processes import Process
 from sunspot.targets.clusters import Cluster
+from sunspot.targets.history import Recorded
 from sunspot.targets.local.target import LocalTarget
 from sunspot.targets.records import not_up
+from sunspot.targets.ssh import UnreachableError
 
 DEADLINE_S = 30.0
 
@@ -79,22 +81,41 @@ def test_events_are_followed_until_the_cluster_is_down(folder, monkeypatch):
     def answer(_self, name):
         if (found := next(answers, None)) is None:
             raise not_up(name)
-        return found
+        return Recorded(events=found)
 
     monkeypatch.setattr(event_commands, "FOLLOW_POLL_S", 0)
-    monkeypatch.setattr(LocalTarget, "events", answer)
+    monkeypatch.setattr(LocalTarget, "recorded", answer)
     result = run("events", "dev", "-f")
     assert result.exit_code == 0, result.output
     assert [line.split()[2] for line in result.stdout.splitlines()] == ["joined", "scaled", "lost"]
     assert "'dev' was taken down" in result.stderr
 
 
+def test_a_head_that_does_not_answer_for_a_while_is_asked_again(folder, monkeypatch):
+    found = Recorded(events=folder.events.read())
+    away = UnreachableError("no SSH to the head: it restarts")
+    answers = iter([found, away, away, found])
+
+    def answer(_self, name):
+        answered = next(answers, None) or not_up(name)
+        if isinstance(answered, Exception):
+            raise answered
+        return answered
+
+    monkeypatch.setattr(event_commands, "FOLLOW_POLL_S", 0)
+    monkeypatch.setattr(LocalTarget, "recorded", answer)
+    result = run("events", "dev", "-f")
+    assert result.exit_code == 0, result.output
+    assert len(result.stdout.splitlines()) == 2
+    assert result.stderr.count("it restarts") == 1
+
+
 def test_a_cluster_that_was_taken_down_has_no_events(folder):
     target = LocalTarget(folder.path.parent)
-    assert len(target.events("dev")) == 2
+    assert len(target.recorded("dev").events) == 2
     shutil.rmtree(folder.path)
     with pytest.raises(NotUpError):
-        target.events("dev")
+        target.recorded("dev")
 
 
 def test_ctrl_c_ends_the_following_with_one_line(folder):

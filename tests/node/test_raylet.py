@@ -55,7 +55,7 @@ def make(monkeypatch):
     monkeypatch.setattr(ray._private.node, "Node", Node)
     monkeypatch.setenv("RAY_START_HOOK", "sunspot.node.raylet.start_hook")
     monkeypatch.setattr(raylet, "ASK_AGAIN_S", 0.0)
-    raylet.start_hook(None, head=True)
+    raylet.start_hook(None, head=False)
     return ray._private.node.Node
 
 
@@ -82,7 +82,7 @@ def test_the_node_waits_longer_for_its_raylet_than_ray_does(monkeypatch):
 
     monkeypatch.setattr(ray._private.node, "Node", Started)
     monkeypatch.setattr(ray._private.services, "get_node", get_node)
-    raylet.start_hook(None, head=True)
+    raylet.start_hook(None, head=False)
     made: Any = ray._private.node.Node
     made().start_ray_processes()
     assert answers == []

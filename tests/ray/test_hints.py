@@ -27,5 +27,19 @@ def test_a_missing_module_is_named_too():
     assert "--pip emoji" in hint
 
 
+@pytest.mark.parametrize("what", ["num_cpus and num_gpus", "resources", "object_store_memory"])
+def test_a_ray_init_with_a_size_is_told_that_the_cluster_has_one(what):
+    line = f"ValueError: When connecting to an existing cluster, {what} must not be provided."
+    (hint,) = hints.of_failure(f"Traceback (most recent call last):\n{line}\n")
+    assert "remove num_cpus" in hint
+
+
+def test_a_program_that_asks_its_user_is_told_how_a_job_gets_values():
+    log = "name?\nTraceback (most recent call last):\nEOFError: EOF when reading a line\n"
+    (hint,) = hints.of_failure(log)
+    assert "--env" in hint
+    assert hints.of_failure("EOFError: Compressed file ended") == []
+
+
 def test_another_failure_calls_for_no_hint():
     assert hints.of_failure("ValueError: gpu") == []

@@ -35,8 +35,10 @@ def test_flags_win_over_the_file(tmp_path):
     assert env["working_dir"] == str(here)
 
 
-def test_without_anything_the_working_directory_goes_along():
-    assert runtime_env.load(None, [], None) == {"working_dir": "."}
+def test_without_anything_the_working_directory_goes_along_and_the_programs_own_wins():
+    wins = {"env_vars": {"RAY_OVERRIDE_JOB_RUNTIME_ENV": "1"}}
+    assert runtime_env.load(None, [], None) == {"working_dir": "."} | wins
+    assert runtime_env.load(None, [], "there") == {"working_dir": "there"} | wins
     assert runtime_env.load(None, ["A=1", "A=2"], "s3://b/x.zip") == {
         "env_vars": {"A": "2"},
         "working_dir": "s3://b/x.zip",

@@ -46,12 +46,14 @@ class LiveSettings:
         prices: USD an hour by node type.
         idle: what is done when nothing uses the cluster; see idle.py. None for nothing.
         awake: the settings themselves, where these are those of a cluster that sleeps.
+        scaled: what `sunspot scale` gave to groups, by name; the head only notes that it changes.
     """
 
     autoscaler: Mapping[str, Any] | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
     idle: Mapping[str, Any] | None = None
     awake: LiveSettings | None = field(default=None, repr=False)
+    scaled: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def text(self) -> str:
         """The settings as user data, before Azure's base64."""
@@ -89,6 +91,7 @@ def parse(text: str) -> LiveSettings:
             autoscaler=autoscaler,
             prices={str(name): float(usd) for name, usd in prices.items()},
             idle=_checked_idle(found.get("idle")),
+            scaled={str(name): dict(one) for name, one in found.get("scaled", {}).items()},
         )
     except KeyError as error:
         raise LiveSettingsError(f"{error} is missing") from error

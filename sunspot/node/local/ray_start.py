@@ -37,6 +37,7 @@ GCS_HOST = "[::ffff:127.0.0.1]"
 # 0 lets Ray take "127.0.0.1" as it is, in the processes that the node starts: the dashboard and the
 # drivers of jobs. Its name is of the systems where that is the default (ray_constants.py, 2.60).
 LOOPBACK_STAYS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+
 # Where tasks and actors find the state API, as Ray Train's own do. Without it they look for the GCS
 # in the command lines of this machine's processes, find both forms of its address, and take them
 # for two clusters (ray/_private/services.py, canonicalize_bootstrap_address_or_die, 2.60).
@@ -164,9 +165,12 @@ def stay_on_this_host(params: Any, head: bool) -> None:
     params.ray_client_server_port = None
 
 
-def stay_and_serve_clients(params: Any, head: bool) -> None:  # noqa: ARG001 - Ray passes it
+def stay_and_serve_clients(params: Any, head: bool) -> None:
     """Ray's start hook as `stay_on_this_host`, of a head that has a `ray://` server."""
+    from sunspot.node.raylet import hide_gcs_state  # late: it imports Ray
+
     params.node_ip_address = LOOPBACK
+    hide_gcs_state(params, head)
     os.environ.pop("RAY_START_HOOK", None)
     os.environ[LOOPBACK_STAYS] = "0"
 

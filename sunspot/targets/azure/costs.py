@@ -72,6 +72,20 @@ def now(stack: Stack, folder: Path, nodes: Sequence[NodeStatus]) -> HourlyCost |
     return hourly_cost(found, from_catalog(), nodes)
 
 
+def of_each(stack: Stack, folder: Path) -> dict[str, float]:
+    """USD an hour of a machine of each node type; none if the stack's file cannot be planned."""
+    try:
+        found = azure_plan.plan(ssh_key.with_some_key(stack), folder)
+    except UsageError:
+        return {}
+    prices = from_catalog()
+    each = {HEAD: prices.of(found.head.size.name).usd(spot=False)} | {
+        pool.node_type: prices.of(pool.machine.size.name).usd(spot=pool.market == "spot")
+        for pool in found.pools
+    }
+    return {node_type: usd for node_type, usd in each.items() if usd is not None}
+
+
 def hourly_cost(plan: AzurePlan, prices: Prices, nodes: Sequence[NodeStatus]) -> HourlyCost:
     """What the nodes that there are cost now, with what belongs to them; lost ones cost nothing."""
     groups = {pool.node_type: pool for pool in plan.pools}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -45,6 +45,21 @@ def ssh(stack: Stack, record: Record, known_hosts: Path) -> Ssh:
         key = private if private.is_file() else None
     command = str(record.outputs.get("ssh_command", ""))
     return Ssh.parse(command, key=key, known_hosts=known_hosts)
+
+
+def running(to: Ssh, address: str) -> Callable[[Sequence[str], float], str]:
+    """Runs a module of Sunspot's, with arguments, in the Python of Ray on the head.
+
+    Args:
+        to: SSH to the head.
+        address: HOST:PORT of the GCS, as the head reaches it.
+    """
+
+    def run(module: Sequence[str], timeout_s: float) -> str:
+        python = (*PYTHON_OF_RAY[:-2], f"--env=RAY_ADDRESS={address}", *PYTHON_OF_RAY[-2:])
+        return to.read(*python, "-m", *module, timeout_s=timeout_s)
+
+    return run
 
 
 def open_tunnel(tunnel: Tunnel, to: Ssh, record: Record, *, preferred: int | None) -> int:

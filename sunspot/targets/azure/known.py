@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pydantic import ValidationError
 
-from sunspot import stack as stacks
-from sunspot.errors import SunspotError, UsageError
+from sunspot.errors import SunspotError
 from sunspot.stack import Stack
 from sunspot.targets.azure import left_behind, project
 from sunspot.targets.azure.records import Record, Records
@@ -84,14 +83,9 @@ class Known:
             if state is None or not state.resources:
                 self.records.forget(name)
             raise not_up(name)
-        return self.records.remember(name, folder, self._declared(name, folder), state)
-
-    def _declared(self, name: str, folder: Path) -> Stack:
-        """The stack from its file, which a plain `pulumi up` reads too, or else from the record."""
-        try:
-            return stacks.load(name, folder).for_target(self.target)
-        except UsageError:
-            return self.stack(name)
+        # From its file, which a plain `pulumi up` reads too, or else from the record.
+        stack = project.declared(name, folder, self.target) or self.stack(name)
+        return self.records.remember(name, folder, stack, state)
 
     def _engine(self, name: str, folder: Path, progress: Progress) -> AzureStack | None:
         """The Pulumi stack; None if there is no `pulumi` command and no record of the stack."""

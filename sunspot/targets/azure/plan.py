@@ -108,7 +108,7 @@ class AzurePlan:
     @property
     def head_name(self) -> str:
         """The name of the head's VM."""
-        return _scale_set(self.cluster_name, HEAD)
+        return scale_set_of(self.cluster_name, HEAD)
 
     @property
     def autoscaled(self) -> bool:
@@ -142,12 +142,12 @@ def plan(stack: Stack, folder: Path) -> AzurePlan:
     stack = stack.for_target(TARGET)
     azure = AzureSettings.of(stack)
     _check(stack, folder)
-    cluster_name = _cluster_name(stack)
+    named = _cluster_name(stack)
     return AzurePlan(
         stack=stack.name,
-        cluster_name=cluster_name,
+        cluster_name=named,
         cluster=stack.cluster,
-        location=_location(stack),
+        location=location_of(stack),
         tags={
             "project": PROJECT,
             "stack": stack.name,
@@ -163,7 +163,7 @@ def plan(stack: Stack, folder: Path) -> AzurePlan:
         copies=machine.copies(stack),
         head=machine.of(stack, stack.cluster.head_node, keeps_disk=True),
         pools=tuple(
-            _pool(stack, group, market, node_type, cluster_name)
+            _pool(stack, group, market, node_type, named)
             for group in stack.cluster.scaling_groups
             for node_type, market in _node_types(group)
         ),
@@ -175,7 +175,7 @@ def _check(stack: Stack, folder: Path) -> None:
     """Computes every part that may fail, so that all problems are reported at once."""
     problems: list[str] = []
     parts: tuple[Callable[[], object], ...] = (
-        lambda: _location(stack),
+        lambda: location_of(stack),
         lambda: check_sizes(stack),
         lambda: machine.vm_image_of(stack),
         lambda: check_regions(stack),
@@ -197,7 +197,12 @@ def _check(stack: Stack, folder: Path) -> None:
         raise UsageError("\n  ".join([f"stack {stack.name} on azure:", *problems]))
 
 
-def _location(stack: Stack) -> str:
+def location_of(stack: Stack) -> str:
+    """The region that the stack names.
+
+    Raises:
+        UsageError: it names none.
+    """
     azure = AzureSettings.of(stack)
     if azure.location is None:
         raise UsageError(
@@ -207,21 +212,26 @@ def _location(stack: Stack) -> str:
     return azure.location
 
 
+def cluster_name(stack: str) -> str:
+    """What the names of a stack's resources begin with."""
+    return f"{PROJECT}-{stack}"
+
+
 def _cluster_name(stack: Stack) -> str:
-    name = f"{PROJECT}-{stack.name}"
+    name = cluster_name(stack.name)
     if not _CLUSTER_NAME.fullmatch(name):
         raise UsageError(
             f"stack name {stack.name!r} cannot name machines: use lower-case letters, digits and "
             "hyphens, no hyphen last"
         )
-    head = _scale_set(name, HEAD)
+    head = scale_set_of(name, HEAD)
     if len(head) > MAX_VM_NAME:
         raise UsageError(
             f"the head's name {head!r} has {len(head)} characters, Azure allows {MAX_VM_NAME}: "
             "shorten the stack's name"
         )
     node_types = [kind for group in stack.cluster.scaling_groups for kind in group.node_types()]
-    longest = max((_scale_set(name, kind) for kind in node_types), key=len, default="")
+    longest = max((scale_set_of(name, kind) for kind in node_types), key=len, default="")
     if len(longest) > MAX_SCALE_SET_NAME:
         raise UsageError(
             f"the scale set's name {longest!r} has {len(longest)} characters, at most "
@@ -231,7 +241,8 @@ def _cluster_name(stack: Stack) -> str:
     return name
 
 
-def _scale_set(cluster_name: str, node_type: str) -> str:
+def scale_set_of(cluster_name: str, node_type: str) -> str:
+    """The name of a node type's scale set, and of the head's VM."""
     return f"{cluster_name}-{node_type}"
 
 
@@ -268,7 +279,7 @@ def _node_types(group: ScalingGroup) -> tuple[tuple[str, NodeMarket], ...]:
 
 
 def _pool(
-    stack: Stack, group: ScalingGroup, market: NodeMarket, node_type: str, cluster_name: str
+    stack: Stack, group: ScalingGroup, market: NodeMarket, node_type: str, cluster: str
 ) -> Pool:
     is_twin = node_type != group.name
     falls_back = market == "spot" and group.market == "spot-with-fallback"
@@ -277,23 +288,9 @@ def _pool(
         group=group.name,
         market=market,
         machine=machine.of(stack, group.worker_nodes, keeps_disk=False),
-        scale_set=_scale_set(cluster_name, node_type),
+        scale_set=scale_set_of(cluster, node_type),
         minimum=0 if is_twin else group.min_workers,
         maximum=group.max_workers,
         elastic=group.is_autoscaled(),
         twin=group.node_types()[1] if falls_back else None,
     )
-
-
-def fixed_sizes(stack: Stack, folder: Path) -> dict[str, int]:
-    """How many machines Pulumi creates in each scale set whose size the stack file sets.
-
-    Args:
-        stack: the stack.
-        folder: the project's folder.
-
-    Raises:
-        UsageError: the stack cannot be planned.
-    """
-    found = plan(ssh_key.with_some_key(stack), folder)
-    return {pool.scale_set: pool.minimum for pool in found.pools if not pool.elastic}

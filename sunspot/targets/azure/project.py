@@ -97,3 +97,11 @@ def to_take_down(name: str, records: Records, progress: Progress) -> Path | None
             raise
         progress(str(error))
         return folder
+
+
+def declared(name: str, project: Path, target: str) -> Stack | None:
+    """The stack as its file has it, fitted to this target; None if the file is gone or wrong."""
+    try:
+        return stacks.load(name, project).for_target(target)
+    except UsageError:
+        return None

@@ -12,6 +12,9 @@ from pydantic import AfterValidator, Field, model_validator
 from sunspot.errors import UsageError
 from sunspot.settings import Settings
 from sunspot.spec_values import Config, Count, Text
+from sunspot.targets.azure import aks_settings
+from sunspot.targets.azure.aks_settings import Aks
+from sunspot.targets.azure.cidrs import PRIVATE_NETWORKS, cidr
 
 # This target's name in sunspot/registry.py.
 TARGET = "azure"
@@ -23,14 +26,6 @@ UNASSIGNED = "unassigned"
 
 BASTION_USD = 0.29
 """About what an Azure Bastion costs, in USD an hour."""
-
-# A /16 is the largest block that one organisation commonly holds; a wider one is "the internet".
-MIN_PREFIX = 16
-# The internet does not route these, so a whole one may be listed (a VPN's addresses).
-PRIVATE_NETWORKS = tuple(
-    ipaddress.IPv4Network(block) for block in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
-)
-_EVERYWHERE = frozenset({"*", "internet", "any", "0.0.0.0/0", "::/0"})
 
 # The kinds of keys that Azure accepts for Linux machines.
 SSH_KEY_KINDS = ("ssh-ed25519", "ssh-rsa")
@@ -59,28 +54,6 @@ def _location(name: str) -> str:
             "(`az account list-locations -o table` lists them)"
         )
     return name
-
-
-def _cidr(text: str) -> str:
-    if text.strip().lower() in _EVERYWHERE:
-        raise UsageError(f"{text!r} is the whole internet: list the addresses that are to connect")
-    try:
-        block = ipaddress.ip_network(text)
-    except ValueError as error:
-        raise UsageError(
-            f"{text!r} is not an address block such as 203.0.113.7/32: {error}"
-        ) from None
-    if isinstance(block, ipaddress.IPv6Network):
-        raise UsageError(
-            f"{text!r} is IPv6, but the head has only an IPv4 address: give an IPv4 block"
-        )
-    private = any(block.subnet_of(network) for network in PRIVATE_NETWORKS)
-    if block.prefixlen < MIN_PREFIX and not private:
-        raise UsageError(
-            f"{text!r} has {block.num_addresses} addresses, at most a /{MIN_PREFIX} is "
-            "allowed: list the addresses that are to connect"
-        )
-    return str(block)
 
 
 def _address_space(text: str) -> str:
@@ -167,12 +140,12 @@ class Access(Config, frozen=True):
     public_ip: bool = Field(
         default=False, strict=True, description="whether the head gets a public address"
     )
-    ssh_cidrs: tuple[Annotated[Text, AfterValidator(_cidr)], ...] = Field(
+    ssh_cidrs: tuple[Annotated[Text, AfterValidator(cidr)], ...] = Field(
         default=(),
         description="address blocks that may connect by SSH; the whole internet is refused",
         examples=[["203.0.113.7/32"]],
     )
-    serve_cidrs: tuple[Annotated[Text, AfterValidator(_cidr)], ...] = Field(
+    serve_cidrs: tuple[Annotated[Text, AfterValidator(cidr)], ...] = Field(
         default=(),
         description="address blocks that may connect to Ray Serve, which asks for no token; the "
         "whole internet is refused",
@@ -262,6 +235,7 @@ class AzureSettings(Settings, frozen=True):
         "sunspot:access": "access",
         "sunspot:network": "network",
         "sunspot:storage": "storage",
+        aks_settings.KEY: "aks",
         "sunspot:owner": "owner",
         "sunspot:tags": "tags",
     }
@@ -276,5 +250,6 @@ class AzureSettings(Settings, frozen=True):
     access: Access = Field(default=Access(), description="who may reach the head on Azure")
     network: Network = Field(default=Network(), description="the cluster's network on Azure")
     storage: Storage = Field(default=Storage(), description="checkpoints and results on Azure")
+    aks: Aks = Field(default=Aks(), description="the AKS cluster, if the target is kubernetes")
     owner: Owner = Field(default=UNASSIGNED, description="value of the tag `owner`")
     tags: Tags = Field(default={}, description="further tags of every Azure resource")

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sunspot.errors import SunspotError
 from sunspot.ray.handle import ClusterHandle
-from sunspot.targets.azure import missing_role
+from sunspot.stack import Stack
+from sunspot.targets.azure import by_hand, missing_role, plan, scaling, ssh_key
 from sunspot.targets.azure.credentials import Endpoints, Login
 from sunspot.targets.protocol import HourlyCost, Lasting, Progress
 from sunspot.targets.suspending import not_suspended, stop_jobs, suspended
@@ -191,12 +193,38 @@ def start(machines: Machines, fixed: Mapping[str, int], progress: Progress) -> N
     machines.resize(fixed, progress)
 
 
-def started_anyway(stack: str) -> str:
-    """What to say where `start` ended early, and the head may run."""
-    return (
-        f"the head of {stack} may run by now, and is billed then: sunspot status {stack} · stop it "
-        f"again: sunspot suspend {stack}"
-    )
+def fixed_sizes(stack: Stack, folder: Path, machines: Machines) -> dict[str, int]:
+    """How many machines each scale set gets that the autoscaler does not have, by its name.
+
+    Args:
+        stack: the stack.
+        folder: the project's folder.
+        machines: the machines, whose head knows what groups were given by hand.
+
+    Raises:
+        UsageError: the stack cannot be planned.
+        SunspotError: there is no login, or Azure does not answer.
+    """
+    found = plan.plan(ssh_key.with_some_key(stack), folder)
+    fixed = [pool for pool in found.pools if not pool.elastic]
+    if not fixed:
+        return {}
+    running = scaling.running(scaling.vm_of(machines.group_id, machines.head), machines.endpoints)
+    groups = {group.name: group for group in stack.cluster.scaling_groups}
+    return {pool.scale_set: by_hand.count(groups[pool.group], running) for pool in fixed}
+
+
+@contextmanager
+def noting_that_it_may_run(stack: str) -> Iterator[None]:
+    """Adds to what ends a `start` early that the head is billed by then."""
+    try:
+        yield
+    except (KeyboardInterrupt, SunspotError) as error:
+        error.add_note(
+            f"the head of {stack} runs, and is billed: sunspot status {stack} · stop it again: "
+            f"sunspot suspend {stack}"
+        )
+        raise
 
 
 def still_billed(cost: HourlyCost | None) -> str:

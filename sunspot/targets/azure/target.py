@@ -21,10 +21,10 @@ from sunspot.targets.azure import (
     emptying,
     evicting,
     head,
+    history,
     inventory,
     left_behind,
     node_log,
-    plan,
     project,
     remaining,
     replacing,
@@ -40,6 +40,7 @@ from sunspot.targets.callers import Callers
 from sunspot.targets.contacting import Contact
 from sunspot.targets.forwarding import Forward
 from sunspot.targets.head_notebook import HeadNotebook
+from sunspot.targets.history import Recorded
 from sunspot.targets.idling import no_policy
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
@@ -236,17 +237,27 @@ class AzureTarget:
     def hourly_cost(self, name: str, nodes: Sequence[NodeStatus]) -> HourlyCost | None:
         return costs.now(self.stack(name), Path(self.records.known(name).folder), nodes)
 
-    def scale(
-        self,
-        name: str,
-        sizes: Mapping[str, Size],
-        progress: Progress,  # noqa: ARG002 - the protocol's
-    ) -> None:
-        """Always raises UsageError: on Azure only the autoscaler and Pulumi change a group."""
-        scaling.refuse(self.stack(name), sizes)
+    def hourly_prices(self, name: str) -> Mapping[str, float]:
+        return costs.of_each(self.stack(name), Path(self.records.known(name).folder))
 
-    def sizes(self, name: str) -> Mapping[str, Size]:  # noqa: ARG002 - the protocol's
-        return {}
+    def scale(self, name: str, sizes: Mapping[str, Size], progress: Progress) -> None:
+        scaling.check(self.stack(name), sizes)
+        with self.records.locked(name, progress):
+            handle = self._connect(name, progress)
+            record = self.records.known(name)
+            cluster = scaling.Cluster(
+                stack=self.stack(name),
+                group_id=record.group_id,
+                head=record.head,
+                handle=handle,
+                run_on_head=head.running(self._ssh(name, record), handle.head_address),
+            )
+            scaling.scale(cluster, sizes, progress, self.endpoints)
+
+    def sizes(self, name: str) -> Mapping[str, Size]:
+        group_id = self._group_id(name)
+        vm = scaling.vm_of(group_id, self.records.known(name).head)
+        return scaling.sizes(self.stack(name), vm, self.endpoints)
 
     def evict(self, name: str, node: str, notice_s: float | None, progress: Progress) -> str:
         if notice_s is not None:
@@ -262,25 +273,19 @@ class AzureTarget:
         return (suspending.still_billed(self.hourly_cost(name, ())),)
 
     def start(self, name: str, progress: Progress, *, timeout_s: float = UP_TIMEOUT_S) -> Up:
-        stack = self.stack(name)
-        fixed = plan.fixed_sizes(stack, Path(self.records.known(name).folder))
+        connect = functools.partial(self._connect, name, progress)
         with self.records.locked(name, progress):
-            machines = self._machines(name)
-            suspending.start(machines, fixed, progress)
-            try:
-                connect = functools.partial(self._connect, name, progress)
-                handle = wait.until_joined(stack, connect, progress, timeout_s)
-            except (KeyboardInterrupt, SunspotError) as error:
-                error.add_note(suspending.started_anyway(name))
-                raise
+            folder = Path(self.records.known(name).folder)
+            fixed = suspending.fixed_sizes(self.stack(name), folder, self._machines(name))
+            suspending.start(self._machines(name), fixed, progress)
+            with suspending.noting_that_it_may_run(name):
+                handle = wait.until_joined(self.stack(name), connect, progress, timeout_s)
         return Up(handle, was_up=False)
 
     def is_suspended(self, name: str) -> bool:
         """Asks Azure, unless a tunnel shows that the head runs; False where it does not answer."""
-        if self.records.tunnel(name).port() is not None:
-            return False
-        record = self.records.read(name)
-        if record is None or not record.group_id or not record.head:
+        record, tunnel = self.records.read(name), self.records.tunnel(name)
+        if not (record and record.group_id and record.head) or tunnel.port() is not None:
             return False
         with contextlib.suppress(SunspotError):
             return suspending.is_suspended(self._machines(name))
@@ -289,23 +294,22 @@ class AzureTarget:
     def keep_alive(self, name: str, seconds: float) -> float:
         """Asks the head, by SSH: whoever may log in there may keep it anyway."""
         record = self._current(name)
-        stack = self.stack(name)
-        if stack.idle is None:
+        if (stack := self.stack(name)).idle is None:
             raise no_policy(stack)
         return head.keep_alive(self._ssh(name, record), seconds)
 
     def _machines(self, name: str) -> suspending.Machines:
-        group_id = self._group_id(name)
-        head_name = self.records.known(name).head
-        return suspending.Machines(
-            stack=name, group_id=group_id, head=head_name, endpoints=self.endpoints
-        )
+        group, vm = self._group_id(name), self.records.known(name).head
+        return suspending.Machines(stack=name, group_id=group, head=vm, endpoints=self.endpoints)
 
     def outputs(self, name: str) -> Mapping[str, Any]:
         return self.records.known(name).outputs
 
     def shell(self, name: str) -> Ssh:
         return self._ssh(name, self._current(name))
+
+    def recorded(self, name: str) -> Recorded:
+        return history.recorded(self.shell(name))
 
     def node_log(
         self, name: str, node: str, out: TextIO, note: Progress, *, follow: bool = False
@@ -354,8 +358,6 @@ class AzureTarget:
         address = str(self.outputs(name).get("head_address"))
         return Callers(address=address, sources=sources) if sources else None
 
-    # Records
-
     @property
     def _known(self) -> Known:
         return Known(self.records, self.engine, self.name)
@@ -373,7 +375,8 @@ class AzureTarget:
         record = self.records.known(name)
         if self.records.tunnel(name).port() is None:
             with self.records.locked(name, progress):
-                record = self._known.refresh(name, progress)
+                if self.records.tunnel(name).port() is None:  # nobody has looked meanwhile
+                    record = self._known.refresh(name, progress)
         return record
 
     # The head

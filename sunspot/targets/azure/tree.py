@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sunspot.ray.images import ImageBuild
 from sunspot.targets.azure.machine import Machine
 from sunspot.targets.azure.plan import STATE_DISK_GIB, AzurePlan, Pool
+from sunspot.targets.azure.settings import Storage
 
 # The first part of every component's type. A type never changes, since URNs contain it.
 COMPONENT = "sunspot:azure:"
@@ -66,11 +67,11 @@ def tree(plan: AzurePlan) -> Resource:
     """The cluster's component, with everything in it."""
     name = plan.cluster_name
     parts = [
-        _native(name, "group", "resources:ResourceGroup", "holds everything below", name=name),
+        native(name, "group", "resources:ResourceGroup", "holds everything below", name=name),
         _network(name, plan),
-        _identities(name),
+        identities(name),
         _token(f"{name}-token"),
-        _results(f"{name}-results", plan),
+        results(f"{name}-results", plan.storage),
         *([_registry(f"{name}-registry", plan)] if plan.has_registry else []),
         _nic(f"{name}-head", plan),
         _head(f"{name}-head", plan),
@@ -79,7 +80,7 @@ def tree(plan: AzurePlan) -> Resource:
         *_rights_to_stop(name, plan),
         *([_bastion(f"{name}-bastion")] if plan.access.bastion else []),
     ]
-    return _component("cluster", "AzureRayCluster", name, parts, plan.location)
+    return component("cluster", "AzureRayCluster", name, parts, plan.location)
 
 
 def pool_key(pool: Pool) -> str:
@@ -104,71 +105,73 @@ def span(minimum: int, maximum: int) -> str:
 
 def _network(name: str, plan: AzurePlan) -> Resource:
     parts = [
-        _native(name, "head-nsg", "network:NetworkSecurityGroup", "who may reach the head"),
-        _native(name, "workers-nsg", "network:NetworkSecurityGroup", "who may reach workers"),
+        native(name, "head-nsg", "network:NetworkSecurityGroup", "who may reach the head"),
+        native(name, "workers-nsg", "network:NetworkSecurityGroup", "who may reach workers"),
     ]
     addresses = plan.addresses
     if addresses is None:
-        return _component("network", "Network", name, parts, "your subnets")
+        return component("network", "Network", name, parts, "your subnets")
     subnets = f"head {addresses.head_subnet}, workers {addresses.workers_subnet}"
     if plan.access.bastion:
         subnets += f", Bastion {addresses.bastion_subnet}"
     parts += [
         _public_address(name, "nat-ip", "the address that nodes connect from"),
-        _native(name, "nat", "network:NatGateway", "the nodes' outbound access"),
-        _native(name, "vnet", "network:VirtualNetwork", subnets),
+        native(name, "nat", "network:NatGateway", "the nodes' outbound access"),
+        native(name, "vnet", "network:VirtualNetwork", subnets),
     ]
-    return _component("network", "Network", name, parts, addresses.space)
+    return component("network", "Network", name, parts, addresses.space)
 
 
-def _identities(name: str) -> Resource:
+def identities(name: str) -> Resource:
+    """The two identities."""
     parts = [
-        _native(name, "head", "managedidentity:UserAssignedIdentity", "the head's"),
-        _native(name, "workers", "managedidentity:UserAssignedIdentity", "the workers'"),
+        native(name, "head", "managedidentity:UserAssignedIdentity", "the head's"),
+        native(name, "workers", "managedidentity:UserAssignedIdentity", "the workers'"),
     ]
-    return _component("identities", "Identities", name, parts)
+    return component("identities", "Identities", name, parts)
 
 
 def _token(name: str) -> Resource:
     parts = [
-        _native(name, "vault", "keyvault:Vault", name=UNIQUE),
-        _native(name, "secret", "keyvault:Secret", "Ray's token, random"),
-        _role(name, "head-reads", "head reads the token"),
-        _role(name, "workers-read", "workers read the token"),
+        native(name, "vault", "keyvault:Vault", name=UNIQUE),
+        native(name, "secret", "keyvault:Secret", "Ray's token, random"),
+        role(name, "head-reads", "head reads the token"),
+        role(name, "workers-read", "workers read the token"),
     ]
-    return _component("token", "TokenVault", name, parts)
+    return component("token", "TokenVault", name, parts)
 
 
-def _results(name: str, plan: AzurePlan) -> Resource:
-    keep = plan.storage.protect
+def results(name: str, storage: Storage) -> Resource:
+    """Where results go."""
+    keep = storage.protect
     kind = "hierarchical, no shared keys"
-    account = _native(name, "account", "storage:StorageAccount", kind, name=UNIQUE, protected=keep)
-    container = _native(
+    account = native(name, "account", "storage:StorageAccount", kind, name=UNIQUE, protected=keep)
+    container = native(
         name, "container", "storage:BlobContainer", "checkpoints and results", protected=keep
     )
-    rule = f"deletes blobs unchanged for {plan.storage.retention_days} days"
+    rule = f"deletes blobs unchanged for {storage.retention_days} days"
     parts = [
         account,
-        _native(name, "blobs", "storage:BlobServiceProperties", "undelete"),
+        native(name, "blobs", "storage:BlobServiceProperties", "undelete"),
         container,
         # Protected too: without its rule, the blobs would be kept forever.
-        _native(name, "lifecycle", "storage:ManagementPolicy", rule, protected=keep),
-        _role(name, "head-writes", "head writes results"),
-        _role(name, "workers-write", "workers write results"),
+        native(name, "lifecycle", "storage:ManagementPolicy", rule, protected=keep),
+        role(name, "head-writes", "head writes results"),
+        role(name, "workers-write", "workers write results"),
     ]
-    return _component("results", "Results", name, parts)
+    return component("results", "Results", name, parts)
 
 
 def _registry(name: str, plan: AzurePlan) -> Resource:
     copied = ", ".join(dict.fromkeys(copy.repository for copy in plan.copies))
     parts = [
-        _native(name, "registry", "containerregistry:Registry", name=UNIQUE),
+        native(name, "registry", "containerregistry:Registry", name=UNIQUE),
         *([] if plan.build is None else [_image(name, plan.build)]),
-        *([_native(name, "copies", "containerregistry:TaskRun", copied)] if copied else []),
-        _role(name, "head-pulls", "head pulls images"),
-        _role(name, "workers-pull", "workers pull images"),
+        *([native(name, "copies", "containerregistry:TaskRun", copied)] if copied else []),
+        role(name, "head-pulls", "head pulls images"),
+        role(name, "workers-pull", "workers pull images"),
     ]
-    return _component("registry", "Registry", name, parts)
+    return component("registry", "Registry", name, parts)
 
 
 def _image(name: str, build: ImageBuild) -> Resource:
@@ -183,42 +186,42 @@ def _image(name: str, build: ImageBuild) -> Resource:
 def _nic(name: str, plan: AzurePlan) -> Resource:
     own = plan.addresses
     address = "an address of your subnet" if own is None else own.head_address
-    parts = [_native(name, "nic", "network:NetworkInterface", address)]
+    parts = [native(name, "nic", "network:NetworkInterface", address)]
     if plan.access.public_ip:
         parts.insert(0, _public_address(name, "ip", "the head's"))
-    return _component("nic", "HeadNic", name, parts)
+    return component("nic", "HeadNic", name, parts)
 
 
 def _head(name: str, plan: AzurePlan) -> Resource:
     detail = f"{_shape(plan.head, 'on-demand')}, {STATE_DISK_GIB} GiB for state"
     # With it goes the disk with the cluster's state; `sunspot down` lifts the protection.
-    vm = _native(name, "vm", "compute:VirtualMachine", detail, protected=True)
-    return _component("head", "Head", name, [vm])
+    vm = native(name, "vm", "compute:VirtualMachine", detail, protected=True)
+    return component("head", "Head", name, [vm])
 
 
 def _pool(name: str, pool: Pool) -> Resource:
     detail = f"{span(pool.minimum, pool.maximum)} x {_shape(pool.machine, pool.market)}"
-    scale_set = _native(name, "vmss", "compute:VirtualMachineScaleSet", detail)
-    return _component(pool_key(pool), "WorkerPool", name, [scale_set], pool.node_type)
+    scale_set = native(name, "vmss", "compute:VirtualMachineScaleSet", detail)
+    return component(pool_key(pool), "WorkerPool", name, [scale_set], pool.node_type)
 
 
 def _rights_to_scale(name: str, plan: AzurePlan) -> list[Resource]:
     resized = [pool for pool in plan.pools if plan.head_resizes(pool)]
     if not resized:
         return []
-    manages = _role(name, "head-manages-machines", "head creates and deletes workers")
-    gives = _role(name, "head-gives-identity", "head gives workers their identity")
-    joins = _role(name, "head-joins-workers", "head puts workers in their subnet")
-    rules = _role(name, "head-uses-rules", "head puts workers behind their rules")
+    manages = role(name, "head-manages-machines", "head creates and deletes workers")
+    gives = role(name, "head-gives-identity", "head gives workers their identity")
+    joins = role(name, "head-joins-workers", "head puts workers in their subnet")
+    rules = role(name, "head-uses-rules", "head puts workers behind their rules")
     image = [] if plan.vm_image_id is None else [_reads_image(name)]
     has_own_network = plan.subnet_ids is None
     if not plan.access.custom_roles:
         # The role on the group covers the sets, the rules, and a network of the cluster's own.
         return [manages, gives, *([] if has_own_network else [joins]), *image]
     return [
-        _native(name, "role-scaler", "authorization:RoleDefinition", "changes scale sets"),
-        _native(name, "role-machines", "authorization:RoleDefinition", "creates machines"),
-        *(_role(name, scales_key(pool), f"head scales {pool.node_type}") for pool in resized),
+        native(name, "role-scaler", "authorization:RoleDefinition", "changes scale sets"),
+        native(name, "role-machines", "authorization:RoleDefinition", "creates machines"),
+        *(role(name, scales_key(pool), f"head scales {pool.node_type}") for pool in resized),
         joins,
         gives,
         *([] if has_own_network else [rules]),
@@ -230,23 +233,23 @@ def _rights_to_scale(name: str, plan: AzurePlan) -> list[Resource]:
 def _rights_to_stop(name: str, plan: AzurePlan) -> list[Resource]:
     if not plan.head_stops_itself:
         return []
-    stops = _role(name, STOPS, "head deallocates itself when idle")
+    stops = role(name, STOPS, "head deallocates itself when idle")
     if not plan.access.custom_roles:
         return [stops]
     kind = "authorization:RoleDefinition"
-    return [_native(name, ROLE_STOPPER, kind, "deallocates one machine"), stops]
+    return [native(name, ROLE_STOPPER, kind, "deallocates one machine"), stops]
 
 
 def _reads_image(name: str) -> Resource:
-    return _role(name, READS_IMAGE, "head makes workers from the VM image")
+    return role(name, READS_IMAGE, "head makes workers from the VM image")
 
 
 def _bastion(name: str) -> Resource:
     parts = [
         _public_address(name, "ip", "the Bastion's"),
-        _native(name, "host", "network:BastionHost", "SSH without a public head"),
+        native(name, "host", "network:BastionHost", "SSH without a public head"),
     ]
-    return _component("bastion", "Bastion", name, parts)
+    return component("bastion", "Bastion", name, parts)
 
 
 def _shape(machine: Machine, market: str) -> str:
@@ -254,15 +257,16 @@ def _shape(machine: Machine, market: str) -> str:
     return f"{short(machine.size.name)} {market}, {disk}"
 
 
-def _component(
+def component(
     key: str, kind: str, name: str, children: list[Resource], detail: str = ""
 ) -> Resource:
+    """A component of ours."""
     return Resource(
         key=key, type=COMPONENT + kind, name=name, detail=detail, children=tuple(children)
     )
 
 
-def _native(
+def native(
     parent: str,
     key: str,
     kind: str,
@@ -271,6 +275,7 @@ def _native(
     name: str | None = None,
     protected: bool = False,
 ) -> Resource:
+    """A resource of Azure, by default named after its parent and its key."""
     return Resource(
         key=key,
         type=NATIVE + kind,
@@ -280,9 +285,10 @@ def _native(
     )
 
 
-def _role(parent: str, key: str, detail: str) -> Resource:
-    return _native(parent, key, "authorization:RoleAssignment", detail)
+def role(parent: str, key: str, detail: str) -> Resource:
+    """A role assignment."""
+    return native(parent, key, "authorization:RoleAssignment", detail)
 
 
 def _public_address(parent: str, key: str, detail: str) -> Resource:
-    return _native(parent, key, "network:PublicIPAddress", detail)
+    return native(parent, key, "network:PublicIPAddress", detail)

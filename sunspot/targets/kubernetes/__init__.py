@@ -1,4 +1,4 @@
-"""Kubernetes: the manifest of a cluster for KubeRay, which the user applies."""
+"""Kubernetes: a cluster as a RayCluster, which KubeRay's operator runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Settings", "create"]
 
 
 def create() -> KubernetesTarget:
-    """The kubernetes target."""
+    """The kubernetes target, with its records in the user's state directory."""
     from sunspot.targets.kubernetes import target
 
-    return target.KubernetesTarget()
+    return target.create()

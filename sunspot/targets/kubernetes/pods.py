@@ -18,6 +18,10 @@ MIN_CPU = 0.001  # Kubernetes' own precision
 RAY_CONTAINER = "ray"
 TOKEN_KEY = "auth_token"  # noqa: S105 - the Secret's key, which KubeRay expects
 
+# KubeRay writes the flags of `ray start` unquoted into a line for bash, in which this is the pod's
+# name (kubernetes.io, "Pod hostname").
+POD_NAME = "$HOSTNAME"
+
 # Of the pod: what reaches it is the cluster's network.
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104
 
@@ -135,6 +139,7 @@ class Pod:
         return RayNode(
             group=self.node_type,
             market=self.market,
+            name=HEAD if self.is_head else POD_NAME,
             resources=has,
             object_store=has.object_store,
             head=Head(dashboard_host=EVERY_ADDRESS) if self.is_head else None,
@@ -147,7 +152,7 @@ def labels(pod: Pod) -> dict[str, str]:
 
 
 def parameters(pod: Pod) -> dict[str, str]:
-    """The `rayStartParams`. KubeRay does not quote them: no value has anything for a shell."""
+    """The `rayStartParams`. KubeRay does not quote them: only POD_NAME is for its shell."""
     return {
         name: value
         for name, value in start.parameters(pod.ray).items()

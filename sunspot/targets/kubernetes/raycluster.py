@@ -15,6 +15,7 @@ from sunspot.spec_values import HEAD
 from sunspot.stack import Stack
 from sunspot.stack_problems import wrong
 from sunspot.targets.kubernetes import patching, pods
+from sunspot.targets.kubernetes.access import DEFAULT_NAMESPACE
 from sunspot.targets.kubernetes.pods import Pod
 from sunspot.targets.kubernetes.settings import (
     KEY,
@@ -35,6 +36,12 @@ class Names:
     cluster: str
     namespace: str
     token_secret: str
+
+    @classmethod
+    def of_cluster(cls, cluster: str, namespace: str, token_secret: str | None = None) -> Names:
+        """The names of a RayCluster of that name, with the usual Secret if none is given."""
+        secret = token_secret or f"{cluster}-token"
+        return cls(cluster=cluster, namespace=namespace, token_secret=secret)
 
     @property
     def head_service(self) -> str:
@@ -64,11 +71,7 @@ def names(stack: Stack) -> Names:
         raise wrong(
             f"stack {stack.name} on {TARGET}", [f"config > {KEY} > name: missing, and {error}"]
         ) from None
-    return Names(
-        cluster=name,
-        namespace=given.namespace,
-        token_secret=given.token_secret or f"{name}-token",
-    )
+    return Names.of_cluster(name, given.namespace or DEFAULT_NAMESPACE, given.token_secret)
 
 
 def make(stack: Stack) -> list[dict[str, Any]]:
@@ -80,7 +83,7 @@ def make(stack: Stack) -> list[dict[str, Any]]:
     called, given = names(stack), settings(stack)
     problems = [*_of_groups(stack), *_of_images(stack), *_of_sizes(stack)]
     if not problems:
-        problems = [text for pod in _pods(stack) for text in _of_patches(pod, given, called)]
+        problems = [text for pod in pods_of(stack) for text in _of_patches(pod, given, called)]
     if problems:
         raise wrong(f"stack {stack.name} on {TARGET}", problems)
     budget = [_budget(called)] if given.head_disruption_budget else []
@@ -89,7 +92,7 @@ def make(stack: Stack) -> list[dict[str, Any]]:
 
 def _cluster(stack: Stack, called: Names) -> dict[str, Any]:
     given, cluster = settings(stack), stack.cluster
-    head, *workers = _pods(stack)
+    head, *workers = pods_of(stack)
     groups = {group.name: group for group in cluster.scaling_groups}
     spec: dict[str, Any] = {
         "rayVersion": cluster.ray_version.removeprefix("v"),
@@ -195,7 +198,7 @@ def _budget(called: Names) -> dict[str, Any]:
     }
 
 
-def _pods(stack: Stack) -> list[Pod]:
+def pods_of(stack: Stack) -> list[Pod]:
     """The pods, the head's first; a group that is spot-with-fallback has two kinds."""
     given, cluster = settings(stack), stack.cluster
     autoscaler = cluster.autoscaler_config if cluster.requires_autoscale() else None

@@ -1,15 +1,30 @@
-"""The Role for a stack's cluster: enough to apply its manifest and to use the cluster."""
+"""The Role for a stack's cluster: enough to bring it up, by its manifest too, and to use it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from sunspot.targets.kubernetes.raycluster import Names
 
 _GROUP = "rbac.authorization.k8s.io"
 
-# For `kubectl apply`, and for looking at what it made.
+# For `sunspot up` and `kubectl apply`, and for looking at what they made.
 _APPLY = ["get", "list", "watch", "create", "update", "patch", "delete"]
+
+# A web socket is a GET, older clients POST (kubernetes/kubernetes#78741).
+_STREAM = ["get", "create"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Right:
+    """One thing that a user must be allowed to do; `name` where only one object is meant."""
+
+    verb: str
+    group: str
+    resource: str
+    name: str | None
 
 
 def make(called: Names, user_group: str) -> list[dict[str, Any]]:
@@ -32,6 +47,23 @@ def make(called: Names, user_group: str) -> list[dict[str, Any]]:
     ]
 
 
+def needed(called: Names) -> Iterator[Right]:
+    """What `sunspot up`, `down` and the way in ask for."""
+    asked = {
+        ("ray.io", "rayclusters"): ("get", "create", "patch", "delete"),
+        ("policy", "poddisruptionbudgets"): ("create", "delete"),
+        ("", "secrets"): ("create", "get", "delete"),
+        ("", "pods"): ("list",),
+        ("", "pods/portforward"): ("get",),
+        ("", "pods/log"): ("get",),
+        ("", "events"): ("list",),
+    }
+    for (group, resource), verbs in asked.items():
+        for verb in verbs:
+            name = called.token_secret if resource == "secrets" and verb != "create" else None
+            yield Right(verb=verb, group=group, resource=resource, name=name)
+
+
 def _rules(called: Names) -> list[dict[str, Any]]:
     return [
         # A RayService is a RayCluster that its operator makes: no further right than to make one.
@@ -44,10 +76,13 @@ def _rules(called: Names) -> list[dict[str, Any]]:
         # The way in: `kubectl port-forward` looks for the service, and for a pod behind it.
         _rule("", "services", ["get", "list"]),
         _rule("", "pods", ["get", "list", "watch"]),
-        _rule("", "pods/portforward", ["create"]),
+        _rule("", "pods/portforward", _STREAM),
+        # `sunspot ssh`. Who may make a RayCluster may run anything in its pods as it is.
+        _rule("", "pods/exec", _STREAM),
         # Why a pod waits, and what it says.
         _rule("", "pods/log", ["get"]),
         _rule("", "events", ["get", "list", "watch"]),
+        _rule("", "resourcequotas", ["get", "list"]),
     ]
 
 

@@ -133,7 +133,13 @@ class KubeRay(Config, frozen=True):
     name: ClusterName | None = Field(
         default=None, description="name of the RayCluster, by default the stack's"
     )
-    namespace: Namespace = Field(default="default", description="namespace of everything")
+    context: Text | None = Field(
+        default=None, description="context of the kubeconfig, by default the current one"
+    )
+    namespace: Namespace | None = Field(
+        default=None,
+        description="namespace of everything, by default the context's; default in a manifest",
+    )
     token_secret: ObjectName | None = Field(
         default=None,
         description="Secret whose key auth_token has the cluster's token, by default NAME-token",

@@ -1,39 +1,62 @@
-"""The kubernetes target: it writes what KubeRay makes a cluster from, and starts nothing."""
+"""The kubernetes target: a stack's cluster as a RayCluster, which KubeRay's operator runs."""
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TextIO
 
-from sunspot.errors import NotUpError, UsageError
+from sunspot import stack as stacks
+from sunspot.errors import HeadLostError, SunspotError, UsageError
+from sunspot.ray import ports
 from sunspot.ray.handle import ClusterHandle
+from sunspot.signals import deferred, uninterrupted
 from sunspot.stack import Stack
-from sunspot.targets.kubernetes import manifest, raycluster
-from sunspot.targets.kubernetes.raycluster import Names
-from sunspot.targets.kubernetes.settings import TARGET
+from sunspot.targets import members as ray_members
+from sunspot.targets.forwarding import Forward
+from sunspot.targets.kubernetes import (
+    checks,
+    manifest,
+    members,
+    raycluster,
+    records,
+    scaling,
+    starting,
+    way_in,
+)
+from sunspot.targets.kubernetes.access import Place
+from sunspot.targets.kubernetes.records import Record, Records
+from sunspot.targets.kubernetes.removing import LOOKED_FOR, Removing
+from sunspot.targets.kubernetes.settings import TARGET, KubernetesSettings
+from sunspot.targets.kubernetes.shell import HeadShell
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
+    Finding,
     NodeStatus,
     Progress,
     Removal,
     Up,
     silent,
 )
+from sunspot.targets.records import BrokenRecordsError, Folders, state_directory
+from sunspot.targets.scaling import Size
 
-_BY_HAND = """\
-Sunspot does not start clusters on Kubernetes yet: apply the manifest with kubectl, and submit to \
-the cluster with Ray's own command, through a port-forward:
-  {commands}"""
 
-# Where the stack is not known.
-_ANY = Names(cluster="NAME", namespace="NAMESPACE", token_secret="NAME-token")  # noqa: S106
+def create() -> KubernetesTarget:
+    """The kubernetes target, with its records in the user's state directory."""
+    return KubernetesTarget(Records(Folders(state_directory() / TARGET)))
 
 
 @dataclass(frozen=True)
 class KubernetesTarget:
-    """Clusters that the user's own Kubernetes runs."""
+    """The clusters on Kubernetes that have a record in `records`."""
 
+    records: Records
     name: str = TARGET
+
+    # What is printed
 
     def manifest(self, stack: Stack) -> str:
         return manifest.text(stack)
@@ -44,57 +67,294 @@ class KubernetesTarget:
     def rights(self, stack: Stack) -> str:
         return manifest.rights_text(stack)
 
-    def by_hand(self, stack: Stack | None) -> str:
-        called, apply = _ANY, f"sunspot manifest STACK --target {TARGET} | kubectl apply -f -"
-        if stack is not None:
-            called, apply = raycluster.names(stack), manifest.apply(stack)
-        commands = [manifest.create_secret(called), apply, *manifest.ways_in(called)]
-        return _BY_HAND.format(commands="\n  ".join(commands))
+    def at_place(self, stack: Stack, context: str | None, namespace: str | None) -> Stack:
+        given = {"context": context, "namespace": namespace}
+        changes = {key: text for key, text in given.items() if text is not None}
+        settings = KubernetesSettings.of(stack)
+        # Checked again, as what a stack file says.
+        kuberay = type(settings.kuberay).model_validate(
+            settings.kuberay.model_dump(exclude_unset=True) | changes
+        )
+        return stack.with_settings(settings.model_copy(update={"kuberay": kuberay}))
+
+    def preconditions(self, stack: Stack, progress: Progress) -> list[Finding]:
+        found: list[Finding] = []
+        fitted = stack.for_target(self.name)
+        try:
+            wanted, record = self._placed(fitted)
+            for one in checks.findings(record.cluster().api, wanted, progress):
+                found.append(one)  # noqa: PERF402 - kept also if the next one raises
+        except SunspotError as error:
+            found.append(checks.of_place(error))
+        return found
+
+    # A cluster's life
 
     def check(self, stack: Stack) -> None:
-        """Raises UsageError always: for what is wrong with the stack first."""
-        self._refuse(stack)
+        raycluster.make(stack)
+        self._placed(stack)
 
     def up(
         self,
         stack: Stack,
-        progress: Progress,  # noqa: ARG002
+        progress: Progress,
         *,
-        timeout_s: float = UP_TIMEOUT_S,  # noqa: ARG002
-        port: int | None = None,  # noqa: ARG002
-        dashboard_port: int | None = None,  # noqa: ARG002
-        client: bool = False,  # noqa: ARG002
+        timeout_s: float = UP_TIMEOUT_S,
+        port: int | None = None,
+        dashboard_port: int | None = None,
+        client: bool = False,  # noqa: ARG002 - its heads always have the server
     ) -> Up:
-        """Raises as `check` does."""
-        self._refuse(stack)
+        if port is not None:
+            raise UsageError(
+                f"--port is only for clusters on this machine; leave it out on {TARGET}"
+            )
+        raycluster.make(stack)
+        with self.records.folders.locked(stack.name, progress):
+            if self._is_here(stack.name, progress):
+                return self._up_again(stack.name, progress, timeout_s, dashboard_port)
+            wanted, record = self._placed(stack)
+            if self._adopt(wanted.name, record):
+                return self._up_again(stack.name, progress, timeout_s, dashboard_port)
+            notes = checks.refuse(record.cluster().api, wanted, progress)
+            if record.cluster().found() is not None:
+                raise starting.taken(stack.name, record.cluster())
+            handle = self._start(wanted, record, progress, timeout_s, dashboard_port)
+        return Up(handle, was_up=False, notes=tuple(notes))
 
     def down(
         self,
-        name: str,  # noqa: ARG002
-        progress: Progress,  # noqa: ARG002
+        name: str,
+        progress: Progress,
         *,
-        delete_storage: bool = False,  # noqa: ARG002
+        delete_storage: bool = False,  # noqa: ARG002 - results are in a storage of the user's
     ) -> Removal | None:
-        return None
+        if not self.discover(name):
+            return None
+        with self.records.folders.locked(name, progress):
+            removal = self._remove(name, progress)
+        return removal or Removal(looked_for=LOOKED_FOR)
 
     def names(self) -> list[str]:
-        return []
+        return self.records.folders.names()
 
-    def discover(self, name: str) -> bool:  # noqa: ARG002
+    def discover(self, name: str) -> bool:
+        if name in self.names():
+            return True
+        with contextlib.suppress(SunspotError):
+            found = stacks.find(name)
+            if found is not None and found.target == self.name:
+                wanted, record = self._placed(found.for_target(self.name))
+                return self._adopt(wanted.name, record)
         return False
 
     def stack(self, name: str) -> Stack:
-        raise self._not_up(name)
+        return self.records.stack(name)
 
-    def handle(self, name: str, progress: Progress = silent) -> ClusterHandle:  # noqa: ARG002
-        raise self._not_up(name)
+    def handle(self, name: str, progress: Progress = silent) -> ClusterHandle:
+        record = self.records.read(name)
+        self.records.stack(name)  # says so if that record is broken
+        cluster = record.cluster()
+        if cluster.found() is None:
+            raise HeadLostError(
+                f"the RayCluster of {name!r} is gone from {record.place.called}: somebody has "
+                f"deleted it. Start again: sunspot down {name} && sunspot up {name}"
+            )
+        if cluster.head() is None:
+            why = "; ".join(pod.why() or pod.phase for pod in cluster.pods() if pod.is_head)
+            raise SunspotError(
+                f"the head of {name!r} does not run now ({why or 'it has no pod'}); KubeRay starts "
+                f"it. Wait for it with: sunspot up {name}"
+            )
+        return self._handle(name, record, progress)
 
-    def nodes(self, name: str, progress: Progress = silent) -> list[NodeStatus]:  # noqa: ARG002
-        raise self._not_up(name)
+    def nodes(self, name: str, progress: Progress = silent) -> list[NodeStatus]:
+        record, stack = self.records.read(name), self.stack(name)
+        cluster = record.cluster()
+        has_head = cluster.head() is not None
+        handle = self._handle(name, record, progress) if has_head else None
+        return members.nodes(stack, cluster, handle)
 
-    def _refuse(self, stack: Stack) -> NoReturn:
-        raycluster.make(stack)
-        raise UsageError(self.by_hand(stack))
+    # What is done with one
 
-    def _not_up(self, name: str) -> NotUpError:
-        return NotUpError(f"Sunspot has no cluster {name!r} on {self.name}")
+    def scale(self, name: str, sizes: Mapping[str, Size], progress: Progress) -> None:
+        stack = self.stack(name)
+        scaling.check(stack, sizes)
+        handle = self.handle(name, progress)
+        with self.records.folders.locked(name, progress):
+            cluster = self.records.read(name).cluster()
+            for group, size in sizes.items():
+                scaling.scale(cluster, handle, group, size, progress)
+
+    def sizes(self, name: str) -> Mapping[str, Size]:
+        return scaling.sizes(self.stack(name), self.records.read(name).cluster().found())
+
+    def node_log(
+        self, name: str, node: str, out: TextIO, note: Progress, *, follow: bool = False
+    ) -> int:
+        cluster = self.records.read(name).cluster()
+        return members.show_log(name, cluster, node, out, note, follow=follow)
+
+    def shell(self, name: str) -> HeadShell:
+        return HeadShell(self.records.read(name).cluster(), name)
+
+    def forward(
+        self,
+        name: str,
+        port: int,
+        local: int | None,
+        progress: Progress,  # noqa: ARG002
+    ) -> contextlib.AbstractContextManager[Forward]:
+        return way_in.lead(self.records.read(name).cluster(), name, port, local)
+
+    # Parts
+
+    def _placed(self, stack: Stack) -> tuple[Stack, Record]:
+        """The stack with its context and namespace, and the record that it would have."""
+        given = raycluster.settings(stack)
+        place = Place.find(given.context, given.namespace)
+        wanted = self.at_place(stack, place.context or None, place.namespace)
+        record = Record(
+            place=place, names=raycluster.names(wanted), own_secret=given.token_secret is None
+        )
+        return wanted, record
+
+    def _is_here(self, name: str, progress: Progress) -> bool:
+        """Whether the recorded cluster exists. Removes what is left of one that does not."""
+        if name not in self.names():
+            return False
+        record = self.records.read(name)
+        if record.cluster().found() is not None and self.records.token(name).exists():
+            return True
+        progress("removing what an interrupted start left")
+        self._remove(name, progress)
+        return False
+
+    def _adopt(self, name: str, record: Record) -> bool:
+        """Records a cluster that another machine brought up; False if there is none."""
+        cluster = record.cluster()
+        found = cluster.found()
+        text = ((found or {}).get("metadata", {}).get("annotations") or {}).get(
+            starting.STACK_ANNOTATION
+        )
+        stack = None if text is None else records.from_annotation(text)
+        if stack is None or stack.name != name:
+            return False
+        token = starting.read_token(cluster)
+        self.records.write(record, stack)
+        self.records.write_token(name, token)
+        return True
+
+    def _start(
+        self,
+        stack: Stack,
+        record: Record,
+        progress: Progress,
+        timeout_s: float,
+        dashboard_port: int | None,
+    ) -> ClusterHandle:
+        """Creates a cluster and waits for it; what fails is taken away."""
+        name, cluster = stack.name, record.cluster()
+        deadline = time.monotonic() + timeout_s
+        try:
+            # Before it exists, so that `down` finds what an interrupted `up` created.
+            self.records.write(record, stack)
+            with deferred():
+                token = starting.create(stack, cluster, own_secret=record.own_secret)
+                self.records.write_token(name, token)
+            progress(f"created the RayCluster {record.names.cluster} in {record.names.namespace}")
+            return self._wait(stack, record, progress, deadline, dashboard_port)
+        except BaseException as error:
+            with uninterrupted():
+                self._remove_after(error, name, progress)
+            raise
+
+    def _wait(
+        self,
+        stack: Stack,
+        record: Record,
+        progress: Progress,
+        deadline: float,
+        dashboard_port: int | None,
+    ) -> ClusterHandle:
+        waiting = starting.Waiting(record.cluster(), progress)
+        waiting.head(deadline)
+        progress("the head is up")
+        handle = self._handle(stack.name, record, progress, dashboard_port)
+        waiting.members(stack, handle, deadline)
+        progress("ready")
+        return handle
+
+    def _up_again(
+        self, name: str, progress: Progress, timeout_s: float, dashboard_port: int | None
+    ) -> Up:
+        """A cluster that was up: it is waited for, and stays as it is."""
+        record, stack = self.records.read(name), self.records.stack(name)
+        deadline = time.monotonic() + timeout_s
+        was_up = self._is_whole(record, stack, progress)
+        return Up(
+            self._handle(name, record, progress, dashboard_port)
+            if was_up
+            else self._wait(stack, record, progress, deadline, dashboard_port),
+            was_up=True,
+        )
+
+    def _is_whole(self, record: Record, stack: Stack, progress: Progress) -> bool:
+        if record.cluster().head() is None:
+            return False
+        return not ray_members.missing(stack, self._handle(stack.name, record, progress))
+
+    def _handle(
+        self,
+        name: str,
+        record: Record,
+        progress: Progress,
+        dashboard_port: int | None = None,
+    ) -> ClusterHandle:
+        tunnel = self.records.tunnel(name)
+        if not record.place.is_inside and not tunnel.is_open():
+            progress("opening the port-forward")
+        found = way_in.of(record.place, record.names, tunnel, dashboard_port)
+        names = record.names
+        return ClusterHandle(
+            name=name,
+            target=self.name,
+            head_address=f"{names.head_service}.{names.namespace}.svc:{ports.get('gcs').number}",
+            driver_address=f"ray://{found.client}",
+            job_address=f"http://{found.dashboard}",
+            token_path=self.records.token(name),
+        )
+
+    def _remove_after(self, error: BaseException, name: str, progress: Progress) -> None:
+        """Removes what a failed `up` created; if it cannot, the error says what remains."""
+        try:
+            removal = self._remove(name, progress)
+            left = [] if removal is None else list(removal.left)
+        except SunspotError as failure:
+            left = [str(failure)]
+        if left:
+            error.add_note(f"this remains: {', '.join(left)}; remove it with: sunspot down {name}")
+
+    def _remove(self, name: str, progress: Progress) -> Removal | None:
+        """Removes a cluster and, if nothing of it is left, its record. The caller has the lock."""
+        if name not in self.names():  # an `up` that was waited for has taken it back
+            return None
+        self.records.tunnel(name).close()
+        try:
+            record = self.records.read(name)
+        except BrokenRecordsError:
+            record = self._by_file(name)
+        removal = Removing(record.cluster(), record.own_secret).take_down(progress)
+        if not removal.left:
+            self.records.folders.remove(name)
+        return removal
+
+    def _by_file(self, name: str) -> Record:
+        """The record that the stack file gives, where the own one is broken.
+
+        Raises:
+            BrokenRecordsError: there is no such file here.
+        """
+        with contextlib.suppress(UsageError):
+            if (found := stacks.find(name)) is not None:
+                return self._placed(found.for_target(self.name))[1]
+        return self.records.read(name)

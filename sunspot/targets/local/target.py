@@ -16,7 +16,6 @@ from typing import TextIO
 from pydantic import ValidationError
 
 from sunspot.errors import HeadLostError, SunspotError, UsageError
-from sunspot.node.events import Event
 from sunspot.node.free_ports import PortClaims
 from sunspot.node.local import ray_start
 from sunspot.node.local.folder import (
@@ -37,6 +36,7 @@ from sunspot.stack import Stack
 from sunspot.targets import forwarding, members
 from sunspot.targets.evicting import NOTICE_S, check_notice
 from sunspot.targets.forwarding import Forward
+from sunspot.targets.history import Recorded
 from sunspot.targets.local import (
     capacity,
     evicting,
@@ -241,11 +241,11 @@ class LocalTarget:
         chosen = members.worker(name, node, self.nodes(name))
         return evicting.evict(self._folder(name), handle, chosen, notice_s, progress)
 
-    def events(self, name: str) -> list[Event]:
+    def recorded(self, name: str) -> Recorded:
         folder = self._folder(name)
         if not folder.exists():
             raise not_up(name)
-        return folder.events.read()
+        return Recorded(events=folder.events.read(), notices=folder.notices.read())
 
     def suspend(self, name: str, progress: Progress) -> Sequence[str]:
         with self._folders.locked(name, progress):

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from machines.namespaces import PATH
 from machines.network import SUBNET
-from machines.node import PATH
 from machines.processes import DEADLINE_S, environment
 from machines.units import running
 from node_cluster import HEAD_ADDRESS, IMAGE, Cluster, Machine

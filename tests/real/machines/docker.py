@@ -76,7 +76,7 @@ def engine(data_root: Path, *, insecure_registries: Sequence[str] = ()) -> Itera
             *("--host", f"unix://{docker.socket}", "--pidfile", folder / "dockerd.pid"),
             *("--config-file", folder / "daemon.json"),
             *("--bridge=none", "--iptables=false", "--shutdown-timeout=20"),
-            f"--cgroup-parent={_cpu_group().rstrip('/')}/docker",
+            f"--cgroup-parent={cpu_group().rstrip('/')}/docker",
             *(f"--insecure-registry={registry}" for registry in insecure_registries),
         ]
         (folder / "daemon.json").write_text("{}")
@@ -88,7 +88,7 @@ def engine(data_root: Path, *, insecure_registries: Sequence[str] = ()) -> Itera
             shutil.rmtree(folder)
 
 
-def _cpu_group() -> str:
+def cpu_group() -> str:
     """The control group (version 1) whose CPU share this process has, for containers to share."""
     lines = Path("/proc/self/cgroup").read_text().splitlines()
     groups = (line.split(":", 2) for line in lines)

@@ -6,7 +6,6 @@ other.
 """
 
 import contextlib
-import os
 import resource
 import shutil
 import subprocess
@@ -17,18 +16,16 @@ from pathlib import Path
 import psutil
 from azure_model import imds
 from azure_model.imds import FakeAzure
-from ending import below, name_of
-from leftovers import paths_below
+from ending import below
 from waiting import wait_for
 
 from cloud_init import NodeValues, render
 from machines.docker import Docker
+from machines.namespaces import PATH, WAIT, Namespaces, booted, remove_cgroups
 from machines.network import SUBNET, Network, network_of
 from machines.processes import DEADLINE_S, STOP_S, StepError, checked, environment
 from tests.cloud_init.node_values import SECRETS
 from tests.cloud_init.vm import landed
-
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # What the units ask for, and where the runtime lies on a node that cannot give it.
 _OPEN_FILES = 65536
@@ -38,8 +35,9 @@ _FOLDERS = ("etc", "root", "var/lib", "var/log", "mnt", "usr", "usr-local/bin", 
 _SYSTEM_LINKS = ("bin", "sbin", "lib", "lib32", "lib64")
 _COPIED = ("passwd", "group", "shadow", "nsswitch.conf", "login.defs")
 
-# The first process of the node's namespaces: builds its file system, then waits for the end.
-_BOOT = """
+# Builds the node's file system.
+_BOOT = (
+    """
 set -eu
 root=$1
 mount --make-rprivate /
@@ -72,45 +70,19 @@ done
 hostname "$2"
 pivot_root . old
 umount --lazy /old
-exec tini -- sleep infinity
 """
+    + WAIT
+)
 
 
 @dataclass(frozen=True)
-class Node:
+class Node(Namespaces):
     """A booted node. `azure` is what it sees of Azure; `root` is where its files lie here."""
 
     name: str
     address: str
-    pid: int
     root: Path
     azure: FakeAzure
-
-    def command(self, *command: str | Path) -> list[str]:
-        """The command line that runs a command on the node."""
-        enter = ["nsenter", f"--target={self.pid}", "--mount", "--uts", "--ipc", "--net", "--pid"]
-        return [*enter, "--", *map(str, command)]
-
-    def __call__(self, *command: str | Path, timeout: float = DEADLINE_S) -> str:
-        """Runs a command on the node; what it printed. Raises StepError unless it exits with 0."""
-        return checked(self.command(*command), env=environment(PATH=PATH), timeout=timeout)
-
-    def run(
-        self, *command: str | Path, timeout: float = DEADLINE_S
-    ) -> subprocess.CompletedProcess[str]:
-        """Runs a command on the node, whatever its exit status."""
-        return subprocess.run(
-            self.command(*command),
-            env=environment(PATH=PATH),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=timeout,
-        )
-
-    def path(self, path: str) -> Path:
-        """Where a file of the node can be reached from here."""
-        return Path(f"/proc/{self.pid}/root{path}")
 
     def stub(self, name: str, body: str = "") -> None:
         """Puts a program of bash in place of one that must not run here."""
@@ -143,28 +115,21 @@ def node(network: Network, number: int, values: NodeValues, root: Path) -> Itera
     """
     name = f"{values.group}-{number}"
     _prepare(root, name, values)
-    command = ["unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--fork"]
-    command += ["--kill-child", "sh", "-c", _BOOT, "sh", str(root), name]
     log = root.with_suffix(".log")
-    with log.open("wb") as output:
-        holder = subprocess.Popen(command, env=environment(), stdout=output, stderr=output)
     pids: list[int] = []
     try:
-        pid = wait_for(f"the node {name}, see {log}", lambda: _first_process(holder), DEADLINE_S)
-        pids.append(pid)
-        address = network.join(pid, number)
-        with network_of(pid):
-            checked(["ip", "addr", "add", f"{imds.ADDRESS}/32", "dev", "lo"])
-            azure = FakeAzure(name=name, secrets=dict(SECRETS))
-            served = contextlib.ExitStack()
-            served.enter_context(imds.serving(azure, imds.ADDRESS, 80))
-        with served:
-            yield Node(name, address, pid, root, azure)
+        with booted(_BOOT, root, name, log=log) as made, contextlib.ExitStack() as served:
+            pids.append(made.pid)
+            address = network.join(made.pid, number)
+            with network_of(made.pid):
+                checked(["ip", "addr", "add", f"{imds.ADDRESS}/32", "dev", "lo"])
+                azure = FakeAzure(name=name, secrets=dict(SECRETS))
+                served.enter_context(imds.serving(azure, imds.ADDRESS, 80))
+            yield Node(made.pid, name, address, root, azure)
     finally:
-        _end(holder)
         # Named after the first process, whose pid the engine's flags have.
         for pid in pids:
-            _remove_cgroups(f"sunspot-{pid}")
+            remove_cgroups(f"sunspot-{pid}")
         shutil.rmtree(root)
         log.unlink(missing_ok=True)
 
@@ -217,21 +182,6 @@ def _answers(process: subprocess.Popen[bytes], docker: Docker) -> bool:
     return docker.run("info").returncode == 0
 
 
-def _first_process(holder: subprocess.Popen[bytes]) -> int | None:
-    if holder.poll() is not None:
-        raise StepError(f"{holder.args} ended with {holder.returncode}")
-    booted = [p for p in psutil.Process(holder.pid).children() if name_of(p) == "tini"]
-    return booted[0].pid if booted else None
-
-
-def _end(holder: subprocess.Popen[bytes]) -> None:
-    """Ends the node's first process, and with it all others; returns when none is left."""
-    with contextlib.suppress(psutil.Error):
-        for process in psutil.Process(holder.pid).children():
-            process.kill()
-    holder.wait()
-
-
 def _prepare(root: Path, name: str, values: NodeValues) -> None:
     for folder in _FOLDERS:
         (root / folder).mkdir(parents=True)
@@ -254,10 +204,3 @@ def _prepare(root: Path, name: str, values: NodeValues) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
         target.chmod(mode)
-
-
-def _remove_cgroups(name: str) -> None:
-    # Those of others come and go meanwhile.
-    for top in [path for path in paths_below(Path("/sys/fs/cgroup")) if path.name == name]:
-        for folder, _, _ in os.walk(top, topdown=False):
-            Path(folder).rmdir()

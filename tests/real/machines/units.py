@@ -11,7 +11,8 @@ import psutil
 from ending import below, kill
 from waiting import wait_for
 
-from machines.node import PATH, Node
+from machines.namespaces import PATH
+from machines.node import Node
 from machines.processes import DEADLINE_S, environment
 from tests.cloud_init.vm import read_unit
 

@@ -1,0 +1,50 @@
+"""What was scaled by hand in the cluster that runs, so that an update keeps it and says so."""
+
+import asyncio
+from collections.abc import Callable
+
+import pulumi
+
+from sunspot.errors import SunspotError
+from sunspot.node.azure.live import LiveSettings
+from sunspot.targets.azure import by_hand
+from sunspot.targets.azure.plan import AzurePlan
+
+ReadSettings = Callable[[str], LiveSettings | None]
+"""Reads the settings of a cluster by the ARM id of its head's VM; None if there is no such VM.
+
+It raises SunspotError without a login, or an answer.
+"""
+
+
+def running_settings(
+    plan: AzurePlan, group_id: pulumi.Output[str], read: ReadSettings | None
+) -> pulumi.Output[LiveSettings | None]:
+    """The settings of the cluster that runs; None if there is none, or it cannot be read.
+
+    It is not a call of the provider's: one that fails ends the program, and the first update has
+    no VM to read. A preview of that knows no resource group either, and still shows every number.
+    """
+    return pulumi.Output.from_input(_read(plan, group_id, read))
+
+
+async def _read(
+    plan: AzurePlan, group_id: pulumi.Output[str], read: ReadSettings | None
+) -> LiveSettings | None:
+    known = None if read is None else await group_id.future()
+    if read is None or known is None:
+        return None
+    vm = f"{known}/providers/Microsoft.Compute/virtualMachines/{plan.head_name}"
+    try:
+        found = await asyncio.to_thread(read, vm)
+        groups = plan.cluster.scaling_groups
+        lines = [] if found is None else by_hand.told(found, groups, plan.stack)
+    except SunspotError as error:
+        pulumi.log.warn(
+            "cannot see which groups were scaled by hand, so they get the sizes of "
+            f"Pulumi.{plan.stack}.yaml: {error}"
+        )
+        return None
+    for line in lines:
+        pulumi.log.warn(line)
+    return found

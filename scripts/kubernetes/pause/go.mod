@@ -1,0 +1,3 @@
+module sunspot/kubernetes/pause
+
+go 1.26

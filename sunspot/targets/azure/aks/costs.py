@@ -1,0 +1,61 @@
+"""What a stack on AKS costs an hour: its nodes, AKS's own, and what belongs to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sunspot.catalog import cost, services
+from sunspot.catalog.prices import Prices
+from sunspot.spec import size_for
+from sunspot.spec_values import HEAD
+from sunspot.targets.azure.aks.plan import DISK_GIB, SYSTEM_NODES, SYSTEM_POOL, AksPlan
+
+# Of the tier without long-term support; Premium costs more, which the table does not have.
+_PAID_TIERS = ("Standard", "Premium")
+
+
+def costs(plan: AksPlan, prices: Prices) -> cost.Costs:
+    """The costs of the nodes at these prices, and of what is not a machine."""
+    own = (
+        cost.Group(name=HEAD, size=_head(plan), market="on-demand", minimum=1, maximum=1),
+        cost.Group(
+            name=SYSTEM_POOL,
+            size=plan.system_size.name,
+            market="on-demand",
+            minimum=SYSTEM_NODES,
+            maximum=SYSTEM_NODES,
+        ),
+    )
+    workers = (
+        cost.Group(
+            name=group.name,
+            size=size_for(group.worker_nodes).name,
+            market=group.market,
+            minimum=group.min_workers,
+            maximum=group.max_workers,
+        )
+        for group in plan.cluster.scaling_groups
+    )
+    return cost.of((*own, *workers), prices, _others(plan))
+
+
+def _head(plan: AksPlan) -> str:
+    return next(pool.size.name for pool in plan.pools if pool.group == HEAD)
+
+
+def _others(plan: AksPlan) -> Iterator[cost.Other]:
+    disk = services.disk(DISK_GIB)
+    disks = [disk * SYSTEM_NODES] * 2
+    ephemeral = {pool.group: pool.ephemeral_disk for pool in plan.pools}
+    counts = {HEAD: (1, 1)} | {
+        group.name: (group.min_workers, group.max_workers) for group in plan.cluster.scaling_groups
+    }
+    for group, both in counts.items():
+        if not ephemeral[group]:
+            disks = [sum_ + disk * count for sum_, count in zip(disks, both, strict=True)]
+    yield cost.Other(name="disks", minimum=round(disks[0], 5), maximum=round(disks[1], 5))
+    fixed = {"load balancer": services.usd("load-balancer"), "address": services.usd("address")}
+    if plan.aks.tier in _PAID_TIERS:
+        fixed["control plane"] = services.usd("aks-standard")
+    for name, usd in fixed.items():
+        yield cost.Other(name=name, minimum=usd, maximum=usd)

@@ -1,0 +1,372 @@
+"""The plan of a stack on AKS: its pools, its manifest and its names, all checked. No Pulumi."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sunspot.catalog import VmSize, get
+from sunspot.errors import UsageError
+from sunspot.ray.start import NodeMarket
+from sunspot.spec import RayClusterConfig, ScalingGroup, size_for
+from sunspot.spec_values import HEAD
+from sunspot.stack import Stack
+from sunspot.targets.azure import aks_settings
+from sunspot.targets.azure.aks_settings import Aks
+from sunspot.targets.azure.fit import fit
+from sunspot.targets.azure.plan import PROJECT, location_of
+from sunspot.targets.azure.settings import Access, AzureSettings, Storage
+from sunspot.targets.azure.sizes import check_counts, check_regions, check_sizes
+from sunspot.targets.kubernetes import patching, raycluster
+from sunspot.targets.kubernetes.raycluster import Names
+from sunspot.targets.kubernetes.settings import (
+    KEY,
+    TARGET,
+    Group,
+    KubeRay,
+    KubernetesSettings,
+    Toleration,
+)
+
+# A pool's name: up to 12 lower-case letters and digits, a letter first
+# (learn.microsoft.com/azure/aks/create-node-pools).
+MAX_POOL_NAME = 12
+SYSTEM_POOL = "system"
+SYSTEM_NODES = 2
+# A cluster's DNS prefix has at most 54 characters (the API's reference of ManagedCluster).
+MAX_CLUSTER_NAME = 54
+# AKS reserves 20 MB of a node for each pod that may run on it, and 250 may by default
+# (learn.microsoft.com/azure/aks/node-resource-reservations); ours have one of Ray's.
+MAX_PODS = 30
+# Of the disk of AKS's own choice; images with CUDA unpack to tens of GB.
+DISK_GIB = 128
+
+# A node of ours has this label and this taint: only the pods of its own group run there.
+GROUP = "sunspot/group"
+GPU_LABEL = {"sunspot/gpu": "nvidia"}
+# What AKS gives the nodes of a spot pool by itself (learn.microsoft.com/azure/aks/spot-node-pool).
+SPOT = "kubernetes.azure.com/scalesetpriority"
+NO_SCHEDULE = "NoSchedule"
+# By this label, AKS's webhook gives a pod the identity of its service account.
+USES_IDENTITY = {"azure.workload.identity/use": "true"}
+
+STORAGE_VARIABLE = "SUNSPOT_STORAGE"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AksPool:
+    """The nodes of the head, or of one group and market: one agent pool, one Ray node type.
+
+    Attributes:
+        name: the pool's name in AKS.
+        node_type: the Ray node type of its pods.
+        group: the group in the stack; "head".
+        market: how its nodes are bought.
+        size: their size; each has one pod of Ray's.
+        minimum: nodes that stay without any pod; 0 but for the head.
+        maximum: the most nodes that AKS's autoscaler makes.
+    """
+
+    name: str
+    node_type: str
+    group: str
+    market: NodeMarket
+    size: VmSize
+    minimum: int
+    maximum: int
+
+    @property
+    def ephemeral_disk(self) -> bool:
+        """Whether the OS disk is on the machine's temporary disk."""
+        return self.size.temp_gib >= DISK_GIB
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether its nodes have GPUs."""
+        return bool(self.size.gpu_count)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of its nodes."""
+        spot = {SPOT: "spot"} if self.market == "spot" else {}
+        return {GROUP: self.group, **(GPU_LABEL if self.has_gpus else {}), **spot}
+
+    @property
+    def taints(self) -> list[str]:
+        """The taints of its nodes, as AKS writes them."""
+        spot = [f"{SPOT}=spot:{NO_SCHEDULE}"] if self.market == "spot" else []
+        gpus = [f"sku=gpu:{NO_SCHEDULE}"] if self.has_gpus else []
+        return [f"{GROUP}={self.group}:{NO_SCHEDULE}", *gpus, *spot]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AksPlan:
+    """Everything that a stack makes with AKS, checked.
+
+    `subnet_id` is None for a network that AKS makes. `manifest` are the resources that KubeRay
+    makes the cluster from, in the order in which they are applied; `elastic` are the places of the
+    groups in it whose replicas are the autoscaler's.
+    """
+
+    stack: str
+    cluster_name: str
+    cluster: RayClusterConfig
+    location: str
+    tags: dict[str, str]
+    aks: Aks
+    storage: Storage
+    subnet_id: str | None
+    system_size: VmSize
+    pools: tuple[AksPool, ...]
+    names: Names
+    manifest: tuple[dict[str, Any], ...]
+    elastic: tuple[int, ...]
+    keeps_state: bool
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether any of its nodes has GPUs."""
+        return any(pool.has_gpus for pool in self.pools)
+
+    @property
+    def sizes(self) -> tuple[VmSize, ...]:
+        """The sizes of its machines, each once."""
+        sizes = (self.system_size, *(pool.size for pool in self.pools))
+        return tuple(dict.fromkeys(sizes))
+
+    def service_account(self, role: str) -> str:
+        """The service account of the pods of a role, "head" or "workers"."""
+        return f"{self.names.cluster}-{role}"
+
+
+def is_aks(stack: Stack) -> bool:
+    """Whether `pulumi up` makes an AKS cluster of the stack, and not virtual machines."""
+    return stack.target == TARGET
+
+
+def plan(stack: Stack) -> AksPlan:
+    """The plan of a stack.
+
+    Raises:
+        UsageError: the stack is wrong for AKS; the message names every problem.
+    """
+    azure = AzureSettings.of(stack)
+    sized = _sized(stack)
+    _check(sized)
+    placed = _placed(sized)
+    manifest = raycluster.make(placed)
+    subnets = azure.network.subnet_ids
+    return AksPlan(
+        stack=stack.name,
+        cluster_name=_cluster_name(stack),
+        cluster=sized.cluster,
+        location=location_of(stack),
+        tags={"project": PROJECT, "stack": stack.name, "owner": azure.owner, **azure.tags},
+        aks=azure.aks,
+        storage=azure.storage,
+        subnet_id=None if subnets is None else subnets.workers,
+        system_size=_system_size(stack),
+        pools=_pools(sized),
+        names=raycluster.names(placed),
+        manifest=tuple(manifest),
+        elastic=tuple(_elastic(sized.cluster)),
+        keeps_state=raycluster.settings(stack).gcs_fault_tolerance is not None,
+    )
+
+
+def with_some_ranges(stack: Stack) -> Stack:
+    """The stack with an address that may reach the API server, if it has none: for a preview."""
+    azure = AzureSettings.of(stack)
+    some = azure.aks.model_copy(update={"authorized_ip_ranges": ("203.0.113.7/32",)})
+    return stack.with_settings(azure.model_copy(update={"aks": some}))
+
+
+def reaches_nobody(stack: Stack) -> str | None:
+    """Why no address may reach the API server, and what to do; None if the stack says who may."""
+    aks = AzureSettings.of(stack).aks
+    if aks.private or aks.authorized_ip_ranges:
+        return None
+    return (
+        f"config > {aks_settings.KEY} > authorized_ip_ranges: missing: the API server is never "
+        "open to the internet, so list the addresses that you and Pulumi connect from, such as "
+        "[203.0.113.7/32] (`curl -4 https://ifconfig.me` shows yours), or set private: true"
+    )
+
+
+# What is checked
+
+
+def _check(stack: Stack) -> None:
+    """Computes every part that may fail, so that all problems are reported at once."""
+    parts: tuple[Callable[[], object], ...] = (
+        lambda: location_of(stack),
+        lambda: check_sizes(stack),
+        lambda: check_regions(stack),
+        lambda: check_counts(stack),
+        lambda: _cluster_name(stack),
+        lambda: _system_size(stack),
+        lambda: _refuse(_of_settings(stack)),
+        lambda: raycluster.make(_placed(stack)),
+    )
+    problems: list[str] = []
+    for part in parts:
+        try:
+            part()
+        except UsageError as error:
+            problems.append(str(error))
+    if problems:
+        raise UsageError("\n  ".join([f"stack {stack.name} on AKS:", *problems]))
+
+
+def _refuse(problems: Iterator[str]) -> None:
+    if found := list(problems):
+        raise UsageError("\n  ".join(found))
+
+
+def _of_settings(stack: Stack) -> Iterator[str]:
+    azure, given = AzureSettings.of(stack), raycluster.settings(stack)
+    if missing := reaches_nobody(stack):
+        yield missing
+    if azure.aks.private and azure.network.subnet_ids is None:
+        yield (
+            f"config > {aks_settings.KEY} > private: Pulumi must reach the API server while it "
+            "makes the cluster: give sunspot:network > subnet_ids of a network that it runs in, or "
+            "authorized_ip_ranges instead"
+        )
+    if azure.access != Access():
+        yield (
+            "config > sunspot:access: is about the head's virtual machine, which AKS does not "
+            f"have: leave it out; {aks_settings.KEY} says who may reach the API server"
+        )
+    if stack.image.vm_image is not None:
+        yield (
+            "config > sunspot:image > vm_image: AKS chooses the image of its nodes: leave it out"
+        )
+    if given.service_account is not None:
+        yield (
+            f"config > {KEY} > service_account: the stack makes the service accounts, whose "
+            "identities may write to its storage: leave it out"
+        )
+    nodes = {HEAD: stack.cluster.head_node}
+    nodes |= {group.name: group.worker_nodes for group in stack.cluster.scaling_groups}
+    for name, node in nodes.items():
+        if (size := size_for(node)).has_amd_gpus:
+            yield (
+                f"config > sunspot:cluster: {name} has {size.name} with AMD GPUs, and Sunspot "
+                "installs only NVIDIA's device plugin on AKS: choose another size, or virtual "
+                "machines (sunspot:target: azure)"
+            )
+
+
+def _cluster_name(stack: Stack) -> str:
+    name = f"{PROJECT}-{stack.name}"
+    if len(name) > MAX_CLUSTER_NAME or not re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", name):
+        raise UsageError(
+            f"stack name {stack.name!r} cannot name an AKS cluster: use at most "
+            f"{MAX_CLUSTER_NAME - len(PROJECT) - 1} lower-case letters, digits and hyphens, no "
+            "hyphen last"
+        )
+    return name
+
+
+def _system_size(stack: Stack) -> VmSize:
+    name = AzureSettings.of(stack).aks.system_vm_size
+    try:
+        size = get(name)
+    except UsageError as error:
+        raise UsageError(f"config > {aks_settings.KEY} > system_vm_size: {error}") from error
+    if size.vcpus < 4 or size.gpu_count or size.is_arm:
+        raise UsageError(
+            f"config > {aks_settings.KEY} > system_vm_size: {size.name} has {size.vcpus:g} vCPUs"
+            f"{' and GPUs' if size.gpu_count else ''}: AKS's own pods need an x64 size with at "
+            f"least 4 and no GPU, such as {aks_settings.SYSTEM_SIZE}"
+        )
+    return size
+
+
+# What is made
+
+
+def _sized(stack: Stack) -> Stack:
+    """The stack with a VM size for each node."""
+    problems: list[str] = []
+    cluster = fit(stack.cluster, problems)
+    if problems:
+        lines = [f"config > sunspot:cluster > {problem}" for problem in problems]
+        raise UsageError("\n  ".join([f"stack {stack.name} on AKS:", *lines]))
+    return stack.with_cluster(cluster)
+
+
+def _placed(stack: Stack) -> Stack:
+    """The stack with settings by which the pods of each group run on its own pools."""
+    given = raycluster.settings(stack)
+    name = raycluster.names(stack).cluster
+    names = [HEAD, *(group.name for group in stack.cluster.scaling_groups)]
+    groups = {**given.groups, **{one: _group(given, name, one) for one in names}}
+    kuberay = given.model_copy(update={"groups": groups})
+    return stack.with_settings(KubernetesSettings(kuberay=kuberay))
+
+
+def _group(given: KubeRay, cluster: str, name: str) -> Group:
+    own = given.groups.get(name, Group())
+    role = HEAD if name == HEAD else "workers"
+    account = {"spec": {"serviceAccountName": f"{cluster}-{role}"}}
+    taint = Toleration(key=GROUP, value=name, effect=NO_SCHEDULE)
+    return own.model_copy(
+        update={
+            "node_selector": {**own.node_selector, GROUP: name},
+            "tolerations": (*own.tolerations, taint),
+            "labels": {**own.labels, **USES_IDENTITY},
+            "patch": patching.merged(own.patch, account),
+        }
+    )
+
+
+def _pools(stack: Stack) -> tuple[AksPool, ...]:
+    head = AksPool(
+        name=HEAD,
+        node_type=HEAD,
+        group=HEAD,
+        market="on-demand",
+        size=size_for(stack.cluster.head_node),
+        minimum=1,
+        maximum=1,
+    )
+    workers = (
+        AksPool(
+            name=_pool_name(node_type),
+            node_type=node_type,
+            group=group.name,
+            market=market,
+            size=size_for(group.worker_nodes),
+            minimum=0,
+            maximum=group.max_workers,
+        )
+        for group in stack.cluster.scaling_groups
+        for node_type, market in _markets(group)
+    )
+    return head, *workers
+
+
+def _markets(group: ScalingGroup) -> Iterator[tuple[str, NodeMarket]]:
+    for node_type in group.node_types():
+        spot = group.market != "on-demand" and node_type == group.name
+        yield node_type, "spot" if spot else "on-demand"
+
+
+def _pool_name(node_type: str) -> str:
+    """The node type's own name if AKS takes that, otherwise its beginning and a hash of it."""
+    letters = re.sub(r"[^a-z0-9]", "", node_type.lower()).lstrip("0123456789")
+    if letters == node_type and len(letters) <= MAX_POOL_NAME and letters != SYSTEM_POOL:
+        return letters
+    digest = hashlib.sha256(node_type.encode()).hexdigest()[:5]
+    return f"{letters[: MAX_POOL_NAME - len(digest) - 1] or 'p'}x{digest}"
+
+
+def _elastic(cluster: RayClusterConfig) -> Iterator[int]:
+    """The places, among the manifest's worker groups, of those that the autoscaler scales."""
+    groups = [group for group in cluster.scaling_groups for _ in group.node_types()]
+    yield from (at for at, group in enumerate(groups) if group.is_autoscaled())

@@ -1,0 +1,146 @@
+"""Which Kubernetes a cluster is in: a context of a kubeconfig, or the one that this pod runs in."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from sunspot.errors import UsageError
+from sunspot.problems import hint
+from sunspot.targets.kubernetes.errors import missing_package
+
+if TYPE_CHECKING:
+    from kubernetes.client import Configuration
+
+KUBECONFIG, HOME_FILE = "KUBECONFIG", "~/.kube/config"
+
+DEFAULT_NAMESPACE = "default"
+
+# Kubernetes sets the first in every pod, and mounts the second (kubernetes.io, "Accessing the
+# Kubernetes API from a Pod").
+_IN_POD = "KUBERNETES_SERVICE_HOST"
+_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A namespace of one Kubernetes.
+
+    Attributes:
+        kubeconfig: the file, or several, as the variable KUBECONFIG has them; "" for the Kubernetes
+            that this process runs in, as a pod.
+        context: the context in it; "" in a pod.
+        namespace: the namespace.
+    """
+
+    kubeconfig: str
+    context: str
+    namespace: str
+
+    @classmethod
+    def find(cls, context: str | None, namespace: str | None) -> Self:
+        """The place that a user means, as kubectl understands it.
+
+        Args:
+            context: the context; None for the current one.
+            namespace: the namespace; None for the context's own, or else `default`.
+
+        Raises:
+            UsageError: there is no kubeconfig, it cannot be read, or it has no such context.
+        """
+        files = os.environ.get(KUBECONFIG) or str(Path(HOME_FILE).expanduser())
+        if not any(Path(one).expanduser().exists() for one in files.split(os.pathsep) if one):
+            return cls._in_pod(files, context, namespace)
+        found = _context(files, context)
+        own = found.get("context", {}).get("namespace")
+        absolute = (
+            str(Path(one).expanduser().absolute()) for one in files.split(os.pathsep) if one
+        )
+        return cls(
+            kubeconfig=os.pathsep.join(absolute),
+            context=found["name"],
+            namespace=namespace or own or DEFAULT_NAMESPACE,
+        )
+
+    @classmethod
+    def _in_pod(cls, files: str, context: str | None, namespace: str | None) -> Self:
+        if _IN_POD not in os.environ or not _POD_NAMESPACE.exists():
+            raise UsageError(
+                f"there is no kubeconfig: {files} does not exist, and this is not a pod with a "
+                f"service account. Get one, for instance with `az aks get-credentials`, or name "
+                f"yours: export {KUBECONFIG}=FILE"
+            )
+        if context is not None:
+            raise UsageError(
+                f"context {context!r} cannot be found: this is a pod without a kubeconfig, which "
+                "uses its own Kubernetes; leave --context out"
+            )
+        own = _POD_NAMESPACE.read_text().strip()
+        return cls(kubeconfig="", context="", namespace=namespace or own)
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether this process is a pod of that Kubernetes."""
+        return not self.kubeconfig
+
+    @property
+    def called(self) -> str:
+        """What messages call its API server."""
+        return f"Kubernetes (context {self.context})" if self.context else "this pod's Kubernetes"
+
+    def configuration(self) -> Configuration:
+        """How to reach the API server: address, certificates, login.
+
+        Raises:
+            UsageError: the kubeconfig is gone or wrong, or its login command failed.
+        """
+        try:
+            from kubernetes import config
+            from kubernetes.client import Configuration
+        except ModuleNotFoundError as error:
+            raise missing_package() from error
+        made = Configuration()
+        try:
+            if self.is_inside:
+                config.load_incluster_config(client_configuration=made)
+            else:
+                config.load_kube_config(
+                    config_file=self.kubeconfig,
+                    context=self.context,
+                    client_configuration=made,
+                    persist_config=False,
+                )
+        except (config.ConfigException, OSError, ValueError, KeyError) as error:
+            raise UsageError(
+                f"the login for {self.called} cannot be read from {self.kubeconfig or 'this pod'}: "
+                f"{' '.join(str(error).split())}. Check it with: kubectl get pods"
+                + (f" --context {self.context}" if self.context else "")
+            ) from error
+        return made
+
+
+def _context(files: str, wanted: str | None) -> dict[str, Any]:
+    """The context of that name, or the current one, as the kubeconfig has it."""
+    try:
+        from kubernetes import config
+    except ModuleNotFoundError as error:
+        raise missing_package() from error
+    try:
+        found: Any = config.list_kube_config_contexts(config_file=files)
+    except (config.ConfigException, OSError, ValueError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"the kubeconfig {files} cannot be used: {' '.join(str(error).split())}. See `kubectl "
+            "config view`"
+        ) from error
+    contexts, current = found
+    if wanted is None:
+        return current
+    known = [one["name"] for one in contexts]
+    if wanted not in known:
+        raise UsageError(
+            f"there is no context {wanted!r} in {files}{hint(wanted, known)}: it has "
+            f"{', '.join(known) or 'none'}"
+        )
+    return next(one for one in contexts if one["name"] == wanted)

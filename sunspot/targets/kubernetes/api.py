@@ -1,0 +1,181 @@
+"""Kubernetes' API: objects as plain mappings, and its refusals as our errors.
+
+The `kubernetes` package logs in, keeps the connections and speaks web sockets. Its generated
+classes are not used: what KubeRay, the manifest and the API exchange are mappings anyway.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from sunspot.targets.kubernetes.access import Place
+from sunspot.targets.kubernetes.errors import (
+    NOT_FOUND,
+    ApiError,
+    UnreachableError,
+    explained,
+    missing_package,
+)
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+Object = dict[str, Any]
+
+CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5.0, 30.0
+
+FIELD_MANAGER = "sunspot"
+
+_PATCHES = {
+    "json": "application/json-patch+json",
+    "merge": "application/merge-patch+json",
+}
+
+RAY, POLICY, AUTHORIZATION = "ray.io/v1", "policy/v1", "authorization.k8s.io/v1"
+
+
+def path(api: str, kind: str, namespace: str | None = None, name: str | None = None) -> str:
+    """The path of objects, or of one.
+
+    Args:
+        api: the group and version; "v1" for Kubernetes' own.
+        kind: the plural, such as "pods".
+        namespace: their namespace; None for what has none, or for all namespaces.
+        name: the object's name; None for all of them.
+    """
+    root = "/api/v1" if api == "v1" else f"/apis/{api}"
+    within = "" if namespace is None else f"/namespaces/{namespace}"
+    return f"{root}{within}/{kind}" + ("" if name is None else f"/{name}")
+
+
+@dataclass(frozen=True)
+class Api:
+    """The API server of one place. Every method may raise UnreachableError, and ApiError."""
+
+    place: Place
+
+    @functools.cached_property
+    def client(self) -> ApiClient:
+        """The package's own client, logged in when it is first asked for."""
+        try:
+            from kubernetes.client import ApiClient
+        except ModuleNotFoundError as error:
+            raise missing_package() from error
+        return ApiClient(configuration=self.place.configuration())
+
+    def read(self, where: str, **query: Any) -> Object:
+        """The object, or the list, at a path."""
+        return json.loads(self._call("GET", where, query))
+
+    def find(self, where: str, **query: Any) -> Object | None:
+        """As `read`; None if there is nothing of that name."""
+        try:
+            return self.read(where, **query)
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise
+
+    def list(self, where: str, **query: Any) -> list[Object]:
+        """The objects at a path."""
+        return self.read(where, **query).get("items") or []
+
+    def create(self, where: str, body: Mapping[str, Any], **query: Any) -> Object:
+        """Creates an object; unknown fields are refused, not dropped."""
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict", **query}
+        return json.loads(self._call("POST", where, query, body))
+
+    def patch(self, where: str, body: Any, kind: Literal["json", "merge"] = "merge") -> Object:
+        """Changes an object, by a JSON patch or a merge patch."""
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+        return json.loads(self._call("PATCH", where, query, body, _PATCHES[kind]))
+
+    def delete(self, where: str, **options: Any) -> bool:
+        """Deletes an object and, in the background, what it owns; False if there is none."""
+        body = {"propagationPolicy": "Background", **options}
+        try:
+            self._call("DELETE", where, {}, body)
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return False
+            raise
+        return True
+
+    def text(self, where: str, **query: Any) -> str:
+        """What is at a path that has no object but a text, such as a log."""
+        return self._call("GET", where, query)
+
+    def stream(self, where: str, **query: Any) -> Iterator[bytes]:
+        """As `text`, piece by piece as they come, without a limit of time between them."""
+        import urllib3
+
+        answer = self._send("GET", where, query, None, None, read_timeout_s=None)
+        try:
+            yield from answer.stream(None)
+        except urllib3.exceptions.HTTPError as error:
+            raise UnreachableError(f"{self.place.called} broke off: {error}") from error
+        finally:
+            answer.release_conn()
+
+    def _call(
+        self,
+        method: str,
+        where: str,
+        query: Mapping[str, Any],
+        body: Any = None,
+        content: str = "application/json",
+    ) -> str:
+        answer = self._send(method, where, query, body, content, read_timeout_s=READ_TIMEOUT_S)
+        return answer.data.decode(errors="replace")
+
+    def _send(
+        self,
+        method: str,
+        where: str,
+        query: Mapping[str, Any],
+        body: Any,
+        content: str | None,
+        *,
+        read_timeout_s: float | None,
+    ) -> Any:
+        """The answer, which is a success."""
+        import urllib3
+
+        client = self.client
+        headers = {"Accept": "application/json, */*"}
+        if content is not None and body is not None:
+            headers["Content-Type"] = content
+        arguments = client.param_serialize(
+            method,
+            where,
+            query_params=[(key, value) for key, value in query.items() if value is not None],
+            header_params=headers,
+            auth_settings=["BearerToken"],
+        )
+        _, url, sent, _, _ = arguments
+        try:
+            answer = client.rest_client.pool_manager.request(
+                method,
+                url,
+                body=None if body is None else json.dumps(body),
+                headers=sent,
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=read_timeout_s),
+                # Only what has not been sent is sent again.
+                retries=urllib3.Retry(connect=1, read=0, status=0, redirect=0, other=0),
+                preload_content=False,
+            )
+            if answer.status < 300:
+                return answer
+            said = answer.data.decode(errors="replace")
+        except urllib3.exceptions.HTTPError as error:
+            reason = getattr(error, "reason", None) or error
+            raise UnreachableError(
+                f"{self.place.called} does not answer at {client.configuration.host}: {reason}. "
+                "Is the address in the kubeconfig right, and can this machine reach it (VPN, "
+                "authorised address ranges)?"
+            ) from error
+        raise explained(answer.status, said, self.place.called)

@@ -1,0 +1,230 @@
+"""Everything that a cluster needs of Kubernetes, asked before anything is created."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from sunspot.errors import SunspotError
+from sunspot.stack import Stack
+from sunspot.stack_problems import wrong
+from sunspot.targets.kubernetes import capacity, raycluster, rights
+from sunspot.targets.kubernetes.api import AUTHORIZATION, RAY, Api, path
+from sunspot.targets.kubernetes.errors import (
+    FORBIDDEN,
+    GIVE_RIGHTS,
+    NOT_FOUND,
+    ApiError,
+    UnreachableError,
+)
+from sunspot.targets.kubernetes.settings import KEY, TARGET
+from sunspot.targets.protocol import Finding, Level, Progress
+
+OLDEST_KUBERAY = (1, 6)
+INSTALL = (
+    "an administrator installs it: helm install kuberay-operator kuberay/kuberay-operator "
+    "--version 1.6.0 (docs.ray.io, KubeRay Operator Installation)"
+)
+# What KubeRay's Helm chart labels the operator with (helm-chart/kuberay-operator, 1.6).
+_OPERATOR = "app.kubernetes.io/name=kuberay-operator"
+_PARALLEL = 8
+
+
+def refuse(api: Api, stack: Stack, progress: Progress) -> list[str]:
+    """Checks everything; returns the warnings, one sentence each.
+
+    Raises:
+        UsageError: something is missing; the message has all of it.
+        UnreachableError: the API server does not answer.
+    """
+    found = list(findings(api, stack, progress))
+    problems = [
+        f"{one.check}: {one.detail}" + (f". {one.remedy}" if one.remedy else "")
+        for one in found
+        if one.level == "failure"
+    ]
+    if problems:
+        raise wrong(f"stack {stack.name} on {TARGET}", problems)
+    return [f"{one.check}: {one.detail}" for one in found if one.level == "warning"]
+
+
+def findings(api: Api, stack: Stack, progress: Progress) -> Iterator[Finding]:
+    """Each precondition; those after one that nothing works without are left out.
+
+    Raises:
+        UnreachableError: the API server does not answer.
+    """
+    raycluster.make(stack)
+    progress(f"asking {api.place.called}")
+    version = api.read("/version").get("gitVersion", "of an unknown version")
+    yield _finding("API server", "ok", f"Kubernetes {version}, context {api.place.context or '-'}")
+    served = api.find(f"/apis/{RAY}")
+    kinds = {one["name"] for one in (served or {}).get("resources", ())}
+    if "rayclusters" not in kinds:
+        yield _finding("KubeRay", "failure", f"this Kubernetes has no {RAY} RayCluster", INSTALL)
+        return
+    yield from _operator(api)
+    missing = _missing_rights(api, stack)
+    if missing:
+        give = GIVE_RIGHTS.format(stack=stack.name)
+        yield _finding("rights", "failure", f"you may not {', '.join(missing)}", give)
+        return
+    yield _finding("rights", "ok", "you may do all that Sunspot does")
+    yield from _accepted(api, stack)
+    yield from _nodes(api, stack)
+    yield from _quotas(api, stack)
+
+
+def _finding(check: str, level: Level, detail: str, remedy: str = "") -> Finding:
+    return Finding(check=check, level=level, detail=detail, remedy=remedy)
+
+
+def _operator(api: Api) -> Iterator[Finding]:
+    """The operator's deployment, where one may see it. Elsewhere its CRD says how old it is."""
+    try:
+        listed = api.list(path("apps/v1", "deployments"), labelSelector=_OPERATOR)
+    except ApiError as error:
+        if error.status != FORBIDDEN:
+            raise
+        listed = []
+    if not listed:
+        detail = "whether KubeRay's operator runs is not visible to you; its RayCluster is there"
+        yield _finding("KubeRay", "ok", detail)
+    for one in listed:
+        image = one["spec"]["template"]["spec"]["containers"][0]["image"]
+        called = f"{one['metadata']['namespace']}/{one['metadata']['name']} ({image})"
+        numbers = re.search(r":v?(\d+)\.(\d+)", image)  # a digest or "nightly" says nothing
+        if numbers and tuple(map(int, numbers.groups())) < OLDEST_KUBERAY:
+            wanted = ".".join(map(str, OLDEST_KUBERAY))
+            yield _finding("KubeRay", "failure", f"{called} is older than {wanted}", INSTALL)
+        elif not (one.get("status") or {}).get("readyReplicas"):
+            yield _finding(
+                "KubeRay",
+                "failure",
+                f"{called} has no ready replica, so nothing would happen",
+                f"see: kubectl describe deployment --namespace {one['metadata']['namespace']} "
+                f"{one['metadata']['name']}",
+            )
+        else:
+            yield _finding("KubeRay", "ok", called)
+
+
+def _missing_rights(api: Api, stack: Stack) -> list[str]:
+    """What this user may not do and needs to, such as "create rayclusters.ray.io"."""
+    called = raycluster.names(stack)
+    needed = list(rights.needed(called))
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        allowed = pool.map(lambda one: _may(api, called.namespace, one), needed)
+        refused = [one for one, may in zip(needed, allowed, strict=True) if not may]
+    texts = (
+        f"{one.verb} {one.resource}"
+        + (f".{one.group}" if one.group else "")
+        + f" in namespace {called.namespace}"
+        for one in refused
+    )
+    return list(dict.fromkeys(texts))
+
+
+def _may(api: Api, namespace: str, asked: rights.Right) -> bool:
+    resource, _, sub = asked.resource.partition("/")
+    attributes = {
+        "namespace": namespace,
+        "verb": asked.verb,
+        "group": asked.group,
+        "resource": resource,
+        "subresource": sub,
+        "name": asked.name or "",
+    }
+    body = {
+        "apiVersion": AUTHORIZATION,
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {key: text for key, text in attributes.items() if text}},
+    }
+    answer = api.create(path(AUTHORIZATION, "selfsubjectaccessreviews"), body)
+    return bool((answer.get("status") or {}).get("allowed"))
+
+
+def _accepted(api: Api, stack: Stack) -> Iterator[Finding]:
+    """Whether the API server would take the RayCluster: it tries, and creates nothing."""
+    made, called = raycluster.make(stack)[0], raycluster.names(stack)
+    where = path(RAY, "rayclusters", called.namespace)
+    # Of a name that is certainly free: this asks for the rest.
+    trial = {**made, "metadata": {**made["metadata"], "generateName": f"{called.cluster}-"}}
+    trial["metadata"].pop("name")
+    try:
+        api.create(where, trial, dryRun="All")
+    except ApiError as error:
+        said = str(error)
+        if error.status == NOT_FOUND:
+            yield _finding(
+                "namespace",
+                "failure",
+                f"there is no namespace {called.namespace!r}",
+                f"create it: kubectl create namespace {called.namespace}, or give another with "
+                "--namespace",
+            )
+        elif unknown := re.findall(r'unknown field "([^"]+)"', said):
+            wanted = ".".join(map(str, OLDEST_KUBERAY))
+            yield _finding(
+                "KubeRay",
+                "failure",
+                f"its RayCluster has no {', '.join(unknown)}: it is older than {wanted}, or "
+                f"{KEY} > patch has a field that does not exist",
+                INSTALL,
+            )
+        else:
+            yield _finding("RayCluster", "failure", said)
+    else:
+        yield _finding("RayCluster", "ok", f"{called.cluster} in namespace {called.namespace}")
+
+
+def _nodes(api: Api, stack: Stack) -> Iterator[Finding]:
+    try:
+        nodes = api.list(path("v1", "nodes"))
+    except ApiError as error:
+        if error.status != FORBIDDEN:
+            raise
+        yield _finding("nodes", "ok", "not visible to you, so the pods' sizes were not compared")
+        return
+    found = list(capacity.misfits(stack, nodes))
+    for one in found:
+        if one.may_come:
+            yield _finding(
+                f"group {one.group}",
+                "warning",
+                f"{one.text}; it waits until the nodes' autoscaler adds one that fits",
+            )
+        else:
+            yield _finding(
+                f"group {one.group}",
+                "failure",
+                f"no node can ever hold its pods: {one.text}",
+                f"lower its cpu, memory_gb or gpu_count, or change node_selector and tolerations "
+                f"in {KEY}",
+            )
+    if not found:
+        yield _finding("nodes", "ok", f"{len(nodes)} of them; each kind of pod fits on one")
+
+
+def _quotas(api: Api, stack: Stack) -> Iterator[Finding]:
+    namespace = raycluster.names(stack).namespace
+    try:
+        quotas = api.list(path("v1", "resourcequotas", namespace))
+    except ApiError as error:
+        if error.status != FORBIDDEN:
+            raise
+        return
+    for text in capacity.short_quotas(stack, quotas):
+        yield _finding(
+            "quota",
+            "failure",
+            text,
+            "ask for more, take another cluster down, or make this one smaller",
+        )
+
+
+def of_place(error: SunspotError) -> Finding:
+    """The finding for a Kubernetes that cannot be asked."""
+    what = "API server" if isinstance(error, UnreachableError | ApiError) else "kubeconfig"
+    return _finding(what, "failure", str(error))

@@ -1,0 +1,82 @@
+"""What Kubernetes' API answers when it refuses something, in one line that says what to do."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sunspot.errors import SunspotError, UsageError
+
+GIVE_RIGHTS = (
+    "Someone who may, gives you the rights with: sunspot manifest {stack} --target kubernetes "
+    "--rbac | kubectl apply -f -"
+)
+TO_INSTALL = (
+    "python -m pip install --require-hashes -r requirements-kubernetes.txt in the project's "
+    "folder, or pip install 'sunspot-ray[kubernetes]'"
+)
+
+UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, INVALID = 401, 403, 404, 409, 422
+GONE, TOO_MANY = 410, 429
+BAD_REQUEST = 400
+
+
+class UnreachableError(SunspotError):
+    """The API server does not answer."""
+
+
+class ApiError(SunspotError):
+    """The API server refused a request.
+
+    Attributes:
+        status: the HTTP status.
+        reason: Kubernetes' own word for it, such as AlreadyExists; "" if it gave none.
+    """
+
+    def __init__(self, message: str, status: int, reason: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+class RefusedError(ApiError, UsageError):
+    """As ApiError, for what the same user would be refused again."""
+
+
+def missing_package() -> UsageError:
+    """The error where the `kubernetes` package is not installed."""
+    return UsageError(f"Kubernetes' client is not installed (the extra `kubernetes`): {TO_INSTALL}")
+
+
+def explained(status: int, body: str, where: str) -> ApiError:
+    """The error for an answer that is not a success.
+
+    Args:
+        status: the HTTP status.
+        body: the answer, by the API's convention a `Status` object.
+        where: the API server, as messages call it.
+    """
+    found = _parsed(body)
+    reason, said = str(found.get("reason") or ""), str(found.get("message") or body.strip())
+    said = " ".join(said.split()) or "nothing else was said"
+    if status == UNAUTHORIZED:
+        return RefusedError(
+            f"{where} does not know you (401): {said}. Log in again, for instance with `az aks "
+            "get-credentials` or your provider's command, and look at `kubectl auth whoami`",
+            status,
+            reason,
+        )
+    if status == FORBIDDEN:
+        give = GIVE_RIGHTS.format(stack="STACK")
+        hint = "" if "exceeded quota" in said else f". {give}"
+        return RefusedError(f"{where} forbids it (403): {said}{hint}", status, reason)
+    kind = RefusedError if status in (BAD_REQUEST, INVALID) else ApiError
+    return kind(f"{where} answered {status}: {said}", status, reason)
+
+
+def _parsed(body: str) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,150 @@
+"""Leads ports of this machine's loopback address to a cluster's head, through Kubernetes' API.
+
+Each connection is a web socket to the API server, which hands it on to the kubelet of the head's
+node (kubernetes.io, "Use Port Forwarding to Access Applications in a Cluster"). It asks which pod
+is the head for each, so it outlives a head's pod. As a program it is a tunnel (targets/tunnel.py):
+
+    python -m sunspot.targets.kubernetes.forwarder KUBECONFIG CONTEXT NAMESPACE CLUSTER LOCAL:PORT
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import socketserver
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sunspot.errors import SunspotError
+from sunspot.targets.kubernetes.access import Place
+from sunspot.targets.kubernetes.api import Api
+from sunspot.targets.kubernetes.objects import Cluster
+from sunspot.targets.kubernetes.raycluster import Names
+
+LOOPBACK = "127.0.0.1"
+PIECE = 65_536
+
+# How soon a kubelet says that nothing listens on a port. It never says that something does.
+REFUSAL_S, REFUSAL_POLL_S = 1.0, 0.02
+
+
+@dataclass(frozen=True)
+class HeadPort:
+    """A port of a head."""
+
+    cluster: Cluster
+    port: int
+
+    def connect(self) -> Any:
+        """A connection to it (`PortForward` of the package).
+
+        Raises:
+            SunspotError: there is no head, or the API server does not lead there.
+        """
+        from kubernetes.client import ApiClient, CoreV1Api
+        from kubernetes.client.exceptions import ApiException
+        from kubernetes.stream import portforward
+
+        head = self.cluster.head()
+        if head is None:
+            raise SunspotError(f"no pod of {self.cluster.names.cluster} is its head")
+        # A client of its own: `portforward` changes it for the length of the call.
+        client = CoreV1Api(ApiClient(configuration=self.cluster.api.client.configuration))
+        try:
+            return portforward(
+                client.connect_get_namespaced_pod_portforward,
+                head.name,
+                self.cluster.names.namespace,
+                ports=str(self.port),
+            )
+        except (ApiException, OSError) as error:
+            raise SunspotError(
+                f"{self.cluster.api.place.called} leads to no port of {head.name}: "
+                f"{' '.join(str(error).split())}"
+            ) from error
+
+    def listens(self) -> bool:
+        """Whether something listens on it. Raises as `connect` does."""
+        opened = self.connect()
+        deadline = time.monotonic() + REFUSAL_S
+        try:
+            while time.monotonic() < deadline:
+                if opened.error(self.port):
+                    return False
+                time.sleep(REFUSAL_POLL_S)
+        finally:
+            opened.close()
+        return True
+
+
+class Server(socketserver.ThreadingTCPServer):
+    """A port here that leads to a head's."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(self, local: int, to: HeadPort) -> None:
+        self.to = to
+        super().__init__((LOOPBACK, local), _Connection)
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[None]:
+        """Accepts connections while the block lasts."""
+        thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.1})
+        thread.start()
+        try:
+            yield
+        finally:
+            self.shutdown()
+            thread.join()
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
+    request: socket.socket
+
+    def handle(self) -> None:
+        try:
+            opened = self.server.to.connect()
+        except SunspotError as error:
+            print(error, file=sys.stderr, flush=True)
+            return
+        other = opened.socket(self.server.to.port)
+        back = threading.Thread(target=_copy, args=(other, self.request), daemon=True)
+        back.start()
+        _copy(self.request, other)
+        back.join()
+        opened.close()
+
+
+def _copy(source: Any, destination: Any) -> None:
+    """Passes on what comes until either end closes, and then closes both."""
+    with contextlib.suppress(OSError):
+        while data := source.recv(PIECE):
+            destination.sendall(data)
+    for one in (source, destination):
+        with contextlib.suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs until it is ended; prints what fails. The arguments are those of the module."""
+    kubeconfig, context, namespace, name, *pairs = arguments
+    place = Place(kubeconfig=kubeconfig, context=context, namespace=namespace)
+    cluster = Cluster(Api(place), Names.of_cluster(name, namespace))
+    forwards = [tuple(map(int, pair.split(":"))) for pair in pairs]
+    with contextlib.ExitStack() as stack:
+        for local, port in forwards:
+            server = stack.enter_context(Server(local, HeadPort(cluster, port)))
+            stack.enter_context(server.serving())
+        signal.sigwait({signal.SIGTERM, signal.SIGINT})
+
+
+if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    main(sys.argv[1:])

@@ -1,0 +1,124 @@
+"""The nodes of a cluster: what Ray says of its members, and Kubernetes of pods that are not yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from sunspot.errors import SunspotError
+from sunspot.ray.handle import ClusterHandle
+from sunspot.ray.resources import GIB
+from sunspot.spec_values import HEAD
+from sunspot.stack import Stack
+from sunspot.targets import abilities
+from sunspot.targets import members as ray_members
+from sunspot.targets.kubernetes import pods as templates
+from sunspot.targets.kubernetes import raycluster
+from sunspot.targets.kubernetes.errors import ApiError
+from sunspot.targets.kubernetes.objects import Cluster, Pod
+from sunspot.targets.protocol import NodeStatus, Progress
+
+TAIL_LINES = 30
+
+# A container that has not begun has no log (kubelet: "is waiting to start").
+_NOT_BEGUN = "waiting to start"
+
+
+def nodes(stack: Stack, cluster: Cluster, handle: ClusterHandle | None) -> list[NodeStatus]:
+    """The cluster's nodes, the head first, lost ones last.
+
+    Args:
+        stack: its stack.
+        cluster: its objects.
+        handle: how to reach it; None while its head cannot be reached.
+    """
+    here = {pod.node_name: pod for pod in cluster.pods()}
+    found = [one for one in map(ray_members.node, _listed(handle)) if one is not None]
+    # A head's pod that was replaced leaves a member of its name behind.
+    alive = {one.name for one in found if one.state != "lost"}
+    found = [one for one in found if one.state != "lost" or one.name not in alive]
+    kinds = {kind.node_type: kind for kind in raycluster.pods_of(stack)}
+    for name, pod in here.items():
+        if name not in {one.name for one in found} and pod.group in kinds and not pod.is_ending:
+            found.append(_starting(pod, kinds[pod.group], cluster))
+    for group in stack.cluster.scaling_groups:
+        types = group.node_types()
+        count = sum(one.group in types and one.state != "lost" for one in found)
+        found += ray_members.awaited(group, group.min_workers - count, _shape(stack, group.name))
+    order = {"up": 1, "draining": 1, "starting": 2, "lost": 3}
+    return sorted(found, key=lambda one: (not one.is_head, order[one.state], one.name))
+
+
+def _listed(handle: ClusterHandle | None) -> Sequence[dict[str, Any]]:
+    """Ray's own list; empty where Ray does not answer."""
+    from sunspot.ray.jobs import JobClient
+
+    if handle is None:
+        return []
+    try:
+        return JobClient(handle).state("nodes")
+    except SunspotError:
+        return []
+
+
+def _starting(pod: Pod, kind: templates.Pod, cluster: Cluster) -> NodeStatus:
+    """A pod that is not a member: it begins, or has ended."""
+    lost = pod.phase in ("Failed", "Succeeded")
+    has = kind.ray.resources
+    why = pod.why()
+    return NodeStatus(
+        name=pod.node_name,
+        group=kind.group,
+        market=kind.market,
+        state="lost" if lost else "starting",
+        cpus=float(has.cpus),
+        gpus=float(has.gpus),
+        memory_gb=round(has.memory / GIB, 1),
+        log=_tail(cluster, pod) if lost else "",
+        notes=(why,) if why else (),
+    )
+
+
+def _shape(stack: Stack, group: str) -> Any:
+    """What a worker of a group will have (`members.awaited`)."""
+    kind = next(one for one in raycluster.pods_of(stack) if one.group == group)
+    return lambda _node: kind.ray.resources
+
+
+def _tail(cluster: Cluster, pod: Pod) -> str:
+    try:
+        return cluster.log(pod.name, lines=TAIL_LINES).strip()
+    except ApiError as error:
+        return str(error)
+
+
+def show_log(
+    name: str, cluster: Cluster, node: str, out: TextIO, note: Progress, *, follow: bool
+) -> int:
+    """Prints what Ray's container on a node has printed; returns 0.
+
+    Args:
+        name: the stack's name.
+        cluster: its objects.
+        node: the node's name.
+        out: where the log is printed.
+        note: called with notes for people.
+        follow: whether to go on until the container ends.
+
+    Raises:
+        UsageError: there is no such node.
+    """
+    here = {pod.node_name: pod for pod in cluster.pods()}
+    if node not in here:
+        raise abilities.unknown(name, "node", node, here or [HEAD])
+    pod = here[node]
+    query = {"container": templates.RAY_CONTAINER, "follow": "true" if follow else None}
+    try:
+        for piece in cluster.api.stream(cluster.log_path(pod.name), **query):
+            out.write(piece.decode(errors="replace"))
+            out.flush()
+    except ApiError as error:
+        if _NOT_BEGUN not in str(error):
+            raise
+        note(f"{node} has not begun: {pod.why() or pod.phase}")
+    return 0

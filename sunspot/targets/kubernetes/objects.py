@@ -1,0 +1,157 @@
+"""What Kubernetes has of one cluster: its RayCluster, its pods, and what is said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sunspot.spec_values import HEAD
+from sunspot.targets.kubernetes.api import RAY, Api, Object, path
+from sunspot.targets.kubernetes.pods import RAY_CONTAINER
+from sunspot.targets.kubernetes.raycluster import Names
+
+# KubeRay's labels of what it makes (ray-operator/controllers/ray/utils/constant.go, 1.6).
+CLUSTER_LABEL, TYPE_LABEL, GROUP_LABEL = "ray.io/cluster", "ray.io/node-type", "ray.io/group"
+
+# A container that waits for one of these does not get further by itself (kubelet/images/types.go
+# and kuberuntime, Kubernetes 1.34); the last two only after several attempts.
+IMAGE_REASONS = (
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "ErrImagePull",
+    "ImagePullBackOff",
+)
+CRASH_REASON = "CrashLoopBackOff"
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One pod, as the API has it."""
+
+    object: Object
+
+    @property
+    def name(self) -> str:
+        return self.object["metadata"]["name"]
+
+    @property
+    def group(self) -> str:
+        """Its Ray node type; "head"."""
+        labels = self.object["metadata"].get("labels") or {}
+        return HEAD if labels.get(TYPE_LABEL) == HEAD else labels.get(GROUP_LABEL, "")
+
+    @property
+    def is_head(self) -> bool:
+        return self.group == HEAD
+
+    @property
+    def node_name(self) -> str:
+        """Its name in Ray (pods.py)."""
+        return HEAD if self.is_head else self.name
+
+    @property
+    def created(self) -> str:
+        """When it was created, as a text that sorts."""
+        return self.object["metadata"].get("creationTimestamp") or ""
+
+    @property
+    def phase(self) -> str:
+        return (self.object.get("status") or {}).get("phase") or "Pending"
+
+    @property
+    def is_ending(self) -> bool:
+        return "deletionTimestamp" in self.object["metadata"]
+
+    @property
+    def runs(self) -> bool:
+        return self.phase == "Running" and not self.is_ending
+
+    @property
+    def waits_for_node(self) -> str:
+        """Why no node has it yet, in the scheduler's words; "" if one has."""
+        for one in (self.object.get("status") or {}).get("conditions") or ():
+            if one["type"] == "PodScheduled" and one["status"] == "False":
+                return one.get("message") or one.get("reason") or "no node yet"
+        return ""
+
+    def containers(self) -> Iterable[Object]:
+        """The states of its containers, of those that begin first too."""
+        status = self.object.get("status") or {}
+        return [*(status.get("initContainerStatuses") or ()), *self.ray_and_beside()]
+
+    def ray_and_beside(self) -> list[Object]:
+        return (self.object.get("status") or {}).get("containerStatuses") or []
+
+    def waiting(self) -> Iterable[tuple[str, str, str]]:
+        """The containers that wait: their names, and Kubernetes' reason and message."""
+        for one in self.containers():
+            if state := (one.get("state") or {}).get("waiting"):
+                yield one["name"], state.get("reason") or "", state.get("message") or ""
+
+    def why(self) -> str:
+        """What it waits for, in one line; "" if nothing."""
+        if message := self.waits_for_node:
+            return message
+        for container, reason, message in self.waiting():
+            if reason not in ("ContainerCreating", "PodInitializing"):
+                return f"container {container}: {reason}" + (f": {message}" if message else "")
+        return ""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The objects of one cluster in one place."""
+
+    api: Api
+    names: Names
+
+    @property
+    def where(self) -> str:
+        """The path of the RayCluster."""
+        return path(RAY, "rayclusters", self.names.namespace, self.names.cluster)
+
+    @property
+    def secret(self) -> str:
+        """The path of the token's Secret."""
+        return path("v1", "secrets", self.names.namespace, self.names.token_secret)
+
+    def found(self) -> Object | None:
+        """The RayCluster; None if there is none."""
+        return self.api.find(self.where)
+
+    def pods(self) -> list[Pod]:
+        """Its pods, the head first, then by their age."""
+        listed = self.api.list(
+            path("v1", "pods", self.names.namespace),
+            labelSelector=f"{CLUSTER_LABEL}={self.names.cluster}",
+        )
+        made = [Pod(one) for one in listed]
+        return sorted(made, key=lambda pod: (not pod.is_head, pod.created, pod.name))
+
+    def head(self) -> Pod | None:
+        """The head's pod, if one runs."""
+        return next((pod for pod in self.pods() if pod.is_head and pod.runs), None)
+
+    def log(self, pod: str, *, lines: int | None = None, previous: bool = False) -> str:
+        """What Ray's container in a pod has printed."""
+        return self.api.text(
+            self.log_path(pod),
+            container=RAY_CONTAINER,
+            tailLines=lines,
+            previous="true" if previous else None,
+        )
+
+    def log_path(self, pod: str) -> str:
+        return path("v1", "pods", self.names.namespace, pod) + "/log"
+
+    def warnings(self, kind: str, name: str) -> list[str]:
+        """The warnings that were recorded about an object, the latest last, without doubles."""
+        listed: list[dict[str, Any]] = self.api.list(
+            path("v1", "events", self.names.namespace),
+            fieldSelector=f"involvedObject.kind={kind},involvedObject.name={name},type=Warning",
+        )
+        listed.sort(key=lambda one: one.get("lastTimestamp") or one.get("eventTime") or "")
+        said = (" ".join(f"{one['reason']}: {one['message']}".split()) for one in listed)
+        return list(dict.fromkeys(said))

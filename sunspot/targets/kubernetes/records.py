@@ -1,0 +1,116 @@
+"""The records of clusters on Kubernetes: which place each is in, and its stack.
+
+cluster.json   written before anything is created, so that `down` finds what a killed `up` left
+token          the cluster's token, mode 0600
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from sunspot.node.files import write_private
+from sunspot.stack import Stack
+from sunspot.targets.kubernetes.access import Place
+from sunspot.targets.kubernetes.api import Api
+from sunspot.targets.kubernetes.objects import Cluster
+from sunspot.targets.kubernetes.raycluster import Names
+from sunspot.targets.records import BrokenRecordsError, Folders, not_up
+from sunspot.targets.tunnel import Tunnel
+
+FILE, TOKEN_FILE, PLACE_FILE = "cluster.json", "token", "place.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One cluster.
+
+    Attributes:
+        place: the Kubernetes and the namespace.
+        names: what it is called there.
+        own_secret: whether the token's Secret goes with the cluster; another one is the user's.
+    """
+
+    place: Place
+    names: Names
+    own_secret: bool = True
+
+    def cluster(self) -> Cluster:
+        """Its objects."""
+        return Cluster(Api(self.place), self.names)
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records in `folders`."""
+
+    folders: Folders
+
+    def write(self, record: Record, stack: Stack) -> None:
+        """Records a cluster. What `down` needs is apart from what describes the cluster."""
+        self.folders.write(stack.name, PLACE_FILE, asdict(record))
+        self.folders.write(stack.name, FILE, {"stack": stack.model_dump(mode="json")})
+
+    def read(self, name: str) -> Record:
+        """The record of a cluster.
+
+        Raises:
+            NotUpError: there is no such cluster.
+            BrokenRecordsError: the record cannot be read.
+        """
+        found = self.folders.read(name, PLACE_FILE)
+        if found is None:
+            raise not_up(name)
+        try:
+            return Record(
+                place=Place(**found["place"]),
+                names=Names(**found["names"]),
+                own_secret=bool(found["own_secret"]),
+            )
+        except (TypeError, KeyError) as error:
+            raise self.folders.broken(name, self.folders.path(name) / PLACE_FILE, error) from error
+
+    def stack(self, name: str) -> Stack:
+        """The stack of a cluster. Raises as `read` does."""
+        found = self.folders.read(name, FILE)
+        if found is None:
+            raise not_up(name)
+        try:
+            return Stack.model_validate(found["stack"])
+        except (KeyError, ValidationError) as error:
+            raise self.folders.broken(name, self.folders.path(name) / FILE, error) from error
+
+    def readable(self, name: str) -> Record | None:
+        """The record, if there is one that can be read."""
+        with contextlib.suppress(BrokenRecordsError):
+            return self.read(name) if name in self.folders.names() else None
+        return None
+
+    def tunnel(self, name: str) -> Tunnel:
+        return Tunnel(self.folders.path(name))
+
+    def token(self, name: str) -> Path:
+        """The file of a cluster's token."""
+        return self.folders.path(name) / TOKEN_FILE
+
+    def write_token(self, name: str, token: str) -> None:
+        write_private(self.token(name), token)
+
+
+def as_annotation(stack: Stack) -> str:
+    """A stack as the text that its RayCluster carries, for machines without a record."""
+    return json.dumps(stack.model_dump(mode="json"), separators=(",", ":"))
+
+
+def from_annotation(text: str) -> Stack | None:
+    """The stack of such a text; None if another version of Sunspot wrote it."""
+    try:
+        found: Any = json.loads(text)
+        return Stack.model_validate(found)
+    except (ValueError, ValidationError):
+        return None

@@ -1,0 +1,106 @@
+"""Taking a cluster down: its objects, then its pods, then what this machine has of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from sunspot.targets.kubernetes.api import POLICY, Object, path
+from sunspot.targets.kubernetes.errors import NOT_FOUND, ApiError
+from sunspot.targets.kubernetes.objects import Cluster
+from sunspot.targets.kubernetes.raycluster import MANAGED_BY
+from sunspot.targets.protocol import Progress, Removal
+
+LOOKED_FOR = "RayCluster, pod, Secret or disruption budget"
+
+POLL_S = 0.5
+
+# What an operator that runs needs to let a RayCluster go that has a finalizer.
+FINALIZER_PATIENCE_S = 30.0
+# Beside the pods' own grace period.
+POD_PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Removing:
+    """The end of one cluster.
+
+    Attributes:
+        cluster: its objects.
+        own_secret: whether the token's Secret goes too.
+    """
+
+    cluster: Cluster
+    own_secret: bool
+
+    def take_down(self, progress: Progress) -> Removal:
+        """Deletes everything, waits until it is gone, and looks for what is left."""
+        names = self.cluster.names
+        progress(f"deleting {names.cluster} in namespace {names.namespace}")
+        api = self.cluster.api
+        for where in (self.cluster.where, *self._beside()):
+            if self._is_ours(api.find(where)):
+                api.delete(where)
+        self._wait_for_cluster(progress)
+        self._wait_for_pods(progress)
+        left = self.left()
+        remedy = (
+            f"see why: kubectl get raycluster,pods,secrets,pdb --namespace {names.namespace} "
+            f"--selector {'='.join(*MANAGED_BY.items())}"
+        )
+        return Removal(looked_for=LOOKED_FOR, left=left, remedy=remedy if left else "")
+
+    def left(self) -> list[str]:
+        """What still exists of it, one line each."""
+        names, api = self.cluster.names, self.cluster.api
+        found = [f"pod {pod.name}" for pod in self.cluster.pods()]
+        if self._is_ours(self.cluster.found()):
+            found.append(f"RayCluster {names.cluster}")
+        if self.own_secret and self._is_ours(api.find(self.cluster.secret)):
+            found.append(f"Secret {names.token_secret}")
+        return found
+
+    def _beside(self) -> list[str]:
+        """The paths of what belongs to the RayCluster and would follow it."""
+        names = self.cluster.names
+        budget = path(POLICY, "poddisruptionbudgets", names.namespace, f"{names.cluster}-head")
+        return [budget, *([self.cluster.secret] if self.own_secret else [])]
+
+    @staticmethod
+    def _is_ours(found: Object | None) -> bool:
+        labels = {} if found is None else found["metadata"].get("labels") or {}
+        return MANAGED_BY.items() <= labels.items()
+
+    def _wait_for_cluster(self, progress: Progress) -> None:
+        """Waits until the RayCluster is gone; frees it where no operator does."""
+        deadline = time.monotonic() + FINALIZER_PATIENCE_S
+        while self._is_ours(found := self.cluster.found()):
+            if time.monotonic() > deadline:
+                if found is None or not found["metadata"].get("finalizers"):
+                    return
+                progress("no operator lets the RayCluster go: removing its finalizers")
+                self._free()
+                return
+            time.sleep(POLL_S)
+
+    def _free(self) -> None:
+        try:
+            self.cluster.api.patch(self.cluster.where, {"metadata": {"finalizers": None}})
+        except ApiError as error:
+            if error.status != NOT_FOUND:
+                raise
+
+    def _wait_for_pods(self, progress: Progress) -> None:
+        pods, told = self.cluster.pods(), 0
+        grace = max((_grace(pod.object) for pod in pods), default=0)
+        deadline = time.monotonic() + grace + POD_PATIENCE_S
+        while pods and time.monotonic() < deadline:
+            if len(pods) != told:
+                told = len(pods)
+                progress(f"waiting for {told} pod{'s' if told > 1 else ''} to end")
+            time.sleep(POLL_S)
+            pods = self.cluster.pods()
+
+
+def _grace(pod: Object) -> int:
+    return pod["spec"].get("terminationGracePeriodSeconds") or 30

@@ -1,0 +1,230 @@
+"""A cluster's first minutes: its objects are created, and it is waited for."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sunspot.errors import SunspotError, UsageError
+from sunspot.ray.handle import ClusterHandle
+from sunspot.stack import Stack
+from sunspot.targets import members
+from sunspot.targets.kubernetes import raycluster, records
+from sunspot.targets.kubernetes.api import POLICY, RAY, Object, path
+from sunspot.targets.kubernetes.errors import CONFLICT, ApiError
+from sunspot.targets.kubernetes.objects import CRASH_REASON, IMAGE_REASONS, Cluster, Pod
+from sunspot.targets.kubernetes.pods import RAY_CONTAINER, TOKEN_KEY
+from sunspot.targets.protocol import Lasting, Progress
+
+STACK_ANNOTATION = "sunspot/stack"
+"""On a RayCluster that `up` made: the stack, for machines without a record of it."""
+
+POLL_S = 0.5
+TAIL_LINES = 20
+
+# A container waits for its Secret, which is created right after the RayCluster.
+CONFIG_ERROR, CONFIG_PATIENCE_S = "CreateContainerConfigError", 20.0
+
+# KubeRay makes the head's pod within a second or two of the RayCluster.
+OPERATOR_PATIENCE_S = 60.0
+
+
+def create(stack: Stack, cluster: Cluster, *, own_secret: bool) -> str:
+    """Creates the objects of a cluster; returns its token.
+
+    The Secret and the budget belong to the RayCluster, so that they go with it, whoever deletes it.
+
+    Args:
+        stack: the stack.
+        cluster: where its objects are to be.
+        own_secret: whether the Secret is created too; otherwise it is the user's.
+
+    Raises:
+        UsageError: there is a RayCluster of that name, or the user's Secret is not there.
+    """
+    names, api = cluster.names, cluster.api
+    token = secrets.token_hex(32) if own_secret else read_token(cluster)
+    made, *others = raycluster.make(stack)
+    made["metadata"]["annotations"] = {STACK_ANNOTATION: records.as_annotation(stack)}
+    try:
+        owner = api.create(path(RAY, "rayclusters", names.namespace), made)
+    except ApiError as error:
+        if error.status == CONFLICT:
+            raise taken(stack.name, cluster) from error
+        raise
+    if own_secret:
+        others.insert(0, _secret(cluster, token))
+    for one in others:
+        one["metadata"]["ownerReferences"] = [_reference(owner)]
+        kind, group = ("secrets", "v1") if one["kind"] == "Secret" else _BUDGETS
+        api.create(path(group, kind, names.namespace), one)
+    return token
+
+
+_BUDGETS = ("poddisruptionbudgets", POLICY)
+
+
+def taken(name: str, cluster: Cluster) -> UsageError:
+    """The error for a RayCluster of that name that `up` did not make."""
+    names = cluster.names
+    return UsageError(
+        f"namespace {names.namespace} has a RayCluster {names.cluster!r} already, which `sunspot "
+        f"up` did not make: give this one another name (sunspot:kubernetes > name in "
+        f"Pulumi.{name}.yaml), or delete that one: kubectl delete raycluster {names.cluster} "
+        f"--namespace {names.namespace}"
+    )
+
+
+def read_token(cluster: Cluster) -> str:
+    """The token in the cluster's Secret.
+
+    Raises:
+        UsageError: there is none.
+    """
+    import base64
+
+    names = cluster.names
+    found = cluster.api.find(cluster.secret)
+    text = ((found or {}).get("data") or {}).get(TOKEN_KEY)
+    if not text:
+        raise UsageError(
+            f"namespace {names.namespace} has no Secret {names.token_secret!r} with the key "
+            f"{TOKEN_KEY}, which sunspot:kubernetes > token_secret names: create it, or leave the "
+            "setting out to have one made"
+        )
+    return base64.b64decode(text).decode().strip()
+
+
+def _secret(cluster: Cluster, token: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": cluster.names.metadata(cluster.names.token_secret),
+        "stringData": {TOKEN_KEY: token},
+    }
+
+
+def _reference(owner: Object) -> Object:
+    """Without `blockOwnerDeletion`, which needs a right of its own."""
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+    }
+
+
+@dataclass
+class Waiting:
+    """The wait for a cluster's pods, with what was said of it so far."""
+
+    cluster: Cluster
+    progress: Progress
+    began: float = field(default_factory=time.monotonic)
+    said: dict[str, str] = field(default_factory=dict)
+
+    def head(self, deadline: float) -> None:
+        """Waits until the head's Ray container runs.
+
+        Raises:
+            UsageError: an image cannot be pulled.
+            SunspotError: it can never run, or did not in time.
+        """
+        while not any(pod.is_head and _is_ready(pod) for pod in self.look()):
+            self._check_time(deadline, "the head's pod is not ready")
+            time.sleep(POLL_S)
+
+    def members(self, stack: Stack, handle: ClusterHandle, deadline: float) -> None:
+        """Waits until every minimum worker is a member. Raises as `head` does."""
+        while missing := members.missing(stack, handle):
+            self.look()
+            self._say("members", missing)
+            self._check_time(deadline, missing)
+            time.sleep(POLL_S)
+
+    def look(self) -> list[Pod]:
+        """The pods now; says what has changed, and raises for what never will."""
+        pods = self.cluster.pods()
+        for pod in pods:
+            self._check(pod)
+            if why := pod.why():
+                self._say(pod.name, f"{pod.name} waits: {why}", lasting=bool(pod.waits_for_node))
+            else:
+                self._say(pod.name, f"{pod.name} is {pod.phase.lower()}")
+        if not any(pod.is_head for pod in pods):
+            self._check_operator()
+        return pods
+
+    def _check(self, pod: Pod) -> None:
+        """Raises for a pod that does not come to run by itself."""
+        for container, reason, message in pod.waiting():
+            if reason in IMAGE_REASONS:
+                raise UsageError(
+                    f"the image of {pod.name} cannot be had ({reason}): {message or _image(pod)}. "
+                    "Check the name in sunspot:image > reference, and the registry's password in "
+                    "sunspot:kubernetes > image_pull_secrets"
+                )
+            if reason == CRASH_REASON:
+                raise SunspotError(
+                    f"container {container} of {pod.name} ends again and again. The end of its "
+                    f"log:\n{self._last_words(pod, container)}"
+                )
+            waited = time.monotonic() - self.began
+            if reason == CONFIG_ERROR and waited > CONFIG_PATIENCE_S:
+                raise UsageError(f"container {container} of {pod.name} cannot be made: {message}")
+
+    def _last_words(self, pod: Pod, container: str) -> str:
+        if container != RAY_CONTAINER:
+            return f"(kubectl logs {pod.name} --container {container} --previous)"
+        try:
+            return self.cluster.log(pod.name, lines=TAIL_LINES, previous=True).strip() or "(empty)"
+        except ApiError as error:
+            return f"({error})"
+
+    def _check_operator(self) -> None:
+        """Raises where KubeRay makes no head: it is refused, or there is no operator."""
+        names = self.cluster.names
+        if self.cluster.found() is None:
+            raise SunspotError(f"the RayCluster {names.cluster} was deleted while it started")
+        if refused := self._refusals():
+            raise UsageError(f"KubeRay cannot make the head's pod: {refused[-1]}")
+        if time.monotonic() - self.began > OPERATOR_PATIENCE_S:
+            raise SunspotError(
+                f"KubeRay's operator has made no pod of {names.cluster} in "
+                f"{OPERATOR_PATIENCE_S:g} s: does it run, and does it watch namespace "
+                f"{names.namespace}? See: kubectl get pods --all-namespaces "
+                "--selector app.kubernetes.io/name=kuberay-operator"
+            )
+
+    def _refusals(self) -> list[str]:
+        """What the API server refused the operator: a quota, or a policy of the namespace."""
+        said = self.cluster.warnings("RayCluster", self.cluster.names.cluster)
+        return [text for text in said if "forbidden" in text or "exceeded quota" in text]
+
+    def _check_time(self, deadline: float, missing: str) -> None:
+        if time.monotonic() > deadline:
+            waits = "; ".join(self._reasons())
+            raise SunspotError(f"timed out: {missing}" + (f". {waits}" if waits else ""))
+
+    def _reasons(self) -> Iterator[str]:
+        for pod in self.cluster.pods():
+            if why := pod.why():
+                yield f"{pod.name}: {why}"
+        yield from self._refusals()
+
+    def _say(self, about: str, text: str, *, lasting: bool = False) -> None:
+        if self.said.get(about) != text:
+            self.said[about] = text
+            self.progress(Lasting(text) if lasting else text)
+
+
+def _is_ready(pod: Pod) -> bool:
+    """Whether Ray's container runs and passes its probes; the autoscaler's may come later."""
+    states = {one["name"]: one for one in pod.ray_and_beside()}
+    return pod.runs and bool(states.get(RAY_CONTAINER, {}).get("ready"))
+
+
+def _image(pod: Pod) -> str:
+    return ", ".join(one["image"] for one in pod.object["spec"]["containers"])

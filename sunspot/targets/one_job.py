@@ -1,0 +1,104 @@
+"""A cluster for one job: it exists only while that runs, on every target that brings clusters up.
+
+A target that has something better of its own says so by the ability `Batches`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+from sunspot.errors import SunspotError, UsageError
+from sunspot.ray.handle import ClusterHandle
+from sunspot.signals import uninterrupted, without_hangups
+from sunspot.stack import Stack
+from sunspot.targets.protocol import Lasting, Progress, Removal, Target, Up, WaitsForOthers
+
+Show = Callable[[str], AbstractContextManager[Progress]]
+"""Shows the steps of what it is given the title of."""
+
+
+@contextlib.contextmanager
+def cluster(target: Target, stack: Stack, show: Show) -> Iterator[ClusterHandle]:
+    """The stack's cluster, which is taken down when the block ends, however it ends.
+
+    A second Ctrl-C does not cut that short.
+
+    Args:
+        target: where the cluster is brought up.
+        stack: the stack, fitted to the target.
+        show: shows the steps of bringing it up, and of taking it down.
+
+    Raises:
+        UsageError: the target refuses the stack, or its cluster is up already.
+        SunspotError: it did not come up, or something is left of it.
+    """
+    target.check(stack)
+    if stack.name in target.names() or target.discover(stack.name):
+        raise _is_up(target, stack.name)
+    start = _Start(target, stack)
+    try:
+        with show(f"bringing up {stack.name}") as progress:
+            handle = start.up(progress)
+        yield handle
+    except BaseException as error:
+        if start.is_ours(error):
+            _take_down_after(error, target, stack.name, show)
+        raise
+    _take_down(target, stack.name, show)
+
+
+class _Start:
+    """Bringing a cluster up, and whether what is there afterwards is this command's."""
+
+    def __init__(self, target: Target, stack: Stack) -> None:
+        self._target, self._stack = target, stack
+        self._step = ""
+        self._up: Up | None = None
+
+    def up(self, progress: Progress) -> ClusterHandle:
+        def told(step: str) -> None:
+            self._step = step
+            progress(step)
+
+        self._up = self._target.up(self._stack, told)
+        if self._up.was_up:  # another command brought it up meanwhile
+            raise _is_up(self._target, self._stack.name)
+        return self._up.handle
+
+    def is_ours(self, error: BaseException) -> bool:
+        """Whether there may be something of this cluster, and of no other command's."""
+        if self._up is not None:
+            return not self._up.was_up
+        # What is wrong with a stack is found before anything is created.
+        return not isinstance(error, UsageError) and not isinstance(self._step, WaitsForOthers)
+
+
+def _is_up(target: Target, name: str) -> UsageError:
+    return UsageError(
+        f"{name!r} is up on {target.name} already, and would be taken down with the job. Submit to "
+        f"it: sunspot submit --stack {name} -- COMMAND; or first: sunspot down {name}"
+    )
+
+
+def _take_down_after(error: BaseException, target: Target, name: str, show: Show) -> None:
+    """Takes the cluster down; a failure of that never hides the error before it."""
+    try:
+        removal = _take_down(target, name, show)
+    except (SunspotError, OSError) as problem:
+        error.add_note(f"in addition, {name} could not be taken down: {problem}")
+        error.add_note(f"try again, or it may go on to cost: sunspot down {name}")
+    else:
+        if removal is not None:
+            error.add_note(f"{name} is taken down; no {removal.looked_for} of it is left")
+
+
+def _take_down(target: Target, name: str, show: Show) -> Removal | None:
+    with uninterrupted(), without_hangups(), show(f"taking down {name}") as progress:
+        removal = target.down(name, progress)
+        if removal is not None:
+            for sentence in removal.kept:
+                progress(Lasting(sentence))
+            removal.check(name)
+        return removal

@@ -1,0 +1,253 @@
+"""The program for a stack whose target is Kubernetes: AKS, its pools, and Ray in it."""
+
+import copy
+from collections import Counter
+
+import pytest
+from azure_model import request_bodies
+from builds import AUTOSCALER, ROOT, build, group, told
+from test_declared import told as declared_tree
+
+from sunspot import stack as stacks
+from sunspot.errors import UsageError
+from sunspot.stack import Stack
+from sunspot.targets.azure.aks.plan import plan
+from sunspot.targets.azure.aks.tree import tree
+
+RANGES = {"authorized_ip_ranges": ["203.0.113.7/32"]}
+SUBNET = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v/subnets/a"
+GROUPS = (
+    group("fixed", min_workers=2, max_workers=2),
+    group("gpu", "Standard_NC4as_T4_v3", market="spot-with-fallback", min_workers=0, max_workers=4),
+    group("steady", market="on-demand", min_workers=1, max_workers=3),
+)
+
+
+def aks_stack(*groups, name="a", **keys):
+    block = {
+        "azure-native:location": "uksouth",
+        "sunspot:target": "kubernetes",
+        "sunspot:cluster": {
+            "head_node": {"vm_size": "Standard_D4s_v5"},
+            "scaling_groups": list(groups or GROUPS),
+            "autoscaler_config": AUTOSCALER,
+        },
+        "sunspot:aks": RANGES,
+        **{f"sunspot:{key}": value for key, value in keys.items()},
+    }
+    return Stack.parse(block, name=name)
+
+
+STACKS = {
+    "groups": lambda: aks_stack(),
+    "shipped": lambda: with_ranges(stacks.load("aks", ROOT)),
+    "private": lambda: aks_stack(
+        aks={"private": True}, network={"subnet_ids": {"head": SUBNET, "workers": SUBNET}}
+    ),
+    "namespace": lambda: aks_stack(
+        group("cpu", max_workers=2, min_workers=0),
+        kubernetes={"namespace": "ray", "gcs_fault_tolerance": {"size": "10Gi"}},
+    ),
+}
+
+
+def with_ranges(stack):
+    from sunspot.targets.azure.aks_settings import Aks
+
+    return told(stack, aks=Aks(**RANGES))
+
+
+@pytest.fixture(scope="module", params=STACKS)
+def both(request):
+    stack = STACKS[request.param]()
+    return plan(stack), build(stack)
+
+
+@pytest.fixture(scope="module")
+def made():
+    return build(aks_stack())
+
+
+def test_the_program_makes_what_is_declared(both):
+    planned, run = both
+    names = {r.urn: f"{r.type} {r.name}" for r in run.resources}
+    registered = Counter((names.get(r.parent, ""), names[r.urn], r.protect) for r in run.resources)
+    assert Counter(declared_tree(tree(planned))) == registered
+
+
+def test_microsofts_models_know_every_key_and_value(both):
+    _, run = both
+    for resource in run.resources:
+        if resource.type.startswith("azure-native:"):
+            sent = request_bodies.body(resource.kind, resource.inputs)
+            assert request_bodies.round_trip(resource.kind, sent) == sent, resource.name
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [("ManagedCluster", "apiServerAccessProfile"), ("AgentPool", "scaleSetEvictionPolicy")],
+)
+def test_a_misspelt_property_is_noticed(made, kind, key):
+    inputs = copy.deepcopy(next(r.inputs for r in made.of(kind) if key in r.inputs))
+    inputs[f"{key}x"] = inputs.pop(key)
+    with pytest.raises(request_bodies.UnfitError, match=f"{key}x"):
+        request_bodies.body(kind, inputs)
+
+
+def test_the_api_server_is_never_open(both):
+    planned, run = both
+    access = run.one("ManagedCluster").inputs["apiServerAccessProfile"]
+    assert access.get("authorizedIPRanges") or access["enablePrivateCluster"]
+    assert planned.aks.private is ("authorizedIPRanges" not in access)
+
+
+def pools(run):
+    return {pool.inputs["agentPoolName"]: pool.inputs for pool in run.of("AgentPool")}
+
+
+def test_each_group_and_market_has_a_pool_that_scales_to_zero(made):
+    found = pools(made)
+    twin = next(name for name in found if name.startswith("gpuond"))
+    assert set(found) == {"head", "fixed", "gpu", twin, "steady"}
+    limits = {name: (one["count"], one["minCount"], one["maxCount"]) for name, one in found.items()}
+    assert limits == {
+        "head": (1, 1, 1),
+        "fixed": (0, 0, 2),
+        "gpu": (0, 0, 4),
+        twin: (0, 0, 4),
+        "steady": (0, 0, 3),
+    }
+    assert {name for name, one in found.items() if one.get("scaleSetPriority") == "Spot"} == {
+        "fixed",
+        "gpu",
+    }
+
+
+def selects(pod, pool):
+    """Whether Kubernetes may put a pod on a pool's nodes."""
+    tolerated = {f"{one['key']}={one['value']}:{one['effect']}" for one in pod["tolerations"]}
+    fits = pod["nodeSelector"].items() <= pool["nodeLabels"].items()
+    return fits and set(pool["nodeTaints"]) <= tolerated
+
+
+def test_the_pods_of_each_group_can_run_on_its_own_pool_and_nowhere_else(made):
+    spec = made.one("RayCluster").inputs["spec"]
+    groups = {"head": spec["headGroupSpec"]} | {g["groupName"]: g for g in spec["workerGroupSpecs"]}
+    found = pools(made)
+    for name, one in groups.items():
+        pod = one["template"]["spec"]
+        fitting = [pool for pool, inputs in found.items() if selects(pod, inputs)]
+        assert len(fitting) == 1, name
+        assert fitting[0][:6] == name.replace("-", "")[:6]
+
+
+def test_what_the_autoscalers_own_is_left_to_them(made):
+    assert all(pool.ignore_changes == ["count"] for pool in made.of("AgentPool"))
+    ignored = made.one("RayCluster").ignore_changes
+    # The fixed group's replicas are Pulumi's.
+    assert not any("[0]" in path for path in ignored)
+    assert {f"spec.workerGroupSpecs[{at}].replicas" for at in (1, 2, 3)} <= set(ignored)
+
+
+def test_the_token_is_a_secret_and_in_no_output(made):
+    secret = made.one("Secret")
+    assert "data" in secret.secret_inputs
+    assert secret.ignore_changes == ["data"]
+    token = secret.inputs["data"]["auth_token"]
+    assert token not in str(made.outputs)
+    assert "kubeconfig" in made.of("kubernetes")[0].secret_inputs
+
+
+def test_the_pods_use_identities_that_may_write_to_one_container(made):
+    accounts = {one.inputs["metadata"]["name"]: one for one in made.of("ServiceAccount")}
+    spec = made.one("RayCluster").inputs["spec"]
+    used = {
+        group["template"]["spec"]["serviceAccountName"]
+        for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"])
+    }
+    assert used == set(accounts) == {"a-head", "a-workers"}
+    subjects = {one.inputs["subject"] for one in made.of("FederatedIdentityCredential")}
+    assert subjects == {f"system:serviceaccount:default:{name}" for name in accounts}
+    (container,) = made.of("BlobContainer")
+    scopes = {one.inputs["scope"] for one in made.of("RoleAssignment")}
+    assert scopes == {container.id}
+    for account in accounts.values():
+        assert account.inputs["metadata"]["annotations"]["azure.workload.identity/client-id"]
+    (env,) = [
+        one["value"]
+        for one in spec["headGroupSpec"]["template"]["spec"]["containers"][0]["env"]
+        if one["name"] == "SUNSPOT_STORAGE"
+    ]
+    assert env == made.outputs["storage_url"]
+
+
+def test_the_device_plugin_runs_on_spot_nodes_with_gpus(made):
+    pod = made.one("DaemonSet").inputs["spec"]["template"]["spec"]
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    gpus = {
+        name
+        for name, one in pools(made).items()
+        if pod["nodeSelector"].items() <= one["nodeLabels"].items()
+    }
+    assert {name[:3] for name in gpus} == {"gpu"}
+    assert build(aks_stack(group("cpu", max_workers=2, min_workers=0))).of("DaemonSet") == []
+
+
+def test_what_is_in_the_cluster_goes_with_it(made):
+    cluster = made.one("ManagedCluster").urn
+    inside = [r for r in made.resources if r.type.startswith("kubernetes:")]
+    assert inside
+    assert {r.deleted_with for r in [*inside, *made.of("AgentPool")]} == {cluster}
+
+
+def test_pools_of_long_or_odd_names_are_told_apart():
+    names = [
+        pool.name
+        for pool in plan(
+            aks_stack(
+                group("a-long-name-of-a-group", max_workers=2),
+                group("a-long-name-of-another", max_workers=2),
+                group("system", max_workers=2),
+            )
+        ).pools
+    ]
+    assert len(set(names)) == 4
+    assert all(name.isalnum() and name.islower() and len(name) <= 12 for name in names)
+    assert "system" not in names
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ({"aks": {}}, "authorized_ip_ranges"),
+        ({"aks": {"private": True}}, "subnet_ids"),
+        ({"access": {"bastion": True}}, "sunspot:access"),
+        ({"image": {"context": "."}}, "context"),
+        ({"kubernetes": {"service_account": "mine"}}, "service_account"),
+        ({"aks": {**RANGES, "system_vm_size": "Standard_D2s_v5"}}, "system_vm_size"),
+        ({"aks": {**RANGES, "system_vm_size": "Standard_D4s_v9"}}, "system_vm_size"),
+        ({"name": "x" * 60}, "stack name"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_made(keys, named):
+    with pytest.raises(UsageError) as caught:
+        build(aks_stack(**keys))
+    assert named in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("aks", "named"),
+    [
+        ({"authorized_ip_ranges": ["0.0.0.0/0"]}, "'0.0.0.0/0'"),
+        ({"authorized_ip_ranges": ["8.0.0.0/8"]}, "'8.0.0.0/8'"),
+        ({"private": True, **RANGES}, "private"),
+        ({"tier": "Gold"}, "tier"),
+        ({"kubernetes_version": "latest"}, "'latest'"),
+        ({"nodes": 3}, "nodes"),
+    ],
+)
+def test_wrong_settings_name_their_key(aks, named):
+    with pytest.raises(UsageError) as caught:
+        aks_stack(aks=aks)
+    assert "sunspot:aks" in str(caught.value)
+    assert named in str(caught.value)

@@ -1,0 +1,291 @@
+"""`sunspot scale` on Azure: ARM is a stand-in, the head follows what stands in its user data there.
+
+What the head's own code makes of it: tests/node/test_live.py, tests/integration/.
+"""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from azure_model.access_tokens import MANAGEMENT, access_token
+from azure_model.arm import GROUP, HEAD, SCALE_SETS, VIRTUAL_MACHINES, Vm, serving
+from azure_model.http_service import Reply
+from azure_model.pulumi_state import MACHINE_TYPE, account, group, resource
+from azure_stacks import declared, member, members, run, up
+from ssh_server import needs_sshd
+
+from cloud_init.live import live_settings
+from sunspot.node.azure import live
+from sunspot.targets.azure import by_hand, head_settings, scaling
+from sunspot.targets.azure import target as azure
+from sunspot.targets.azure.credentials import Endpoints
+from sunspot.targets.azure.plan import plan
+from sunspot.targets.azure.preview.user_data import stand_ins
+from sunspot.targets.scaling import Size
+
+pytestmark = needs_sshd
+
+FIXED_SET = "sunspot-x-fixed"
+GPU = {"ray.io/node-group": "gpu", "ray.io/market-type": "spot"}
+PATCH = ("PATCH", f"{VIRTUAL_MACHINES}/{HEAD}")
+
+
+def settings(arm):
+    """What stands in the head's user data, as IMDS serves it."""
+    return live.parse(arm.imds.user_data)
+
+
+def limits(arm, kind="gpu"):
+    config = settings(arm).autoscaler
+    assert config is not None
+    here = config["available_node_types"][kind]
+    assert config["provider"]["maximums"][kind] == here["max_workers"]
+    return here["min_workers"], here["max_workers"]
+
+
+@pytest.fixture(autouse=True)
+def az(tmp_path, monkeypatch):
+    """The Azure CLI, which is logged in."""
+    for name in ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID"):
+        monkeypatch.delenv(name, raising=False)
+    tool = tmp_path / "tools" / "az"
+    tool.parent.mkdir()
+    token = json.dumps({"accessToken": access_token(MANAGEMENT)})
+    tool.write_text(f"#!/bin/sh\n[ $2 = get-access-token ] && echo '{token}'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin:/usr/sbin")
+    return tool
+
+
+@pytest.fixture
+def cluster(place, api, sshd, monkeypatch):
+    """The stack "x", up: `arm` is Azure, `joins` says whether machines become members."""
+    with serving() as arm:
+        target = replace(place.target, endpoints=Endpoints(management=arm.url))
+        monkeypatch.setattr(azure, "create", lambda: target)
+        monkeypatch.setattr(scaling, "POLL_S", 0.02)
+        monkeypatch.setattr(head_settings, "PAUSE_S", 0.02)
+        arm.add(FIXED_SET)
+        arm.sets[FIXED_SET].capacity = 2
+        for name in ("vm_a", "vm_b"):
+            arm.vms[name] = Vm(name, FIXED_SET, "Succeeded")
+        described = plan(declared(), place.project)
+        arm.vms[HEAD].user_data = live_settings(described, stand_ins(described))
+        place.fake.made = (
+            group(GROUP),
+            resource(MACHINE_TYPE, f"{VIRTUAL_MACHINES}/{HEAD}", protect=True, vmId="one"),
+            account(),
+        )
+        made = SimpleNamespace(arm=arm, target=target, api=api.known, joins=True, gone=[])
+        arm.on_boot = lambda vm: _join(made, vm.name, "fixed")
+        arm.on_delete = lambda name: _leave(made, name)
+        # A stand-in for `docker exec ... python -m sunspot.node.drain ...`.
+        sshd.stub("docker", f'echo "$@" >> {place.project}/drained')
+        made.drained = place.project / "drained"
+        up(place)
+        yield made
+
+
+def _join(cluster, name, group):
+    labels = {**GPU, "ray.io/node-group": group}
+    if cluster.joins:
+        cluster.api.nodes = [*cluster.api.nodes, member(name, labels=labels)]
+
+
+def _leave(cluster, name):
+    cluster.api.nodes = [one for one in cluster.api.nodes if one["node_name"] != name]
+
+
+def _as_the_autoscaler(cluster):
+    """Keeps the members of `gpu` within the limits of the user data, at each look at them."""
+    plain = cluster.arm._watched
+
+    def watched(operation):
+        low, high = limits(cluster.arm)
+        names = [n["node_name"] for n in cluster.api.nodes if n["labels"] == GPU]
+        for number in range(len(names), low):
+            _join(cluster, f"gpu_{number}", "gpu")
+        for name in names[high:]:
+            _leave(cluster, name)
+        return plain(operation)
+
+    cluster.arm._watched = watched
+
+
+def test_an_autoscaled_group_gets_its_limits_through_the_user_data(cluster):
+    _as_the_autoscaler(cluster)
+    result = run("scale", "x", "gpu=2:3")
+    assert result.exit_code == 0, result.output
+    assert "gpu of x has between 2 and 3 workers" in " ".join(result.stdout.split())
+    assert limits(cluster.arm) == (2, 3)
+    assert len(cluster.api.nodes) == len(members()) + 2
+    assert cluster.target.sizes("x") == {"gpu": Size(minimum=2, maximum=3)}
+    assert [one for one in cluster.arm.requests if one[0] != "GET"] == [PATCH]
+
+
+def test_a_number_is_the_minimum_and_the_maximum_stays(cluster):
+    _as_the_autoscaler(cluster)
+    assert run("scale", "x", "gpu=1").exit_code == 0
+    assert limits(cluster.arm) == (1, 4)
+    assert run("scale", "x", "gpu=0:0").exit_code == 0
+    assert limits(cluster.arm) == (0, 0)
+    assert len(cluster.api.nodes) == len(members())
+    assert run("scale", "x", "gpu=0:4").exit_code == 0  # as the file says: above the limit of now
+    assert limits(cluster.arm) == (0, 4)
+
+
+def test_the_same_size_again_is_news_for_the_head(cluster):
+    assert run("scale", "x", "gpu=0:4").exit_code == 0
+    first = settings(cluster.arm)
+    assert run("scale", "x", "gpu=0:4").exit_code == 0
+    assert settings(cluster.arm) != first
+    assert settings(cluster.arm).autoscaler == first.autoscaler
+
+
+def test_a_fixed_group_shrinks_by_draining_and_grows_again(cluster):
+    assert run("scale", "x", "fixed=1").exit_code == 0
+    told = cluster.drained.read_text()
+    assert "sunspot.node.drain" in told
+    assert "RAY_ADDRESS=10.60.0.4:6379" in told
+    (gone,) = {"vm_a", "vm_b"} - cluster.arm.vms.keys()
+    assert gone in told
+    assert cluster.arm.sets[FIXED_SET].capacity == 1
+    assert cluster.target.sizes("x") == {"fixed": Size(minimum=1)}
+    assert run("scale", "x", "fixed=2").exit_code == 0
+    assert cluster.arm.sets[FIXED_SET].capacity == 2
+    assert ("PATCH", f"{SCALE_SETS}/{FIXED_SET}") in cluster.arm.requests
+
+
+@pytest.mark.parametrize("change", ["gpu=5", "gpu=0:5", "fixed=3", "moon=1"])
+def test_what_the_file_does_not_allow_is_refused_before_anything_changes(cluster, change):
+    result = run("scale", "x", change)
+    assert result.exit_code == 2
+    assert change.partition("=")[0] in result.stderr
+    assert cluster.arm.requests == []
+
+
+def test_a_file_that_was_edited_since_does_not_allow_more_than_the_cluster_has(cluster):
+    name, size = "gpu", Size(minimum=0, maximum=2)
+    found = settings_of(cluster)
+    (gpu,) = [one for one in declared().cluster.scaling_groups if one.name == name]
+    smaller = by_hand._limited(found, gpu, (0, 2))
+    cluster.arm.vms[HEAD].user_data = live.encoded(smaller.text())
+    result = run("scale", "x", "gpu=3")
+    assert result.exit_code == 2
+    assert f"outside 0 to {size.maximum}" in " ".join(result.stderr.split())
+
+
+def settings_of(cluster):
+    return live.parse(live.decoded(cluster.arm.vms[HEAD].user_data))
+
+
+def test_workers_that_do_not_join_leave_the_group_as_it_was(cluster, monkeypatch):
+    before = settings_of(cluster)
+    monkeypatch.setattr(scaling, "JOIN_TIMEOUT_S", 0.2)
+    result = run("scale", "x", "gpu=1")
+    assert result.exit_code == 1
+    assert "0 of 1 workers of gpu joined" in " ".join(result.stderr.split())
+    assert settings_of(cluster) == before
+
+
+def test_machines_that_do_not_join_are_given_back(cluster, monkeypatch):
+    assert run("scale", "x", "fixed=1").exit_code == 0
+    before = settings_of(cluster)
+    cluster.joins = False
+    monkeypatch.setattr(scaling, "JOIN_TIMEOUT_S", 0.2)
+    result = run("scale", "x", "fixed=2")
+    assert result.exit_code == 1
+    new = [name for name, vm in cluster.arm.vms.items() if name.startswith(FIXED_SET)]
+    cluster.arm.wait_for_loss(*new)
+    assert cluster.arm.sets[FIXED_SET].capacity == 1
+    assert settings_of(cluster) == before
+
+
+def test_a_refusal_of_azure_leaves_the_group_as_it_was(cluster):
+    assert run("scale", "x", "fixed=1").exit_code == 0
+    before = settings_of(cluster)
+    cluster.arm.refusals[FIXED_SET] = [(409, "SkuNotAvailable", "no spot now")]
+    result = run("scale", "x", "fixed=2")
+    assert result.exit_code == 1
+    assert "SkuNotAvailable" in result.stderr
+    assert settings_of(cluster) == before
+
+
+def test_ctrl_c_leaves_the_group_as_it_was(cluster, monkeypatch):
+    before = settings_of(cluster)
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(scaling._Scaling, "_wait_until_members", interrupted)
+    result = run("scale", "x", "gpu=1")
+    assert result.exit_code == 130
+    assert "gpu: with the limits of before" in " ".join(result.stderr.split())
+    assert settings_of(cluster) == before
+
+
+def test_somebody_elses_change_in_between_is_kept(cluster):
+    _as_the_autoscaler(cluster)
+
+    def change(vm):
+        cluster.arm.before_change = lambda _: None
+        config = settings_of(cluster)
+        vm.change({"userData": live.encoded(replace(config, prices={"gpu": 0.5}).text())})
+
+    cluster.arm.before_change = change
+    assert run("scale", "x", "gpu=1").exit_code == 0
+    assert limits(cluster.arm) == (1, 4)
+    assert settings(cluster.arm).prices == {"gpu": 0.5}
+
+
+def test_a_missing_role_is_named_with_its_scope_and_the_command(cluster):
+    scope = f"{VIRTUAL_MACHINES}/{HEAD}"
+    message = (
+        "The client 'me' with object id 'o' does not have authorization to perform action "
+        f"'Microsoft.Compute/virtualMachines/write' over scope '{scope}' or the scope is invalid."
+    )
+    told = {"error": {"code": "AuthorizationFailed", "message": message}}
+
+    plain = cluster.arm._of_vm
+    cluster.arm._of_vm = lambda name, request: (
+        Reply(403, told) if request.method == "PATCH" else plain(name, request)
+    )
+    result = run("scale", "x", "gpu=1")
+    text = " ".join(result.stderr.split())
+    assert result.exit_code == 1
+    assert "Contributor" in text
+    assert scope in text.replace(" ", "") or scope in text
+    assert "az role assignment create" in text
+
+
+def test_without_a_login_nothing_changes(cluster, az):
+    az.write_text("#!/bin/sh\necho 'Please run az login' >&2; exit 1\n")
+    result = run("scale", "x", "gpu=1")
+    assert result.exit_code == 1
+    assert "az login" in result.stderr
+
+
+def test_user_data_that_sunspot_did_not_write_is_one_message(cluster):
+    cluster.arm.vms[HEAD].user_data = live.encoded("#!/bin/sh\n")
+    result = run("scale", "x", "gpu=1")
+    assert result.exit_code == 1
+    assert "sunspot up" in result.stderr
+
+
+def test_settings_that_are_too_large_are_not_sent(cluster, monkeypatch):
+    monkeypatch.setattr(head_settings, "MAX_BYTES", 100)
+    result = run("scale", "x", "gpu=1")
+    assert result.exit_code == 2
+    assert "at most 100" in " ".join(result.stderr.split())
+    assert PATCH not in cluster.arm.requests
+
+
+def test_status_says_where_file_and_cluster_differ(cluster):
+    _as_the_autoscaler(cluster)
+    assert run("scale", "x", "gpu=1:2").exit_code == 0
+    told = " ".join(run("status", "x").output.split())
+    assert "group 'gpu' was scaled by hand to 1:2; Pulumi.x.yaml says 0:4" in told
+    assert "sunspot scale x gpu=0:4" in told
+    assert run("scale", "x", "gpu=0:4").exit_code == 0
+    assert "by hand" not in run("status", "x").output

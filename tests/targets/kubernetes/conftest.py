@@ -1,0 +1,93 @@
+"""A Kubernetes of the tests' own, a head behind it, and a project with a stack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import job_api
+import pytest
+from job_api import Api as JobApi
+from kubernetes_api import KubernetesApi, pod, served, write_kubeconfig
+
+from sunspot.targets.kubernetes import starting
+
+STACK = """\
+config:
+  sunspot:target: kubernetes
+  sunspot:cluster:
+    head_node: {cpu: 2, memory_gb: 4}
+    autoscaler_config: {cpu: 0.5, memory_gb: 1}
+    scaling_groups:
+      - name: workers
+        market: on-demand
+        max_workers: 3
+        worker_nodes: {cpu: 1, memory_gb: 2}
+"""
+
+
+@dataclass(frozen=True)
+class Kubernetes:
+    """The API, the job API of each head, the project's folder and the kubeconfig."""
+
+    api: KubernetesApi
+    jobs: JobApi
+    project: Path
+    kubeconfig: Path
+
+    def write(self, text: str, name: str = "mine") -> None:
+        (self.project / f"Pulumi.{name}.yaml").write_text(text)
+
+
+@pytest.fixture
+def kubernetes(tmp_path, monkeypatch):
+    """The stack "mine" can be brought up in it: pods run at once, and are members."""
+    (tmp_path / "Pulumi.yaml").write_text("name: sunspot\nruntime: python\n")
+    (tmp_path / "Pulumi.mine.yaml").write_text(STACK)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SUNSPOT_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "400")
+    kubeconfig = tmp_path / "kubeconfig"
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    monkeypatch.setattr(starting.secrets, "token_hex", lambda _bytes: job_api.TOKEN)
+    api = KubernetesApi()
+    with job_api.serving() as (jobs, head_port), served(api) as port:
+        write_kubeconfig(kubeconfig, port)
+        api.head_ports = {8265: head_port}
+
+        def make_pods(cluster):
+            made = pods_of(cluster)
+            jobs.nodes = [member(one) for one in made]
+            return made
+
+        api.make_pods = make_pods
+        yield Kubernetes(api, jobs, tmp_path, kubeconfig)
+
+
+def pods_of(cluster):
+    """The pods that KubeRay makes of a RayCluster, all of which run."""
+    name, spec = cluster["metadata"]["name"], cluster["spec"]
+    made = [pod(name, "head", f"{name}-head-1")]
+    for group in spec["workerGroupSpecs"]:
+        count = group.get("replicas", group["minReplicas"])
+        kind = group["groupName"]
+        made += [pod(name, kind, f"{name}-{kind}-{at}") for at in range(count)]
+    return made
+
+
+def member(one):
+    """What Ray says of a pod that has joined."""
+    labels = one["metadata"]["labels"]
+    is_head = labels["ray.io/node-type"] == "head"
+    name = "head" if is_head else one["metadata"]["name"]
+    return {
+        "node_id": name,
+        "node_name": name,
+        "node_ip": "10.0.0.1",
+        "is_head_node": is_head,
+        "state": "ALIVE",
+        "state_message": None,
+        "labels": {"ray.io/node-group": labels["ray.io/group"], "ray.io/market-type": "on-demand"},
+        "resources_total": {"CPU": 1.0, "memory": 2.0 * 2**30},
+    }

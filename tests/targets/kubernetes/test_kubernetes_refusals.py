@@ -1,0 +1,301 @@
+"""What `up` refuses before it creates anything, and what it takes away again where it fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+
+import pytest
+from cli_runs import failed, run
+from conftest import STACK
+from kubernetes_api import node, pod, write_kubeconfig
+
+from sunspot.errors import UsageError
+from sunspot.targets.kubernetes import access, api, quantities, starting
+
+
+def assert_refused(kubernetes, *parts, arguments=("up", "mine")):
+    """`up` refuses the stack with these words, and nothing was created."""
+    said = failed(2, *arguments)
+    for part in parts:
+        assert part in said
+    assert kubernetes.api.names("rayclusters") == kubernetes.api.names("secrets") == []
+    assert run("status", "mine").exit_code == 1
+    return said
+
+
+def test_no_kubeconfig(kubernetes):
+    kubernetes.kubeconfig.unlink()
+    assert_refused(kubernetes, "there is no kubeconfig", str(kubernetes.kubeconfig))
+
+
+def test_a_kubeconfig_that_is_none(kubernetes):
+    kubernetes.kubeconfig.write_text("{")
+    assert_refused(kubernetes, "cannot be used", str(kubernetes.kubeconfig))
+
+
+def test_a_wrong_context(kubernetes):
+    arguments = ("up", "mine", "--context", "her")
+    parts = ("there is no context 'her'", "here, elsewhere", "did you mean 'here'")
+    assert_refused(kubernetes, *parts, arguments=arguments)
+
+
+def test_an_unreachable_server(kubernetes):
+    said = failed(1, "up", "mine", "--context", "elsewhere")
+    assert "Kubernetes (context elsewhere) does not answer at http://127.0.0.1:1" in said
+    assert kubernetes.api.seen == []
+
+
+def test_a_login_that_has_expired(kubernetes):
+    port = json.loads(json.dumps(0))
+    text = kubernetes.kubeconfig.read_text()
+    kubernetes.kubeconfig.write_text(text.replace("kubernetes-token", "expired"))
+    assert_refused(kubernetes, "(401)", "Log in again")
+    assert port == 0
+
+
+def test_no_permission_names_the_verb_and_the_role(kubernetes):
+    kubernetes.api.forbidden = {("create", "rayclusters"), ("get", "pods/portforward")}
+    assert_refused(
+        kubernetes,
+        "you may not create rayclusters.ray.io in namespace default",
+        "get pods/portforward in namespace default",
+        "sunspot manifest mine --target kubernetes --rbac",
+    )
+
+
+def test_without_kuberay(kubernetes):
+    kubernetes.api.fields = None
+    assert_refused(kubernetes, "no ray.io/v1 RayCluster", "helm install kuberay-operator")
+
+
+def test_an_old_kuberay_by_its_crd(kubernetes):
+    kubernetes.api.fields -= {"authOptions"}
+    assert_refused(kubernetes, "has no spec.authOptions", "older than 1.6")
+
+
+@pytest.mark.parametrize(
+    ("image", "ready", "said"),
+    [
+        ("quay.io/kuberay/operator:v1.4.2", 1, "is older than 1.6"),
+        ("registry.local/operator:v1.6.0", 0, "has no ready replica"),
+    ],
+)
+def test_an_operator_that_is_old_or_does_not_run(kubernetes, image, ready, said):
+    kubernetes.api.add("/apis/apps/v1/namespaces/ray/deployments/kuberay-operator", made_by(image))
+    made = kubernetes.api.one("deployments")
+    made["status"] = {"readyReplicas": ready}
+    assert_refused(kubernetes, said, image)
+
+
+def made_by(image):
+    template = {"spec": {"containers": [{"image": image}]}}
+    labels = {"app.kubernetes.io/name": "kuberay-operator"}
+    metadata = {"name": "kuberay-operator", "namespace": "ray", "labels": labels}
+    return {"metadata": metadata, "spec": {"template": template}}
+
+
+def test_a_namespace_that_does_not_exist(kubernetes):
+    arguments = ("up", "mine", "--namespace", "ml")
+    assert_refused(kubernetes, "no namespace 'ml'", "kubectl create", arguments=arguments)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ([node(cpu="1")], ("group head", "2 CPUs", "the largest node", "1 CPUs", "(n1)")),
+        ([node(memory="3Gi")], ("group head", "4 GiB", "3 GiB")),
+        (
+            [node(taints=[{"key": "gpu", "value": "yes", "effect": "NoSchedule"}])],
+            ("group workers", "none of the 1 nodes", "taints"),
+        ),
+    ],
+)
+def test_a_group_that_no_node_can_ever_hold(kubernetes, nodes, said):
+    for one in nodes:
+        kubernetes.api.add(f"/api/v1/nodes/{one['metadata']['name']}", one)
+    assert_refused(kubernetes, "no node can ever hold its pods", *said)
+
+
+def test_with_an_autoscaler_of_nodes_it_is_only_told(kubernetes):
+    pool = {"kubernetes.azure.com/agentpool": "cpu"}
+    kubernetes.api.add("/api/v1/nodes/n1", node(cpu="1", labels=pool))
+    done = run("up", "mine")
+    assert done.exit_code == 0
+    assert "until the nodes' autoscaler adds one" in done.stderr
+    run("down", "mine")
+
+
+def test_a_quota_that_is_too_small(kubernetes):
+    quota = {
+        "metadata": {"name": "small"},
+        "status": {"hard": {"requests.cpu": "4"}, "used": {"requests.cpu": "1500m"}},
+    }
+    kubernetes.api.add("/api/v1/namespaces/default/resourcequotas/small", quota)
+    parts = ("quota small leaves 2.5 CPUs", "needs 3 CPUs")
+    assert_refused(kubernetes, *parts)
+
+
+def test_the_name_of_a_cluster_that_is_not_ours(kubernetes):
+    kubernetes.api.add(
+        "/apis/ray.io/v1/namespaces/default/rayclusters/mine", {"metadata": {"name": "mine"}}
+    )
+    assert "has a RayCluster 'mine' already" in failed(2, "up", "mine")
+    assert kubernetes.api.names("rayclusters") == ["mine"]
+    run("down", "mine")
+    assert kubernetes.api.names("rayclusters") == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("name: My_Cluster", "'My_Cluster' is not a RayCluster's name"),
+        ("cpu_nodes: {labels: {a b: c}}", "'a b' is not the name of a label"),
+        ("namespace: Ml", "'Ml' is not a namespace"),
+        ("context: ''", "context"),
+    ],
+)
+def test_invalid_names_and_labels(kubernetes, line, said):
+    kubernetes.write(f"{STACK}  sunspot:kubernetes:\n    {line}\n")
+    assert said in failed(2, "up", "mine")
+    assert kubernetes.api.seen == []
+
+
+def test_a_port_of_this_machine_is_refused(kubernetes):
+    assert_refused(kubernetes, "--port", arguments=("up", "mine", "--port", "6379"))
+
+
+def test_a_secret_of_the_users_own_must_be_there(kubernetes):
+    kubernetes.write(f"{STACK}  sunspot:kubernetes: {{token_secret: ours}}\n")
+    assert_refused(kubernetes, "has no Secret 'ours' with the key auth_token")
+
+
+def test_doctor_finds_the_same_and_creates_nothing(kubernetes):
+    kubernetes.api.forbidden = {("create", "secrets")}
+    found = json.loads(run("doctor", "mine", "--json").stdout)["findings"]
+    levels = {one["check"]: one["level"] for one in found}
+    assert levels == {"API server": "ok", "KubeRay": "ok", "rights": "failure"}
+    kubernetes.api.forbidden = set()
+    assert run("doctor", "mine").exit_code == 0
+    assert run("doctor", "mine", "--context", "elsewhere").exit_code == 1
+    kubernetes.kubeconfig.unlink()
+    assert run("doctor", "mine").exit_code == 1
+    assert kubernetes.api.names("rayclusters") == []
+
+
+# What fails after it was created
+
+
+def fail_with(kubernetes, made):
+    """The head's pod becomes this one; returns what `up` says, after which nothing is there."""
+    kubernetes.api.make_pods = lambda _cluster: [made]
+    done = run("up", "mine")
+    kinds = ("rayclusters", "secrets", "pods", "poddisruptionbudgets")
+    assert [kubernetes.api.names(kind) for kind in kinds] == [[]] * len(kinds)
+    assert not (kubernetes.project / "state" / "kubernetes" / "mine").exists()
+    return done.exit_code, " ".join(done.stderr.split())
+
+
+def test_an_image_that_does_not_exist_fails_at_once(kubernetes):
+    waiting = {"reason": "ErrImagePull", "message": "ray:moon: not found"}
+    code, said = fail_with(kubernetes, pod("mine", "head", "mine-head-1", waiting=waiting))
+    assert code == 2
+    assert "the image of mine-head-1 cannot be had (ErrImagePull): ray:moon: not found" in said
+
+
+def test_a_head_that_crashes_shows_the_end_of_its_log(kubernetes):
+    kubernetes.api.logs["mine-head-1"] = "ModuleNotFoundError: No module named 'ray'\n"
+    waiting = {"reason": "CrashLoopBackOff", "message": "back-off 10s"}
+    code, said = fail_with(kubernetes, pod("mine", "head", "mine-head-1", waiting=waiting))
+    assert code == 1
+    assert "No module named 'ray'" in said
+
+
+def test_a_time_out_says_why_a_pod_waits(kubernetes, monkeypatch):
+    monkeypatch.setattr("sunspot.targets.kubernetes.starting.POLL_S", 0.01)
+    monkeypatch.setattr("sunspot.targets.kubernetes.target.time.monotonic", lambda: -1e6)
+    reason = "0/1 nodes are available: 1 Insufficient cpu."
+    made = pod("mine", "head", "mine-head-1", unschedulable=reason)
+    code, said = fail_with(kubernetes, made)
+    assert code == 1
+    assert "timed out" in said
+    assert reason in said
+
+
+def test_a_quota_that_the_operator_meets(kubernetes):
+    event = {
+        "metadata": {"name": "e1"},
+        "type": "Warning",
+        "involvedObject": {"kind": "RayCluster", "name": "mine"},
+        "reason": "FailedToCreateHeadPod",
+        "message": 'pods "mine-head" is forbidden: exceeded quota: small',
+    }
+    kubernetes.api.add("/api/v1/namespaces/default/events/e1", event)
+    kubernetes.api.make_pods = lambda _cluster: []
+    assert "exceeded quota: small" in failed(2, "up", "mine")
+    assert kubernetes.api.names("rayclusters") == []
+
+
+def test_no_operator_at_all(kubernetes, monkeypatch):
+    monkeypatch.setattr(starting, "OPERATOR_PATIENCE_S", 0.1)
+    kubernetes.api.make_pods = lambda _cluster: []
+    assert "KubeRay's operator has made no pod of mine" in failed(1, "up", "mine")
+    assert kubernetes.api.names("rayclusters") == []
+
+
+def test_ctrl_c_takes_away_what_was_created(kubernetes):
+    def make_pods(_cluster):
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return [pod("mine", "head", "mine-head-1", unschedulable="no node")]
+
+    kubernetes.api.make_pods = make_pods
+    assert run("up", "mine").exit_code == 130
+    assert kubernetes.api.names("rayclusters") == kubernetes.api.names("secrets") == []
+
+
+# Parts
+
+
+def test_a_package_that_is_missing_names_the_command(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "kubernetes", None)
+    place = access.Place(kubeconfig="f", context="c", namespace="n")
+    with pytest.raises(UsageError, match=r"pip install 'sunspot-ray\[kubernetes\]'"):
+        _ = api.Api(place).client
+
+
+def test_in_a_pod_its_own_kubernetes_is_used(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    file = tmp_path / "namespace"
+    file.write_text("ml\n")
+    monkeypatch.setattr(access, "_POD_NAMESPACE", file)
+    found = access.Place.find(None, None)
+    assert found.is_inside
+    assert found.namespace == "ml"
+    with pytest.raises(UsageError, match="leave --context out"):
+        access.Place.find("aks", None)
+
+
+def test_the_namespace_of_the_context_is_the_default(tmp_path, monkeypatch):
+    file = tmp_path / "config"
+    write_kubeconfig(file, 1)
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    assert access.Place.find(None, None).namespace == "default"
+    file.write_text(
+        file.read_text().replace(
+            "user: ann\n  name: here", "user: ann\n    namespace: ml\n  name: here"
+        )
+    )
+    assert access.Place.find(None, None).namespace == "ml"
+    assert access.Place.find(None, "x").namespace == "x"
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("500m", 0.5), ("2", 2), ("1.5Gi", 1.5 * 2**30), ("1e3", 1000), ("2k", 2000), ("64Ki", 65536)],
+)
+def test_quantities(text, number):
+    assert float(quantities.number(text)) == number

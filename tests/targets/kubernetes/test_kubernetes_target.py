@@ -1,0 +1,178 @@
+"""A cluster's life on a stand-in of Kubernetes' API: every command, and what it leaves."""
+
+from __future__ import annotations
+
+import json
+import socket
+import stat
+
+import job_api
+import psutil
+import pytest
+import yaml
+from cli_runs import failed, run
+from kubernetes_api import pod
+from waiting import wait_for
+
+from sunspot.targets import clusters
+from sunspot.targets.kubernetes.forwarder import HeadPort
+from sunspot.targets.kubernetes.removing import Removing
+
+
+@pytest.fixture
+def up(kubernetes):
+    """The stack "mine" is up."""
+    done = run("up", "mine")
+    assert done.exit_code == 0, done.output
+    yield done
+    run("down", "mine")
+
+
+def forwarders():
+    """The processes that lead to heads."""
+    mine = psutil.Process().children(recursive=True)
+    lines = [one.cmdline() for one in mine if one.status() != psutil.STATUS_ZOMBIE]
+    return [line for line in lines if "sunspot.targets.kubernetes.forwarder" in line]
+
+
+def test_up_makes_a_cluster_that_owns_all_that_belongs_to_it(kubernetes, up):
+    api = kubernetes.api
+    assert "mine is up (kubernetes)" in up.stdout
+    assert (api.names("rayclusters"), api.names("secrets")) == (["mine"], ["mine-token"])
+    cluster = api.one("rayclusters")
+    for kind in ("secrets", "poddisruptionbudgets"):
+        (owner,) = api.one(kind)["metadata"]["ownerReferences"]
+        assert owner["uid"] == cluster["metadata"]["uid"]
+    token = kubernetes.project / "state" / "kubernetes" / "mine" / "token"
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    assert token.read_text() not in up.output
+    # It stands nowhere but in the Secret.
+    assert job_api.TOKEN not in json.dumps(cluster)
+
+
+def test_a_second_up_changes_nothing(kubernetes, up):
+    written = len([one for one in kubernetes.api.seen if one[0] == "POST"])
+    done = run("up", "mine")
+    assert "mine is up already" in done.stdout
+    assert len([one for one in kubernetes.api.seen if one[0] == "POST"]) == written
+
+
+def test_status_has_the_members_and_the_pods_that_wait(kubernetes, up):
+    reason = "0/1 nodes are available: 1 Insufficient cpu."
+    kubernetes.api.add(
+        "/api/v1/namespaces/default/pods/late",
+        pod("mine", "workers", "late", unschedulable=reason),
+    )
+    nodes = json.loads(run("status", "mine", "--json").stdout)["nodes"]
+    assert [(one["name"], one["group"], one["state"]) for one in nodes] == [
+        ("head", "head", "up"),
+        ("mine-workers-0", "workers", "up"),
+        ("late", "workers", "starting"),
+    ]
+    assert nodes[-1]["notes"] == [reason]
+
+
+def test_a_job_goes_through_the_port_forward(kubernetes, up):
+    done = run("submit", "--stack", "mine", "--", "true")
+    assert (done.exit_code, done.stdout) == (0, "done\n")
+    assert len(forwarders()) == 1  # that of `up`, which stays
+
+
+def test_the_log_of_a_node(kubernetes, up):
+    kubernetes.api.logs["mine-head-1"] = "Ray runtime started.\n"
+    assert run("logs", "--node", "head").stdout == "Ray runtime started.\n"
+    assert "has no node 'nobody'; it has: head, mine-workers-0" in failed(
+        2, "logs", "--node", "nobody"
+    )
+
+
+def test_scale_changes_the_limits_and_removes_the_newest(kubernetes, up):
+    def group():
+        (found,) = kubernetes.api.one("rayclusters")["spec"]["workerGroupSpecs"]
+        return tuple(found.get(key) for key in ("minReplicas", "maxReplicas", "replicas"))
+
+    assert run("scale", "workers=2").exit_code == 0
+    assert group() == (2, 3, 2)
+    assert run("scale", "workers=1:2").exit_code == 0
+    assert group() == (1, 2, 2)
+    assert run("scale", "workers=1").exit_code == 0
+    assert group() == (1, 2, 1)
+    (found,) = kubernetes.api.one("rayclusters")["spec"]["workerGroupSpecs"]
+    assert found["scaleStrategy"] == {"workersToDelete": ["mine-workers-1"]}
+    assert "outside 0 to 3, its max_workers" in failed(2, "scale", "workers=9")
+    assert "no group 'moon'" in failed(2, "scale", "moon=1")
+
+
+def test_forward_leads_to_a_port_on_which_something_listens(kubernetes, up):
+    target, name = clusters.find("mine")
+    with target.forward(name, 8265, None, print) as way:
+        with socket.create_connection(("127.0.0.1", way.port)) as to:
+            to.sendall(b"GET /api/jobs/ HTTP/1.1\r\nHost: head\r\n\r\n")
+            assert b"401" in to.recv(100)
+        assert way.is_open()
+    assert "nothing listens on port 9999" in failed(2, "forward", "mine", "9999")
+
+
+def test_down_leaves_nothing(kubernetes, up):
+    done = run("down", "mine")
+    assert "mine is down" in done.stdout
+    api = kubernetes.api
+    kinds = ("rayclusters", "secrets", "poddisruptionbudgets", "pods")
+    assert [api.names(kind) for kind in kinds] == [[]] * len(kinds)
+    wait_for("the port-forward to end", lambda: not forwarders())
+    assert not (kubernetes.project / "state" / "kubernetes" / "mine").exists()
+    assert "nothing to do" in run("down", "mine").stdout
+
+
+def test_commands_go_to_the_place_of_the_cluster_whatever_the_current_context(kubernetes, up):
+    config = yaml.safe_load(kubernetes.kubeconfig.read_text())
+    kubernetes.kubeconfig.write_text(yaml.safe_dump(config | {"current-context": "elsewhere"}))
+    assert json.loads(run("status", "mine", "--json").stdout)["problem"] is None
+
+
+def test_a_cluster_is_found_without_a_record(kubernetes, up, monkeypatch):
+    other = kubernetes.project / "other"
+    monkeypatch.setenv("SUNSPOT_STATE_DIR", str(other))
+    assert json.loads(run("status", "mine", "--json").stdout)["problem"] is None
+    assert "mine is up already" in run("up", "mine").stdout
+    assert "mine is down" in run("down", "mine").stdout
+    assert kubernetes.api.names("rayclusters") == []
+
+
+def test_down_frees_a_cluster_that_no_operator_lets_go(kubernetes, up, monkeypatch):
+    monkeypatch.setattr("sunspot.targets.kubernetes.removing.FINALIZER_PATIENCE_S", 0.5)
+    kubernetes.api.one("rayclusters")["metadata"]["finalizers"] = ["ray.io/gcs-ft"]
+    assert "mine is down" in run("down", "mine").stdout
+    assert kubernetes.api.names("rayclusters") == []
+
+
+def test_down_works_when_the_namespace_is_gone(kubernetes, up):
+    kubernetes.api.objects.clear()
+    assert "mine is down" in run("down", "mine").stdout
+
+
+def test_down_says_what_is_left_and_keeps_the_record(kubernetes, up, monkeypatch):
+    monkeypatch.setattr(Removing, "_wait_for_pods", lambda *_: None)
+    stuck = pod("mine", "workers", "stuck")
+    kubernetes.api.add("/api/v1/namespaces/default/pods/stuck", stuck)
+    assert "pod stuck" in failed(1, "down", "mine")
+    kubernetes.api.objects.pop("/api/v1/namespaces/default/pods/stuck")
+    assert "mine is down" in run("down", "mine").stdout
+
+
+def test_a_head_that_is_gone(kubernetes, up):
+    del kubernetes.api.objects["/api/v1/namespaces/default/pods/mine-head-1"]
+    said = failed(1, "jobs", "--stack", "mine")
+    assert "the head of 'mine' does not run now" in said
+    kubernetes.api.objects.clear()
+    assert "somebody has deleted it" in failed(1, "jobs", "--stack", "mine")
+
+
+def test_a_pod_that_was_replaced_is_found_by_an_open_port_forward(kubernetes, up):
+    cluster = clusters.get("kubernetes").records.read("mine").cluster()
+    root = "/api/v1/namespaces/default/pods"
+    kubernetes.api.objects[f"{root}/mine-head-2"] = pod("mine", "head", "mine-head-2")
+    kubernetes.api.add(f"{root}/mine-head-2", kubernetes.api.objects.pop(f"{root}/mine-head-2"))
+    del kubernetes.api.objects[f"{root}/mine-head-1"]
+    assert HeadPort(cluster, 8265).listens()
+    assert run("jobs", "--stack", "mine").exit_code == 0
