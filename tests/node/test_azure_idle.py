@@ -145,6 +145,16 @@ def test_workers_go_and_come_back(head, arm):
     assert not head.record.fixed.exists()
 
 
+def test_a_group_that_somebody_gave_workers_meanwhile_keeps_these(head, arm):
+    free_the_sets(arm)
+    head.follow("workers")
+    head.cluster.act("workers")
+    arm.before_patch = lambda _: None
+    arm.sets[FIXED].capacity = 1
+    head.cluster.wake()
+    assert arm.sets[FIXED].capacity == 1
+
+
 def test_the_head_stops_when_its_workers_are_gone(head, arm):
     free_the_sets(arm)
     head.follow("stop-head")

@@ -158,8 +158,9 @@ class HeadCluster:
         self._record.lease.drop()
         try:
             for name, capacity in self._kept().items():
-                log.info("%s gets its %d workers back", name, capacity)
-                self._resize(name, capacity)
+                if self._capacity(name) == 0:  # nobody has given it workers meanwhile
+                    log.info("%s gets its %d workers back", name, capacity)
+                    self._resize(name, capacity)
             self._record.fixed.unlink(missing_ok=True)
         except (ArmError, OSError) as error:
             raise NotDoneError(str(error)) from error

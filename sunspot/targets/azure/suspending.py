@@ -188,7 +188,11 @@ def start(machines: Machines, fixed: Mapping[str, int], progress: Progress) -> N
     if power in {"running", "starting"}:
         raise not_suspended(machines.stack)
     progress("starting the head (a minute or two)")
-    machines.start()
+    try:
+        machines.start()
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(_runs(machines.stack))  # Azure goes on
+        raise
     progress("the head runs, and boots")
     machines.resize(fixed, progress)
 
@@ -220,10 +224,7 @@ def noting_that_it_may_run(stack: str) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, SunspotError) as error:
-        error.add_note(
-            f"the head of {stack} runs, and is billed: sunspot status {stack} · stop it again: "
-            f"sunspot suspend {stack}"
-        )
+        error.add_note(_runs(stack))
         raise
 
 
@@ -241,6 +242,13 @@ def _stop_jobs(connect: Callable[[], ClusterHandle], progress: Progress) -> None
         stop_jobs(connect(), progress)
     except SunspotError as error:
         progress(Lasting(f"the jobs could not be stopped first: {error}"))
+
+
+def _runs(stack: str) -> str:
+    return (
+        f"the head of {stack} runs, and is billed: sunspot status {stack} · stop it again: "
+        f"sunspot suspend {stack}"
+    )
 
 
 def _to_go_on(stack: str) -> str:

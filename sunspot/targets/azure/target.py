@@ -278,6 +278,7 @@ class AzureTarget:
             folder = Path(self.records.known(name).folder)
             fixed = suspending.fixed_sizes(self.stack(name), folder, self._machines(name))
             suspending.start(self._machines(name), fixed, progress)
+            self.records.tunnel(name).close()  # it may look alive for a while
             with suspending.noting_that_it_may_run(name):
                 handle = wait.until_joined(self.stack(name), connect, progress, timeout_s)
         return Up(handle, was_up=False)

@@ -129,6 +129,15 @@ def test_start_brings_the_head_and_the_fixed_workers_back(arm):
     assert sum(vm.scale_set == FIXED for vm in arm.vms.values()) == 2
 
 
+def test_an_interrupt_while_the_head_boots_says_that_it_runs():
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught, suspending.noting_that_it_may_run("x"):
+        interrupted()
+    assert "sunspot suspend x" in caught.value.__notes__[0]
+
+
 def test_what_runs_cannot_be_started(arm):
     with pytest.raises(UsageError, match="not suspended") as caught:
         suspending.start(machines(arm), {}, lambda _: None)
