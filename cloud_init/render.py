@@ -82,6 +82,12 @@ NODE_MODULES = (
     "gcs.py",
     "leaving.py",
     "metrics.py",
+    # what looks after an idle cluster, on the head
+    "asleep.py",
+    "azure/idle.py",
+    "drain.py",
+    "idle.py",
+    "usage.py",
     # `ray start`
     "raylet.py",
     # both
@@ -113,6 +119,7 @@ HEAD_UNITS = (
     "sunspot-state.service",
     "sunspot-prometheus.service",
     "sunspot-grafana.service",
+    "sunspot-idle.service",
 )
 
 
@@ -275,6 +282,7 @@ def _head_environment(values: NodeValues) -> dict[str, str]:
         "SUNSPOT_PROMETHEUS_PORT": str(ports.get("prometheus").number),
         "SUNSPOT_GRAFANA_IMAGE": values.grafana_image,
         "SUNSPOT_GRAFANA_PORT": str(ports.get("grafana").number),
+        "SUNSPOT_DASHBOARD_PORT": str(ports.get("dashboard").number),
     }
 
 

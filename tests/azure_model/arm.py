@@ -25,7 +25,7 @@ from typing import Any
 
 from waiting import wait_for
 
-from azure_model import http_service
+from azure_model import http_service, power
 from azure_model.access_tokens import MANAGEMENT, access_token
 from azure_model.arm_errors import COMPUTE, SETS, denied, error
 from azure_model.compute import Billed, Operation, ScaleSet, Vm
@@ -182,6 +182,8 @@ class Arm:
         if request.path.startswith(f"{VIRTUAL_MACHINES}/"):
             name, _, action = request.path.removeprefix(f"{VIRTUAL_MACHINES}/").partition("/")
             return self._action(name, action) if action else self._of_vm(name, request)
+        if request.path == SCALE_SETS:  # Virtual Machine Scale Sets - List
+            return Reply(200, {"value": [one.body() for one in self.sets.values()]})
         return self._of_scale_set(request)
 
     def _of_vm(self, name: str, request: Request) -> Reply:
@@ -214,6 +216,8 @@ class Arm:
         vm = self.vms.get(name)
         if vm is None:
             return error(404, "ResourceNotFound", f"no {name}")
+        if action in power.ACTIONS:
+            return self._power(vm, action)
         match action:
             case "retrieveBootDiagnosticsData":  # Retrieve Boot Diagnostics Data: 200
                 right = f"{COMPUTE}/virtualMachines/retrieveBootDiagnosticsData/action"
@@ -234,6 +238,15 @@ class Arm:
                 threading.Thread(target=self.on_eviction, args=[vm], daemon=True).start()
                 return Reply(204)
         return error(405, "MethodNotAllowed", action)
+
+    def _power(self, vm: Vm, action: str) -> Reply:
+        right = f"{COMPUTE}/virtualMachines/{power.ACTIONS[action]}"
+        if lacks := self._lacks((right, f"{VIRTUAL_MACHINES}/{vm.name}")):
+            return lacks
+        if action == "instanceView":
+            return Reply(200, power.view(vm))
+        operation = power.begin(vm, action, self.refusals.get(vm.name, []))
+        return Reply(202, None, self._watched(operation))
 
     def _console(self, request: Request) -> Reply:
         """A console's log: the signature is the right, and another one is refused."""
@@ -317,7 +330,7 @@ class Arm:
             return error(412, "PreconditionFailed", "the etag is old")
         grown = wanted - scale_set.capacity
         here = [vm for vm in self.vms.values() if vm.scale_set == scale_set.name]
-        if wanted == 0 and here and self.vms[HEAD].state == "Stopped":
+        if wanted == 0 and here and self.vms[HEAD].is_off:
             self._set(here, "Deleting")
             names = [vm.name for vm in here]
             scaled_in = Operation(then=lambda: self._remove(scale_set, names))

@@ -31,8 +31,14 @@ class Vm:
     scale_set: str | None
     state: str = "Creating"
     console: str = ""  # the log of its serial console
+    power: str = "running"
     user_data: str = ""
     revision: int = 1
+
+    @property
+    def is_off(self) -> bool:
+        """Whether it runs no autoscaler, which would grow its sets again."""
+        return self.state == "Stopped" or self.power != "running"
 
     def body(self, *, with_user_data: bool) -> dict[str, Any]:
         """What Get answers: user data only with $expand=userData (azure-rest-api-specs#13220)."""

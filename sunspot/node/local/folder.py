@@ -35,7 +35,6 @@ from sunspot.node.events import Event, EventRecord
 from sunspot.node.files import locked, write_private
 from sunspot.node.free_ports import free_port
 from sunspot.node.local.exits import ending
-from sunspot.node.notices import Notices
 from sunspot.node.processes import Process, is_alive, stop
 
 CLUSTER_VARIABLE = "SUNSPOT_CLUSTER"
