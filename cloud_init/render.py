@@ -77,10 +77,13 @@ NODE_MODULES = (
     "teller.py",
     # the eviction watcher, on every node; the head's also serves Prometheus
     "azure/eviction.py",
+    "attendance.py",
     "collector.py",
     "gcs.py",
     "leaving.py",
+    "ledger.py",
     "metrics.py",
+    "record_metrics.py",
     # `ray start`
     "raylet.py",
     # both
