@@ -16,7 +16,6 @@ import functools
 import itertools
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,7 +25,8 @@ from waiting import wait_for
 
 from azure_model import http_service
 from azure_model.access_tokens import MANAGEMENT, access_token
-from azure_model.compute import Billed, Operation, ScaleSet, Vm
+from azure_model.arm_errors import denied, error
+from azure_model.compute import Bills, Operation, ScaleSet, Vm
 from azure_model.http_service import Reply, Request
 from azure_model.imds import FakeAzure
 from azure_model.resource_ids import SUBSCRIPTION, group_id
@@ -90,7 +90,7 @@ class Arm:
     requests: list[tuple[str, str]] = field(default_factory=list)
     operations: dict[str, Operation] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
-    billed: dict[str, Billed] = field(default_factory=dict)
+    billed: Bills = field(default_factory=Bills)
     serial: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def add(self, *names: str) -> None:
@@ -140,7 +140,7 @@ class Arm:
         with self.lock:
             self.requests.append((request.method, request.path))
             if request.headers.get("Authorization") != f"Bearer {access_token(MANAGEMENT)}":
-                return _error(401, "AuthenticationFailed", "no token")
+                return error(401, "AuthenticationFailed", "no token")
             if self.failures:
                 return self.failures.pop(0)
             return self._right(request)
@@ -162,7 +162,7 @@ class Arm:
                 return denied(f"{COMPUTE}/locations/operations/read", request.path)
             return self._operation(request.path)
         if "api-version" not in request.query:
-            return _error(400, "MissingApiVersionParameter", "no api-version")
+            return error(400, "MissingApiVersionParameter", "no api-version")
         if request.path == VIRTUAL_MACHINES:
             if lacks := self._lacks((f"{COMPUTE}/virtualMachines/read", VIRTUAL_MACHINES)):
                 return lacks
@@ -175,7 +175,7 @@ class Arm:
         """An action on one VM."""
         vm = self.vms.get(name)
         if vm is None:
-            return _error(404, "ResourceNotFound", f"no {name}")
+            return error(404, "ResourceNotFound", f"no {name}")
         match action:
             case "retrieveBootDiagnosticsData":  # Retrieve Boot Diagnostics Data: 200
                 right = f"{COMPUTE}/virtualMachines/retrieveBootDiagnosticsData/action"
@@ -192,15 +192,15 @@ class Arm:
                 )
             case "simulateEviction":  # Virtual Machines - Simulate Eviction: 204
                 if vm.scale_set is None:
-                    return _error(409, "OperationNotAllowed", f"{name} is not a spot machine")
+                    return error(409, "OperationNotAllowed", f"{name} is not a spot machine")
                 threading.Thread(target=self.on_eviction, args=[vm], daemon=True).start()
                 return Reply(204)
-        return _error(405, "MethodNotAllowed", action)
+        return error(405, "MethodNotAllowed", action)
 
     def _console(self, request: Request) -> Reply:
         """A console's log: the signature is the right, and another one is refused."""
         if "Authorization" in request.headers or request.query.get("sig") != "s":
-            return _error(403, "AuthenticationFailed", "the signature is all that counts")
+            return error(403, "AuthenticationFailed", "the signature is all that counts")
         vm = self.vms.get(request.path.rpartition("/")[2])
         return Reply(404) if vm is None else Reply(206, vm.console)
 
@@ -208,7 +208,7 @@ class Arm:
         _, _, rest = request.path.partition(f"{SCALE_SETS}/")
         name, _, action = rest.partition("/")
         if name not in self.sets:
-            return _error(404, "ResourceNotFound", f"no {request.path}")
+            return error(404, "ResourceNotFound", f"no {request.path}")
         scale_set = self.sets[name]
         wanted = {"GET": "read", "PATCH": "write", "POST": "delete/action"}[request.method]
         if lacks := self._lacks((f"{SETS}/{wanted}", f"{SCALE_SETS}/{name}")):
@@ -222,7 +222,7 @@ class Arm:
                 return self._lost(scale_set, answer) if self.lost_answers else answer
             case "POST", "delete":
                 return self._delete(scale_set, json.loads(request.body)["instanceIds"])
-        return _error(405, "MethodNotAllowed", f"{request.method} {request.path}")
+        return error(405, "MethodNotAllowed", f"{request.method} {request.path}")
 
     def _lost(self, scale_set: ScaleSet, answer: Reply) -> Reply:
         """What comes in the place of an answer to a change, which is carried out all the same."""
@@ -231,7 +231,7 @@ class Arm:
         self.lost_answers -= 1
         operation = list(self.operations.values())[-1]
         self._settle(scale_set, operation.then)
-        return _error(503, "ServiceUnavailable", "try again later")
+        return error(503, "ServiceUnavailable", "try again later")
 
     def _lacks(self, *needs: tuple[str, str], linked: str = "") -> Reply | None:
         """The answer to a request without one of these rights (action, resource); None with all."""
@@ -243,25 +243,12 @@ class Arm:
     def _list(self, start: int) -> Reply:
         vms = list(self.vms.values())
         if start == 0:
-            self._note_list({vm.name for vm in vms if vm.state != "Deleting"})
+            self.billed.see({vm.name for vm in vms if vm.state != "Deleting"})
         page: dict[str, Any] = {"value": [self._vm(vm) for vm in vms[start : start + PAGE]]}
         if start + PAGE < len(vms):
             query = f"api-version=x&$skiptoken={start + PAGE}"
             page["nextLink"] = f"{self.url}{VIRTUAL_MACHINES}?{query}"
         return Reply(200, page)
-
-    def _note_list(self, names: set[str]) -> None:
-        """Notes which machines whoever asks sees now; the pages of one answer come at once."""
-        now = time.time()
-        for name, machine in self.billed.items():
-            if name in names:
-                machine.listed = machine.listed or now
-            elif machine.listed:
-                machine.unlisted = machine.unlisted or now
-
-    def _end_bill(self, name: str) -> None:
-        if machine := self.billed.get(name):
-            machine.ended = machine.ended or time.time()
 
     def _vm(self, vm: Vm) -> dict[str, Any]:
         properties: dict[str, Any] = {"provisioningState": vm.state}
@@ -274,7 +261,7 @@ class Arm:
         is_old = if_match is not None and if_match != f'"{scale_set.revision}"'
         if is_old and not self.etags_ignored:
             # As kubernetes-sigs/cloud-provider-azure#9728 has it: 412, and an etag is a number.
-            return _error(412, "PreconditionFailed", "the etag is old")
+            return error(412, "PreconditionFailed", "the etag is old")
         grown = wanted - scale_set.capacity
         here = [vm for vm in self.vms.values() if vm.scale_set == scale_set.name]
         if wanted == 0 and here and self.vms[HEAD].state == "Stopped":
@@ -286,7 +273,7 @@ class Arm:
             assert wanted >= len(here), "Azure would choose a victim"
         refusal = self.refusals.get(scale_set.name, [])
         if grown > 0 and refusal and refusal[0][0] != 202:
-            return _error(*refusal.pop(0))
+            return error(*refusal.pop(0))
         if grown > 0 and (
             lacks := self._lacks(*self.uses, linked=f"{SCALE_SETS}/{scale_set.name}")
         ):
@@ -314,7 +301,7 @@ class Arm:
     def _begin(self, scale_set: ScaleSet) -> Vm:
         vm = Vm(f"{scale_set.name}_{next(self.serial):08x}", scale_set.name)
         self.vms[vm.name] = vm
-        self.billed[vm.name] = Billed(begun=time.time())
+        self.billed.begin(vm.name)
         return vm
 
     def _set(self, vms: list[Vm], state: str) -> None:
@@ -336,7 +323,7 @@ class Arm:
     def _delete(self, scale_set: ScaleSet, names: list[str]) -> Reply:
         unknown = [name for name in names if name not in self.vms]
         if unknown:
-            return _error(400, "InvalidParameter", f"{unknown} are not instances")
+            return error(400, "InvalidParameter", f"{unknown} are not instances")
         deletes = (
             (f"{COMPUTE}/virtualMachines/delete", VIRTUAL_MACHINES),
             (f"{NETWORK}/networkInterfaces/delete", NICS),
@@ -348,7 +335,7 @@ class Arm:
             assert self.vms[name].scale_set == scale_set.name
             self.vms[name].state = "Succeeded" if lost else "Deleting"
             if not lost:
-                self._end_bill(name)
+                self.billed.end(name)
         identifier = f"{OPERATIONS}/results/{next(self.serial)}"
         self.operations[identifier] = Operation()
         # A deletion goes on whether or not the client asks how far it is.
@@ -363,7 +350,7 @@ class Arm:
 
     def _remove(self, scale_set: ScaleSet, names: list[str]) -> None:
         for name in names:
-            self._end_bill(name)
+            self.billed.end(name)
             self.on_delete(name)
         with self.lock:
             for name in names:
@@ -385,29 +372,6 @@ class Arm:
         if operation.error is not None:
             return Reply(200, {"status": operation.status, "error": operation.error})
         return Reply(200, {"status": "Succeeded"})
-
-
-def _error(status: int, code: str, message: str) -> Reply:
-    return Reply(status, {"error": {"code": code, "message": message}})
-
-
-def denied(action: str, scope: str, linked: str = "") -> Reply:
-    """ARM's words for a missing right; `linked` is the resource that the caller may change."""
-    if linked:
-        return _error(
-            403,
-            "LinkedAuthorizationFailed",
-            f"The client 'c' with object id 'o' has permission to perform action '{SETS}/write' on "
-            f"scope '{linked}'; however, it does not have permission to perform action '{action}' "
-            f"on the linked scope(s) '{scope}' or the linked scope(s) are invalid.",
-        )
-    return _error(
-        403,
-        "AuthorizationFailed",
-        f"The client 'c' with object id 'o' does not have authorization to perform action "
-        f"'{action}' over scope '{scope}' or the scope is invalid. If access was recently granted, "
-        "please refresh your credentials.",
-    )
 
 
 @contextmanager
