@@ -77,15 +77,17 @@ NODE_MODULES = (
     "teller.py",
     # the eviction watcher, on every node; the head's also serves Prometheus
     "azure/eviction.py",
+    "attendance.py",
     "collector.py",
     "drain.py",
     "gcs.py",
     "leaving.py",
+    "ledger.py",
     "metrics.py",
+    "record_metrics.py",
     # what looks after an idle cluster, on the head
     "asleep.py",
     "azure/idle.py",
-    "drain.py",
     "idle.py",
     "usage.py",
     # `ray start`

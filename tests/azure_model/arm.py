@@ -17,7 +17,6 @@ import functools
 import itertools
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from waiting import wait_for
 from azure_model import http_service, power
 from azure_model.access_tokens import MANAGEMENT, access_token
 from azure_model.arm_errors import COMPUTE, SETS, denied, error
-from azure_model.compute import Billed, Operation, ScaleSet, Vm
+from azure_model.compute import Bills, Operation, ScaleSet, Vm
 from azure_model.http_service import Reply, Request
 from azure_model.imds import FakeAzure
 from azure_model.resource_ids import SUBSCRIPTION, group_id
@@ -99,7 +98,7 @@ class Arm:
     requests: list[tuple[str, str]] = field(default_factory=list)
     operations: dict[str, Operation] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
-    billed: dict[str, Billed] = field(default_factory=dict)
+    billed: Bills = field(default_factory=Bills)
     serial: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def add(self, *names: str) -> None:
@@ -294,25 +293,12 @@ class Arm:
     def _list(self, start: int) -> Reply:
         vms = list(self.vms.values())
         if start == 0:
-            self._note_list({vm.name for vm in vms if vm.state != "Deleting"})
+            self.billed.see({vm.name for vm in vms if vm.state != "Deleting"})
         page: dict[str, Any] = {"value": [self._vm(vm) for vm in vms[start : start + PAGE]]}
         if start + PAGE < len(vms):
             query = f"api-version=x&$skiptoken={start + PAGE}"
             page["nextLink"] = f"{self.url}{VIRTUAL_MACHINES}?{query}"
         return Reply(200, page)
-
-    def _note_list(self, names: set[str]) -> None:
-        """Notes which machines whoever asks sees now; the pages of one answer come at once."""
-        now = time.time()
-        for name, machine in self.billed.items():
-            if name in names:
-                machine.listed = machine.listed or now
-            elif machine.listed:
-                machine.unlisted = machine.unlisted or now
-
-    def _end_bill(self, name: str) -> None:
-        if machine := self.billed.get(name):
-            machine.ended = machine.ended or time.time()
 
     def _vm(self, vm: Vm) -> dict[str, Any]:
         properties: dict[str, Any] = {"provisioningState": vm.state}
@@ -371,7 +357,7 @@ class Arm:
     def _begin(self, scale_set: ScaleSet) -> Vm:
         vm = Vm(f"{scale_set.name}_{next(self.serial):08x}", scale_set.name)
         self.vms[vm.name] = vm
-        self.billed[vm.name] = Billed(begun=time.time())
+        self.billed.begin(vm.name)
         return vm
 
     def _set(self, vms: list[Vm], state: str) -> None:
@@ -405,7 +391,7 @@ class Arm:
             assert self.vms[name].scale_set == scale_set.name
             self.vms[name].state = "Succeeded" if lost else "Deleting"
             if not lost:
-                self._end_bill(name)
+                self.billed.end(name)
         identifier = f"{OPERATIONS}/results/{next(self.serial)}"
         self.operations[identifier] = Operation()
         # A deletion goes on whether or not the client asks how far it is.
@@ -420,7 +406,7 @@ class Arm:
 
     def _remove(self, scale_set: ScaleSet, names: list[str]) -> None:
         for name in names:
-            self._end_bill(name)
+            self.billed.end(name)
             self.on_delete(name)
         with self.lock:
             for name in names:

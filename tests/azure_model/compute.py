@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -69,6 +70,28 @@ class Billed:
     listed: float | None = None  # when it was first in a list
     ended: float | None = None
     unlisted: float | None = None  # when it first was in a list no more
+
+
+class Bills(dict[str, Billed]):
+    """The machines that ever were, by their names."""
+
+    def begin(self, name: str) -> None:
+        """A machine was begun."""
+        self[name] = Billed(begun=time.time())
+
+    def end(self, name: str) -> None:
+        """A machine is being deleted, or was evicted; one that never was is left out."""
+        if machine := self.get(name):
+            machine.ended = machine.ended or time.time()
+
+    def see(self, names: set[str]) -> None:
+        """A list has these machines; its pages are asked for at once."""
+        now = time.time()
+        for name, machine in self.items():
+            if name in names:
+                machine.listed = machine.listed or now
+            elif machine.listed:
+                machine.unlisted = machine.unlisted or now
 
 
 @dataclass

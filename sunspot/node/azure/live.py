@@ -63,6 +63,13 @@ class LiveSettings:
         settings = json.dumps(given, separators=(",", ":"))
         return f"{_sha256(settings)}\n{settings}"
 
+    def elastic_types(self) -> frozenset[str]:
+        """The node types that the autoscaler scales."""
+        if self.autoscaler is None:
+            return frozenset()
+        types = self.autoscaler["available_node_types"].keys()
+        return frozenset(types - {self.autoscaler["head_node_type"]})
+
     def digest(self) -> str:
         """A short text that differs for other settings."""
         return self.text().partition("\n")[0]

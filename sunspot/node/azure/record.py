@@ -33,6 +33,11 @@ class HeadRecord:
         return Notices(self.folder / "notices.json")
 
     @property
+    def beat(self) -> Path:
+        """A file that is touched as long as the head runs; see attendance.py."""
+        return self.folder / "beat"
+
+    @property
     def joins(self) -> Path:
         """Which machines have joined, and which groups are paused; see joins.py."""
         return self.folder / "joins.json"
