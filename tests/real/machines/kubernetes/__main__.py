@@ -19,6 +19,7 @@ Kubernetes runs, with KubeRay's operator. In another terminal:
 
     export KUBECONFIG={kubeconfig} PATH={programs}:$PATH
     kubectl get nodes
+    sunspot up dev --target kubernetes
 
 Its pods have this image of Ray, and reach no registry: {image}
 Logs: {logs}

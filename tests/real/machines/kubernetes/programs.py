@@ -83,6 +83,8 @@ class Programs:
             f"--service-cluster-ip-range={SERVICE_RANGE}",
             "--authorization-mode=Node,RBAC",
             "--allow-privileged",
+            # It asks the cache for what an etcd of Debian 12 (3.4) never tells it, and waits.
+            "--feature-gates=SizeBasedListCostEstimate=false",
             f"--client-ca-file={ca}",
             f"--tls-cert-file={certificate}",
             f"--tls-private-key-file={key}",
