@@ -33,7 +33,7 @@ def nodes(kubernetes: Cluster) -> Iterator[None]:
     """A node for CPU pods, one for GPU pods and one of AKS's spot nodes, each with its taint."""
     _make_node(kubernetes, "test-cpu", {"pool": "cpu"}, TEAM)
     _make_node(kubernetes, "test-gpu", {"pool": "gpu"}, SKU, {GPUS: "2"})
-    _make_node(kubernetes, "test-spot", {SPOT["key"]: "spot"}, SPOT)
+    _make_node(kubernetes, "test-spot", {"pool": "spot", SPOT["key"]: "spot"}, SPOT)
     yield
     # The pods there go with them.
     kubernetes.kubectl("delete", "node", "test-cpu", "test-gpu", "test-spot")
@@ -93,11 +93,11 @@ def test_pods_go_where_their_selectors_and_tolerations_let_them(
         _workers("cheap", market="spot"),
         cpu_nodes={},
         gpu_nodes=GPU_NODES,
-        groups={"head": CPU_NODES},
+        groups={"head": CPU_NODES, "cheap": {"node_selector": {"pool": "spot"}}},
     )
     assert wait_for_node(cluster, "head") == "test-cpu"
     assert wait_for_node(cluster, "with-gpus") == "test-gpu"
-    # AKS's label and taint are the default of spot groups.
+    # It tolerates AKS's taint, which is the default of spot groups.
     assert wait_for_node(cluster, "cheap") == "test-spot"
     assert wait_for_node(cluster, "plain") == "sunspot"
 

@@ -122,6 +122,8 @@ class Programs:
             f"--hostname-override={NAME}",
             f"--node-ip={self.machine.address}",
             f"--root-dir={self.machine.folder / 'kubelet'}",
+            # Spot groups may run here as the stacks of this repository describe them.
+            "--node-labels=kubernetes.azure.com/scalesetpriority=spot",
         )
         self._start(
             "kube-proxy",
