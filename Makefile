@@ -10,7 +10,7 @@ LOCKS  := requirements.txt requirements-dev.txt
 UV     := $(shell command -v uv 2>/dev/null || echo .tools/bin/uv)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-train setup-serve setup-notebook demo test faults engine compose image check format lock clean
+.PHONY: help setup setup-train setup-serve setup-notebook demo test faults engine compose kubernetes image check format lock clean
 
 help:
 	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
@@ -69,6 +69,11 @@ engine:
 #   make compose builds Docker's Compose plugin and an S3 server from source (needs Go), for the same
 compose:
 	@scripts/compose/build.sh
+
+#   make kubernetes  a real Kubernetes with KubeRay on this machine, until Ctrl-C (needs root and Go)
+kubernetes: $(STAMP)
+	@scripts/kubernetes/build.sh
+	@PYTHONPATH=tests:tests/real $(BIN)/python -m machines.kubernetes
 
 #   make image   builds an image: KIND=cpu, cuda, rocm or jupyter; TAG= its name; ARGS= for docker build
 KIND ?= cpu

@@ -7,7 +7,9 @@ machines to that with 100; both sides run in turn.
 
 The last line has the requests of a minute of ticks for each number of machines, and their share of
 what Azure allows a subscription in a region (its page "Compute throttling limits", High Cost Get
-VM: 300 a minute), of which the aim is a quarter at most.
+VM: 300 a minute), of which the aim is a quarter at most. And the CPU seconds in which `status`
+reads a record in which each machine was replaced ten times, which is a week on spot, and adds up
+its cost.
 
     python benchmarks/fleet.py
 """
@@ -15,11 +17,13 @@ VM: 300 a minute), of which the aim is a quarter at most.
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 import _options
@@ -31,8 +35,10 @@ from azure_model.arm import GROUP, HEAD, Arm, serving
 from azure_model.compute import Vm
 from azure_model.resource_ids import SUBSCRIPTION
 
+from sunspot.node import events, ledger
 from sunspot.node.autoscaler import MachinesProvider
 from sunspot.node.azure import scale_sets
+from sunspot.node.events import Event
 
 FLEETS = (10, 100, 1000)
 PAGE = 100
@@ -42,6 +48,8 @@ PAIRS = 5
 TICK_S = 5
 LISTS_A_MINUTE = 300
 SET = "sunspot-test-gpu"
+# How often each machine of a record was replaced.
+LIVES = 10
 
 
 @contextlib.contextmanager
@@ -101,6 +109,23 @@ def lists_in_a_minute(machines: int) -> int:
         return len(arm.requests)
 
 
+def seconds_of_record(machines: int) -> float:
+    """Return the CPU seconds in which `status` reads a record of this many machines."""
+    kinds = ("launched", "joined", "evicted")
+    lines = [
+        json.dumps(asdict(Event(kind=kind, group="gpu", node=f"{SET}_{number:08x}", time=number)))
+        for number in range(machines * LIVES)
+        for kind in kinds
+    ]
+    text = "\n".join(lines)
+    started = time.thread_time()
+    found = events.parse(text)
+    ledger.evicted(found, since=0.0)
+    spent = ledger.spent(ledger.lives(found), {"gpu": "spot"}, {"gpu": 1.0}, now=0.0)
+    assert spent.keys() == {"spot"}
+    return time.thread_time() - started
+
+
 def main() -> None:
     """Print the comparison; the last line is JSON."""
     _options.parser(__doc__).parse_args()
@@ -116,6 +141,7 @@ def main() -> None:
         PAIRS,
         peer_name="100 machines",
         extra={
+            "record_seconds": {number: round(seconds_of_record(number), 4) for number in FLEETS},
             "lists_a_minute": lists,
             "share_of_limit": {n: round(count / LISTS_A_MINUTE, 4) for n, count in lists.items()},
         },

@@ -12,6 +12,7 @@ from cloud_init.nodes import node_values
 from cloud_init.render import AUTOSCALER_RUN_CONFIG, MAX_USER_DATA_BYTES
 from cloud_init.values import AzureFacts
 from sunspot.errors import UsageError
+from sunspot.idle import Idle
 from sunspot.node import autoscaler_config
 from sunspot.node.azure import record
 from sunspot.node.azure.live import LiveSettings, encoded
@@ -67,7 +68,14 @@ def _encoded(plan: AzurePlan, pools: Sequence[Pool], facts: AzureFacts[str]) -> 
 
 def _settings(plan: AzurePlan, pools: Sequence[Pool], facts: AzureFacts[str]) -> LiveSettings:
     autoscaler = _autoscaler(plan, pools, facts) if plan.autoscaled else None
-    return LiveSettings(autoscaler=autoscaler, prices=_prices(plan.head, pools))
+    idle = None if plan.idle is None else _idle(plan, plan.idle)
+    return LiveSettings(autoscaler=autoscaler, prices=_prices(plan.head, pools), idle=idle)
+
+
+def _idle(plan: AzurePlan, given: Idle) -> dict[str, object]:
+    """The policy for when nothing uses the cluster, with what the head needs to follow it."""
+    fixed = [pool.scale_set for pool in plan.pools if not pool.elastic]
+    return {**given.model_dump(mode="json"), "stack": plan.stack, "fixed": fixed}
 
 
 def _prices(head: Machine, pools: Sequence[Pool]) -> dict[str, float]:

@@ -29,6 +29,7 @@ def node_values(plan: AzurePlan, pool: Pool | None, facts: AzureFacts[str]) -> N
         scale_set=None if pool is None else pool.scale_set,
         autoscaled=plan.autoscaled if pool is None else pool.elastic,
         orphan_after_s=None if pool is None else plan.orphan_after_s,
+        ray_version=plan.cluster.ray_version,
         prometheus_image=_pulled(monitoring.PROMETHEUS, plan, facts),
         grafana_image=_pulled(monitoring.GRAFANA, plan, facts),
     )

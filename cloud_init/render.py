@@ -77,11 +77,19 @@ NODE_MODULES = (
     "teller.py",
     # the eviction watcher, on every node; the head's also serves Prometheus
     "azure/eviction.py",
+    "attendance.py",
     "collector.py",
     "drain.py",
     "gcs.py",
     "leaving.py",
+    "ledger.py",
     "metrics.py",
+    "record_metrics.py",
+    # what looks after an idle cluster, on the head
+    "asleep.py",
+    "azure/idle.py",
+    "idle.py",
+    "usage.py",
     # `ray start`
     "raylet.py",
     # both
@@ -113,6 +121,7 @@ HEAD_UNITS = (
     "sunspot-state.service",
     "sunspot-prometheus.service",
     "sunspot-grafana.service",
+    "sunspot-idle.service",
 )
 
 
@@ -270,10 +279,12 @@ def _words(flags: list[str]) -> str:
 def _head_environment(values: NodeValues) -> dict[str, str]:
     return {
         "SUNSPOT_STATE_LUN": str(STATE_LUN),
+        "SUNSPOT_RAY_VERSION": values.ray_version,
         "SUNSPOT_PROMETHEUS_IMAGE": values.prometheus_image,
         "SUNSPOT_PROMETHEUS_PORT": str(ports.get("prometheus").number),
         "SUNSPOT_GRAFANA_IMAGE": values.grafana_image,
         "SUNSPOT_GRAFANA_PORT": str(ports.get("grafana").number),
+        "SUNSPOT_DASHBOARD_PORT": str(ports.get("dashboard").number),
     }
 
 

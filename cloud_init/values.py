@@ -53,6 +53,7 @@ class NodeValues:
     whether the head has Ray's autoscaler, or whether a worker is one of those that it scales.
     `orphan_after_s` is how long a worker may be without its cluster before it deletes itself; None
     for one that may not, and for the head.
+    `ray_version` is the image's.
     `prometheus_image` and `grafana_image` are the head's.
 
     Raises:
@@ -70,6 +71,7 @@ class NodeValues:
     scale_set: str | None
     autoscaled: bool = False
     orphan_after_s: int | None = None
+    ray_version: str = ""
     admin_user: str = "sunspot"
     prometheus_image: str = monitoring.PROMETHEUS
     grafana_image: str = monitoring.GRAFANA

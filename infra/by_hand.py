@@ -8,6 +8,7 @@ import pulumi
 from sunspot.errors import SunspotError
 from sunspot.node.azure.live import LiveSettings
 from sunspot.targets.azure import by_hand
+from sunspot.targets.azure.head import vm_of
 from sunspot.targets.azure.plan import AzurePlan
 
 ReadSettings = Callable[[str], LiveSettings | None]
@@ -34,7 +35,7 @@ async def _read(
     known = None if read is None else await group_id.future()
     if read is None or known is None:
         return None
-    vm = f"{known}/providers/Microsoft.Compute/virtualMachines/{plan.head_name}"
+    vm = vm_of(known, plan.head_name)
     try:
         found = await asyncio.to_thread(read, vm)
         groups = plan.cluster.scaling_groups

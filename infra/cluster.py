@@ -12,8 +12,9 @@ from infra.leaving import Leaving, let_workers_leave
 from infra.network import Network, NetworkArgs
 from infra.place import Place
 from infra.registry import Registry, RegistryArgs
-from infra.roles import READER, assign, subscription_of
+from infra.roles import READER, assign, subscription_of, until_known
 from infra.scaling import Scaling, let_head_scale
+from infra.stopping import Stopping, let_head_stop
 from infra.storage import Results, ResultsArgs
 from infra.token import TokenVault, TokenVaultArgs
 from infra.user_data import live_data, user_data
@@ -92,7 +93,20 @@ class AzureRayCluster(pulumi.ComponentResource):
             for pool in plan.pools
         )
         self.head = Head(declared["head"], self._head_args(place, plan), child)
-        let_head_scale(declared, plan, self._scaling(plan), parent=self)
+        hooks = until_known() if plan.access.custom_roles else None
+        let_head_scale(declared, plan, self._scaling(plan, hooks), parent=self)
+        let_head_stop(
+            declared,
+            plan,
+            Stopping(
+                principal_id=self.identities.head.principal_id,
+                group_id=self.resource_group.id,
+                group_name=self.resource_group.name,
+                vm_id=self.head.vm.id,
+                hooks=hooks,
+            ),
+            parent=self,
+        )
         if plan.orphan_after_s is not None:
             let_workers_leave(declared, self._leaving(plan), parent=self)
         self._let_head_use_image(declared, plan)
@@ -161,7 +175,7 @@ class AzureRayCluster(pulumi.ComponentResource):
         (group,) = [one for one in plan.cluster.scaling_groups if one.name == pool.group]
         return self.running.apply(lambda running: by_hand.count(group, running))
 
-    def _scaling(self, plan: AzurePlan) -> Scaling:
+    def _scaling(self, plan: AzurePlan, hooks: pulumi.ResourceHookBinding | None) -> Scaling:
         return Scaling(
             principal_id=self.identities.head.principal_id,
             group_id=self.resource_group.id,
@@ -172,10 +186,11 @@ class AzureRayCluster(pulumi.ComponentResource):
             scale_sets={
                 scales_key(pool): made.scale_set.id
                 for pool, made in zip(plan.pools, self.pools, strict=True)
-                if pool.elastic
+                if plan.head_resizes(pool)
             },
             # A vault takes a minute, and no capacity.
             after=[self.token.head_role],
+            hooks=hooks,
         )
 
     def _leaving(self, plan: AzurePlan) -> Leaving:

@@ -21,6 +21,8 @@ REPLACE_ON_CHANGES = [
     "osProfile.customData",
     "osProfile.linuxConfiguration",
     "storageProfile.imageReference",
+    # Ray would lose the disk while it runs.
+    "storageProfile.dataDisks[*].managedDisk.id",
 ]
 
 
@@ -86,15 +88,20 @@ class HeadArgs:
 
 
 class Head(pulumi.ComponentResource):
-    """The head's machine: on demand, replaced when what it boots from changes."""
+    """The head's machine: on demand, replaced when what it boots from changes.
 
+    The disk with the cluster's state is attached to it, and stays when it is replaced.
+    """
+
+    state: compute.Disk
     vm: compute.VirtualMachine
 
     def __init__(
         self, declared: Resource, args: HeadArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__(declared.type, declared.name, None, opts)
-        self.vm = _create_machine(declared["vm"], args, parent=self)
+        self.state = _create_state_disk(declared["state"], args.place, parent=self)
+        self.vm = _create_machine(declared["vm"], args, self.state.id, parent=self)
         self.register_outputs({"vmId": self.vm.id})
 
 
@@ -133,8 +140,30 @@ def _create_nic(
     )
 
 
+def _create_state_disk(
+    declared: Resource, place: Place, *, parent: pulumi.Resource
+) -> compute.Disk:
+    return compute.Disk(
+        declared.name,
+        resource_group_name=place.resource_group,
+        location=place.location,
+        creation_data=compute.CreationDataArgs(create_option=compute.DiskCreateOption.EMPTY),
+        disk_size_gb=STATE_DISK_GIB,
+        sku=compute.DiskSkuArgs(name=compute.DiskStorageAccountTypes.PREMIUM_LRS),
+        # It is read through its machine, never by a link to its content.
+        network_access_policy=compute.NetworkAccessPolicy.DENY_ALL,
+        public_network_access=compute.PublicNetworkAccess.DISABLED,
+        tags=place.tags,
+        opts=pulumi.ResourceOptions(parent=parent, protect=declared.protected),
+    )
+
+
 def _create_machine(
-    declared: Resource, args: HeadArgs, *, parent: pulumi.Resource
+    declared: Resource,
+    args: HeadArgs,
+    state_disk: pulumi.Input[str],
+    *,
+    parent: pulumi.Resource,
 ) -> compute.VirtualMachine:
     return compute.VirtualMachine(
         declared.name,
@@ -147,7 +176,7 @@ def _create_machine(
         storage_profile=compute.StorageProfileArgs(
             image_reference=system_image(args.machine),
             os_disk=_disk(args),
-            data_disks=[_state_disk()],
+            data_disks=[_state_disk(state_disk)],
         ),
         os_profile=compute.OSProfileArgs(
             computer_name=args.vm_name,
@@ -176,7 +205,7 @@ def _create_machine(
             parent=parent,
             depends_on=args.grants,
             replace_on_changes=REPLACE_ON_CHANGES,
-            # Two machines cannot share the NIC or the name.
+            # Two machines cannot share the NIC, the state disk or the name.
             delete_before_replace=True,
             protect=declared.protected,
         ),
@@ -195,18 +224,15 @@ def _disk(args: HeadArgs) -> compute.OSDiskArgs:
     )
 
 
-def _state_disk() -> compute.DataDiskArgs:
-    """The disk of the cluster's state: it survives the machine's restarts, not its replacement."""
+def _state_disk(disk_id: pulumi.Input[str]) -> compute.DataDiskArgs:
+    """The disk of the cluster's state, attached where state.sh looks for it."""
     return compute.DataDiskArgs(
         lun=STATE_LUN,
-        create_option=compute.DiskCreateOptionTypes.EMPTY,
+        create_option=compute.DiskCreateOptionTypes.ATTACH,
         # Each write is synchronous and must be on the disk: a cache would only add a step.
         caching=compute.CachingTypes.NONE,
-        disk_size_gb=STATE_DISK_GIB,
-        managed_disk=compute.ManagedDiskParametersArgs(
-            storage_account_type=compute.StorageAccountTypes.PREMIUM_LRS
-        ),
-        delete_option=compute.DiskDeleteOptionTypes.DELETE,
+        managed_disk=compute.ManagedDiskParametersArgs(id=disk_id),
+        delete_option=compute.DiskDeleteOptionTypes.DETACH,
     )
 
 

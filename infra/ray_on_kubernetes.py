@@ -122,31 +122,36 @@ def _create_device_plugin(
 
     The one on Microsoft's page does not tolerate the taint of spot nodes.
     """
+    core, meta = kubernetes.core.v1, kubernetes.meta.v1
     mark = {"app.kubernetes.io/name": "nvidia-device-plugin"}
-    container = {
-        "name": "nvidia-device-plugin",
-        "image": DEVICE_PLUGIN,
-        "env": [{"name": "FAIL_ON_INIT_ERROR", "value": "false"}],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": [{"name": "device-plugin", "mountPath": _KUBELETS_PLUGINS}],
-    }
-    pod = {
-        "priorityClassName": "system-node-critical",
-        "nodeSelector": dict(GPU_LABEL),
-        "tolerations": [{"operator": "Exists"}],
-        "containers": [container],
-        "volumes": [{"name": "device-plugin", "hostPath": {"path": _KUBELETS_PLUGINS}}],
-    }
+    container = core.ContainerArgs(
+        name="nvidia-device-plugin",
+        image=DEVICE_PLUGIN,
+        env=[core.EnvVarArgs(name="FAIL_ON_INIT_ERROR", value="false")],
+        security_context=core.SecurityContextArgs(
+            allow_privilege_escalation=False, capabilities=core.CapabilitiesArgs(drop=["ALL"])
+        ),
+        volume_mounts=[core.VolumeMountArgs(name="device-plugin", mount_path=_KUBELETS_PLUGINS)],
+    )
+    volume = core.VolumeArgs(
+        name="device-plugin", host_path=core.HostPathVolumeSourceArgs(path=_KUBELETS_PLUGINS)
+    )
+    pod = core.PodSpecArgs(
+        priority_class_name="system-node-critical",
+        node_selector=GPU_LABEL,
+        tolerations=[core.TolerationArgs(operator="Exists")],
+        containers=[container],
+        volumes=[volume],
+    )
     return kubernetes.apps.v1.DaemonSet(
         declared.name,
-        metadata={"name": "nvidia-device-plugin", "namespace": DEVICE_PLUGIN_NAMESPACE},
-        spec={
-            "selector": {"matchLabels": mark},
-            "template": {"metadata": {"labels": mark}, "spec": pod},
-        },
+        metadata=meta.ObjectMetaArgs(
+            name="nvidia-device-plugin", namespace=DEVICE_PLUGIN_NAMESPACE
+        ),
+        spec=kubernetes.apps.v1.DaemonSetSpecArgs(
+            selector=meta.LabelSelectorArgs(match_labels=mark),
+            template=core.PodTemplateSpecArgs(metadata=meta.ObjectMetaArgs(labels=mark), spec=pod),
+        ),
         opts=opts,
     )
 
@@ -158,7 +163,7 @@ def _create_token(
     token = base64.b64encode(secrets.token_hex(TOKEN_BYTES).encode()).decode()
     return kubernetes.core.v1.Secret(
         declared.name,
-        metadata=plan.names.metadata(plan.names.token_secret),
+        metadata=kubernetes.meta.v1.ObjectMetaArgs(**plan.names.metadata(plan.names.token_secret)),
         type="Opaque",
         data=pulumi.Output.secret({TOKEN_KEY: token}),
         opts=pulumi.ResourceOptions.merge(
@@ -180,7 +185,9 @@ def _create_account(
     metadata = plan.names.metadata(plan.service_account(role))
     return kubernetes.core.v1.ServiceAccount(
         declared[f"{role}-account"].name,
-        metadata={**metadata, "annotations": {CLIENT_ID: client_ids[role]}},
+        metadata=kubernetes.meta.v1.ObjectMetaArgs(
+            **metadata, annotations={CLIENT_ID: client_ids[role]}
+        ),
         opts=opts,
     )
 

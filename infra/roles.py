@@ -78,6 +78,13 @@ MACHINES = CustomRole(
         "Microsoft.Compute/disks/delete": "and deleted with it",
     },
 )
+STOPPER = CustomRole(
+    key="stopper",
+    description="Deallocates the virtual machine that it is assigned at",
+    actions={
+        "Microsoft.Compute/virtualMachines/deallocate/action": "a head that nothing uses stops",
+    },
+)
 
 
 # A worker deletes itself through its set, which needs a right on that set. What the set then

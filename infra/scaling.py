@@ -1,4 +1,4 @@
-"""The head's rights to change the elastic scale sets, by custom roles or by built-in ones."""
+"""The head's rights to change the scale sets that it resizes, by custom or by built-in roles."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,6 @@ from infra.roles import (
     assign_custom,
     define,
     group_of,
-    until_known,
 )
 from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.tree import Resource
@@ -24,8 +23,9 @@ from sunspot.targets.azure.tree import Resource
 class Scaling:
     """The head's principal, and the ids of what it needs to grow a set.
 
-    `rules_id` is None if the subnet has the rules. `scale_sets` has the elastic ones, by the keys
-    of their role assignments, and `after` what is created before a new role is assigned.
+    `rules_id` is None if the subnet has the rules. `scale_sets` has those that the head resizes, by
+    the keys of their role assignments, `after` what is created before a new role is assigned, and
+    `hooks` those of `until_known`.
     """
 
     principal_id: pulumi.Input[str]
@@ -36,12 +36,13 @@ class Scaling:
     rules_id: pulumi.Input[str] | None
     scale_sets: Mapping[str, pulumi.Input[str]]
     after: Sequence[pulumi.Resource]
+    hooks: pulumi.ResourceHookBinding | None
 
 
 def let_head_scale(
     declared: Resource, plan: AzurePlan, scaling: Scaling, *, parent: pulumi.Resource
 ) -> None:
-    """Lets the head change the elastic scale sets, and only these, if there are any.
+    """Lets the head change the scale sets that it resizes, and only these, if there are any.
 
     A scale set that grows creates machines with a NIC and an identity, and Azure checks that
     the caller may create and use those too.
@@ -79,7 +80,7 @@ def _by_custom_roles(
     if scaling.rules_id is not None:
         grants["head-uses-rules"] = (scaler, scaling.rules_id)
     # The roles are defined early and assigned late, when Azure has probably replicated them.
-    opts = pulumi.ResourceOptions(depends_on=scaling.after, hooks=until_known())
+    opts = pulumi.ResourceOptions(depends_on=scaling.after, hooks=scaling.hooks)
     for key, (role, scope) in grants.items():
         assign_custom(
             declared[key],

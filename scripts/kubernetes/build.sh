@@ -34,13 +34,13 @@ version() { (cd "$here/$1" && go list -m -f '{{.Version}}' "$2"); }
 
 # What Kubernetes says of itself, which clients parse. The date only has to be one.
 stamp_version() {
-    local variable flags=()
+    local variable said=()
     for variable in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
-        flags+=(-X "$variable.gitVersion=$1" -X "$variable.gitMajor=1"
+        said+=(-X "$variable.gitVersion=$1" -X "$variable.gitMajor=1"
             -X "$variable.gitMinor=$(cut -d . -f 2 <<< "$1")" -X "$variable.gitTreeState=archive"
             -X "$variable.buildDate=1970-01-01T00:00:00Z")
     done
-    echo "${flags[*]}"
+    echo "${said[*]}"
 }
 
 build() {
@@ -68,6 +68,9 @@ build_coredns() { build coredns "" $coredns; }
 build_pause() { build pause "" .; }
 
 mkdir -p "$bin"
+# One at a time: .ci/run builds ahead of the tests, which begin with this too.
+exec 9> "$cache/build.lock"
+flock 9
 for part in kubernetes operator coredns pause; do
     if up_to_date "$part"; then continue; fi
     echo "kubernetes: building $part (the first build takes minutes)"

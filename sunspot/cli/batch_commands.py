@@ -10,7 +10,16 @@ import typer
 from sunspot import console
 from sunspot import stack as stacks
 from sunspot.cli import sending
-from sunspot.cli.base import AfterDashes, Commands, Gpu, NewStack, connect, fitted
+from sunspot.cli.base import (
+    AfterDashes,
+    Commands,
+    Context,
+    Gpu,
+    Namespace,
+    NewStack,
+    connect,
+    fitted,
+)
 from sunspot.errors import UsageError
 from sunspot.stack import Stack
 from sunspot.targets import abilities, clusters, one_job
@@ -26,13 +35,15 @@ commands = Commands()
     "Example: sunspot run dev --target slurm -- python workloads/primes.py",
 )
 def run(
-    context: typer.Context,
+    given: typer.Context,
     stack: NewStack,
     target_name: Annotated[
         str | None,
         typer.Option("--target", help="Target to use instead of the stack's own, such as slurm."),
     ] = None,
     gpu: Gpu = None,
+    context: Context = None,
+    namespace: Namespace = None,
     num_cpus: sending.NumCpus = None,
     num_gpus: sending.NumGpus = None,
     memory: sending.Memory = None,
@@ -57,7 +68,7 @@ def run(
     Nothing of the cluster is left then, also after an error. Ctrl-C stops the command and takes
     the cluster down. What the command should leave, it writes to storage outside the cluster.
     """
-    command = context.meta.get(AfterDashes.KEY, [])
+    command = given.meta.get(AfterDashes.KEY, [])
     if not command:
         raise UsageError(
             f"there is no command after --, for instance: sunspot run {stack} -- python mine.py"
@@ -76,7 +87,7 @@ def run(
     }
     loaded = stacks.load(stack)
     target = clusters.get(target_name or loaded.target)
-    wanted = fitted(loaded, target, gpu)
+    wanted = fitted(loaded, target, gpu=gpu, context=context, namespace=namespace)
     if (batches := abilities.find(target, Batches)) is not None:
         _refuse_options(target, options)
         sys.exit(batches.run(wanted, command, sys.stdout, console.note, follow=not detach))

@@ -12,6 +12,8 @@ from rich.markup import escape
 from sunspot import console
 from sunspot import stack as stacks
 from sunspot.cli.base import DEFAULT_STACK, AsJson, Commands, NewStack
+from sunspot.errors import UsageError
+from sunspot.stack import Stack
 
 commands = Commands()
 
@@ -44,9 +46,17 @@ def preview(
     ] = False,
 ) -> None:
     """Show what a stack would be on Azure: resources, cost, ports, quota. Create nothing."""
+    from sunspot.targets.azure.aks import plan as aks
+
+    loaded = stacks.load(stack)
+    if aks.is_aks(loaded):
+        if show is not None:
+            raise UsageError("--show: the nodes of AKS boot from AKS's own images: leave it out")
+        _preview_aks(loaded, as_json=as_json, refresh_prices=refresh_prices)
+        return
     from sunspot.targets.azure import preview as view
 
-    found = view.collect(stacks.load(stack), refresh_prices=refresh_prices)
+    found = view.collect(loaded, refresh_prices=refresh_prices)
     if show is not None:
         view.show_part(found, *show, as_json=as_json)
     elif as_json:
@@ -57,15 +67,30 @@ def preview(
             console.note(line)
 
 
+def _preview_aks(stack: Stack, *, as_json: bool, refresh_prices: bool) -> None:
+    from sunspot.targets.azure.aks import preview as view
+
+    found = view.collect(stack, refresh_prices=refresh_prices)
+    if as_json:
+        print(json.dumps(view.to_json(found), indent=2))
+        return
+    view.show(found, console.out)
+    for line in view.next_steps(found):
+        console.note(line)
+
+
 @commands.command(epilog="Example: sunspot bake hybrid")
 def bake(stack: NewStack = DEFAULT_STACK) -> None:
     """Make a VM image for a stack in your subscription, so that its nodes boot faster."""
     from sunspot.node.azure.arm import Arm
     from sunspot.targets.azure import bake as baking
     from sunspot.targets.azure import preview as view
+    from sunspot.targets.azure.aks.plan import is_aks
     from sunspot.targets.azure.credentials import Login, chosen_subscription
 
     given = stacks.load(stack)
+    if is_aks(given):
+        raise UsageError(f"stack {stack!r} runs on AKS, which has images of its own: bake another")
     # The image that it has now may be one for another Ray.
     plain = given.model_copy(update={"image": given.image.model_copy(update={"vm_image": None})})
     wanted = baking.recipe(view.collect(plain).plan)

@@ -26,8 +26,10 @@ def suspend(stack: UpStack = None, target_name: UpTarget = None) -> None:
     target, name = _cluster(stack, target_name, "there is nothing to suspend")
     suspending = abilities.need(target, Suspending)
     with console.progress(f"suspending {name}") as progress:
-        suspending.suspend(name, progress)
+        notes = suspending.suspend(name, progress)
     console.out.print(f"[bold]{name}[/] is suspended")
+    for text in notes:
+        console.note(text)
     console.note(f"bring it back: sunspot start {name} · remove it: sunspot down {name}")
 
 

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from sunspot.node.files import write_private
+
+How = Literal["asleep", "closed"]
+
+LEASE_S = 180.0
+"""How long a lease lasts that nobody renews: its holder has ended, or the head has restarted."""
 
 IDLE_MINUTES = 0.1
 """How long a worker then stays idle before it is terminated."""
@@ -27,3 +38,36 @@ def closed(config: Mapping[str, Any]) -> dict[str, Any]:
     if "maximums" in provider:
         provider["maximums"] = dict.fromkeys(provider["maximums"], 0)
     return {**sleeping, "available_node_types": types, "max_workers": 0, "provider": provider}
+
+
+def applied(config: Mapping[str, Any], how: How | None) -> Mapping[str, Any]:
+    """The config as a lease wants it; as it is without one."""
+    if how is None:
+        return config
+    return asleep(config) if how == "asleep" else closed(config)
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A file that says how the autoscaler's config is to be changed, for a while."""
+
+    path: Path
+
+    def put(self, how: How) -> None:
+        """Wants it so from now on for LEASE_S. Raises OSError."""
+        write_private(self.path, json.dumps({"how": how, "until": time.time() + LEASE_S}))
+
+    def drop(self) -> None:
+        """Wants nothing any longer. Raises OSError."""
+        self.path.unlink(missing_ok=True)
+
+    def read(self) -> How | None:
+        """How it is wanted now."""
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+            how, until = found["how"], float(found["until"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+        # A clock that was set back does not make a lease last for ever.
+        lasts = 0 < until - time.time() <= LEASE_S
+        return how if lasts and how in {"asleep", "closed"} else None

@@ -42,6 +42,11 @@ def alive_labels(client: Any, timeout_s: float = RPC_TIMEOUT_S) -> list[dict[str
     return [dict(node.labels) for node in _alive(client, timeout_s)]
 
 
+def labels_by_name(client: Any, timeout_s: float = RPC_TIMEOUT_S) -> dict[str, dict[str, str]]:
+    """Node name -> its labels, of the nodes that are members now."""
+    return {node.node_name: dict(node.labels) for node in _alive(client, timeout_s)}
+
+
 def drain_node(
     client: Any, node_id: str, message: str, deadline_ms: int, timeout_s: float = RPC_TIMEOUT_S
 ) -> None:

@@ -152,7 +152,8 @@ class Watch:
         self._clock = clock
         self._last_use = clock()
         self._not_before = -math.inf
-        self._said: str | None = None
+        # Not None: what was said before the head stopped is taken back.
+        self._said: str | None = ""
         self._done: Action | None = None
 
     def step(self) -> float:

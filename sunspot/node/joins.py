@@ -29,6 +29,8 @@ TRIES = 3
 END_AGAIN_S = 60.0
 """When a machine that was given back, and is still there, is given back again."""
 
+EVICTED = "Azure took the machine back"
+
 log = logging.getLogger(__name__)
 
 
@@ -134,7 +136,11 @@ class Joins:
         with self._lock:
             seen = self._state.machines.get(machine_id)
             if seen is not None and not seen.ending and seen.given_up is None:
-                self.teller.tell("drained", seen.kind, machine_id, reason)
+                # Ray gives back a machine whose node has left, also if Azure is about to take it.
+                if self._was_evicted(machine_id):
+                    self.teller.tell("evicted", seen.kind, machine_id, EVICTED)
+                else:
+                    self.teller.tell("drained", seen.kind, machine_id, reason)
                 self._set(machine_id, replace(seen, ending=True))
                 self._write()
 
@@ -192,12 +198,16 @@ class Joins:
         self._state = replace(self._state, machines=kept)
 
     def _end_of(self, name: str, seen: Seen) -> tuple[Kind, str]:
+        if self._was_evicted(name):
+            return "evicted", EVICTED
+        return "lost", "its machine is gone" if seen.joined else "its machine went before it joined"
+
+    def _was_evicted(self, name: str) -> bool:
         try:
-            if self._members.evicted(name):
-                return "evicted", "Azure took the machine back"
+            return self._members.evicted(name)
         except Exception as error:  # as above
             log.warning("it is unknown whether %s was evicted: %s", name, error)
-        return "lost", "its machine is gone" if seen.joined else "its machine went before it joined"
+            return False
 
     def _is_late(self, seen: Seen) -> bool:
         waited = self._clock() - max(seen.since, self._began)

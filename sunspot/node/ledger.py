@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sunspot.node.events import ENDS, Event
 
@@ -45,20 +45,27 @@ def lives(events: Iterable[Event]) -> list[Life]:
     """The machines of the events, in the order in which they came.
 
     A machine begins where it was launched, or joined if its launch is not known. Of several ends
-    the last one counts: one that is evicted has its notice first. One that joins again after its
-    end, as after an eviction that was called off, was there all the time.
+    the last one counts: one that is evicted has its notice first. One that joins again after it was
+    evicted or lost, as after an eviction that was called off, was there all the time; after it was
+    drained it has a new life, as a head has that was off.
     """
-    found: dict[str, Life] = {}
+    found: list[Life] = []
+    latest: dict[str, int] = {}  # where the last life of each node is in `found`
+    drained: set[str] = set()
     for event in events:
-        known = found.get(event.node)
+        at = latest.get(event.node)
         if event.kind in {"launched", "joined"}:
-            begin = event.time if known is None else known.begin
-            found[event.node] = Life(node=event.node, group=event.group, begin=begin)
-        elif event.kind in ENDS and known is not None:
-            found[event.node] = Life(
-                node=known.node, group=known.group, begin=known.begin, end=event.time
-            )
-    return list(found.values())
+            if at is None or event.node in drained:
+                latest[event.node] = len(found)
+                drained.discard(event.node)
+                found.append(Life(node=event.node, group=event.group, begin=event.time))
+            else:
+                found[at] = replace(found[at], end=None)
+        elif event.kind in ENDS and at is not None:
+            found[at] = replace(found[at], end=event.time)
+            if event.kind in {"drained", "gave-up"}:
+                drained.add(event.node)
+    return found
 
 
 def spent(

@@ -27,6 +27,10 @@ class GcsMembers:
         """The names of the nodes that are members now."""
         return self._asked(lambda client: set(gcs.alive_nodes(client, RPC_TIMEOUT_S)))
 
+    def labels(self) -> dict[str, dict[str, str]]:
+        """The labels of each node that is a member now, by its name."""
+        return self._asked(lambda client: gcs.labels_by_name(client, RPC_TIMEOUT_S))
+
     def evicted(self, machine_id: str) -> bool:
         """Whether a node told of the notice of its eviction."""
         entries = EventLog(self._address).read()

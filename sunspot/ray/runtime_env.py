@@ -31,7 +31,7 @@ def load(
         UsageError: a file is missing or wrong, a variable is not of the form NAME=VALUE, or the
             packages are not what `Packages` takes.
     """
-    env = _read_runtime_env(file) if file else {}
+    env = read(file) if file else {}
     if packages is not None:
         env = packages.added_to(env)
     if modules := [m for m in env.get("py_modules", []) if "://" not in str(m)]:
@@ -48,7 +48,12 @@ def load(
     return env
 
 
-def _read_runtime_env(file: Path) -> dict[str, Any]:
+def read(file: Path) -> dict[str, Any]:
+    """The runtime environment in a file, checked by Ray.
+
+    Raises:
+        UsageError: the file is missing or wrong.
+    """
     env = yaml_files.load_given(file, "the runtime environment ")
     if not isinstance(env, dict):
         raise UsageError(f"{file} must hold a mapping such as {{pip: [numpy]}}, not {env!r}")

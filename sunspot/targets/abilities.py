@@ -16,6 +16,7 @@ from sunspot.targets.forwarding import Forwarding
 from sunspot.targets.head_notebook import HeadNotebooks
 from sunspot.targets.history import History
 from sunspot.targets.idling import Idling
+from sunspot.targets.job_manifests import JobManifests
 from sunspot.targets.protocol import (
     Batches,
     GpuMakers,
@@ -51,6 +52,7 @@ _WHAT: dict[type, str] = {
     Manifests: "printing what it is given",
     Rights: "printing the rights that it needs",
     ServedManifests: "printing what it is given for Ray Serve",
+    JobManifests: "printing what it is given for one command",
     Batches: "a cluster for one command",
     ReplacesHeads: "replacing its head",
     DeletesLeftBehind: "deleting what is left behind",

@@ -16,6 +16,8 @@ FREE_ADDRESS = "10.1.2.9"
 # Of a cluster that nothing is asked of.
 KUBECONFIG = "apiVersion: v1\nkind: Config\n"
 
+CREDENTIALS = "azure-native:containerservice:listManagedClusterUserCredentials"
+
 # Pulumi's functions -> what they return.
 CALLS = {
     "azure-native:network:getSubnet": {"addressPrefix": "10.1.2.0/24"},
@@ -24,7 +26,7 @@ CALLS = {
         "username": "push",
         "passwords": [{"name": "password", "value": "s3cret"}],
     },
-    "azure-native:containerservice:listManagedClusterUserCredentials": {
+    CREDENTIALS: {
         "kubeconfigs": [
             {"name": "clusterUser", "value": base64.b64encode(KUBECONFIG.encode()).decode()}
         ]

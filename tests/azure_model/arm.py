@@ -17,7 +17,6 @@ import functools
 import itertools
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,10 +24,10 @@ from typing import Any
 
 from waiting import wait_for
 
-from azure_model import http_service
+from azure_model import http_service, power
 from azure_model.access_tokens import MANAGEMENT, access_token
 from azure_model.arm_errors import COMPUTE, SETS, denied, error
-from azure_model.compute import Billed, Operation, ScaleSet, Vm
+from azure_model.compute import Bills, Operation, ScaleSet, Vm
 from azure_model.http_service import Reply, Request
 from azure_model.imds import FakeAzure
 from azure_model.resource_ids import SUBSCRIPTION, group_id
@@ -99,7 +98,7 @@ class Arm:
     requests: list[tuple[str, str]] = field(default_factory=list)
     operations: dict[str, Operation] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
-    billed: dict[str, Billed] = field(default_factory=dict)
+    billed: Bills = field(default_factory=Bills)
     serial: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def add(self, *names: str) -> None:
@@ -182,6 +181,8 @@ class Arm:
         if request.path.startswith(f"{VIRTUAL_MACHINES}/"):
             name, _, action = request.path.removeprefix(f"{VIRTUAL_MACHINES}/").partition("/")
             return self._action(name, action) if action else self._of_vm(name, request)
+        if request.path == SCALE_SETS:  # Virtual Machine Scale Sets - List
+            return Reply(200, {"value": [one.body() for one in self.sets.values()]})
         return self._of_scale_set(request)
 
     def _of_vm(self, name: str, request: Request) -> Reply:
@@ -214,6 +215,8 @@ class Arm:
         vm = self.vms.get(name)
         if vm is None:
             return error(404, "ResourceNotFound", f"no {name}")
+        if action in power.ACTIONS:
+            return self._power(vm, action)
         match action:
             case "retrieveBootDiagnosticsData":  # Retrieve Boot Diagnostics Data: 200
                 right = f"{COMPUTE}/virtualMachines/retrieveBootDiagnosticsData/action"
@@ -234,6 +237,15 @@ class Arm:
                 threading.Thread(target=self.on_eviction, args=[vm], daemon=True).start()
                 return Reply(204)
         return error(405, "MethodNotAllowed", action)
+
+    def _power(self, vm: Vm, action: str) -> Reply:
+        right = f"{COMPUTE}/virtualMachines/{power.ACTIONS[action]}"
+        if lacks := self._lacks((right, f"{VIRTUAL_MACHINES}/{vm.name}")):
+            return lacks
+        if action == "instanceView":
+            return Reply(200, power.view(vm))
+        operation = power.begin(vm, action, self.refusals.get(vm.name, []))
+        return Reply(202, None, self._watched(operation))
 
     def _console(self, request: Request) -> Reply:
         """A console's log: the signature is the right, and another one is refused."""
@@ -281,25 +293,12 @@ class Arm:
     def _list(self, start: int) -> Reply:
         vms = list(self.vms.values())
         if start == 0:
-            self._note_list({vm.name for vm in vms if vm.state != "Deleting"})
+            self.billed.see({vm.name for vm in vms if vm.state != "Deleting"})
         page: dict[str, Any] = {"value": [self._vm(vm) for vm in vms[start : start + PAGE]]}
         if start + PAGE < len(vms):
             query = f"api-version=x&$skiptoken={start + PAGE}"
             page["nextLink"] = f"{self.url}{VIRTUAL_MACHINES}?{query}"
         return Reply(200, page)
-
-    def _note_list(self, names: set[str]) -> None:
-        """Notes which machines whoever asks sees now; the pages of one answer come at once."""
-        now = time.time()
-        for name, machine in self.billed.items():
-            if name in names:
-                machine.listed = machine.listed or now
-            elif machine.listed:
-                machine.unlisted = machine.unlisted or now
-
-    def _end_bill(self, name: str) -> None:
-        if machine := self.billed.get(name):
-            machine.ended = machine.ended or time.time()
 
     def _vm(self, vm: Vm) -> dict[str, Any]:
         properties: dict[str, Any] = {"provisioningState": vm.state}
@@ -317,7 +316,7 @@ class Arm:
             return error(412, "PreconditionFailed", "the etag is old")
         grown = wanted - scale_set.capacity
         here = [vm for vm in self.vms.values() if vm.scale_set == scale_set.name]
-        if wanted == 0 and here and self.vms[HEAD].state == "Stopped":
+        if wanted == 0 and here and self.vms[HEAD].is_off:
             self._set(here, "Deleting")
             names = [vm.name for vm in here]
             scaled_in = Operation(then=lambda: self._remove(scale_set, names))
@@ -358,7 +357,7 @@ class Arm:
     def _begin(self, scale_set: ScaleSet) -> Vm:
         vm = Vm(f"{scale_set.name}_{next(self.serial):08x}", scale_set.name)
         self.vms[vm.name] = vm
-        self.billed[vm.name] = Billed(begun=time.time())
+        self.billed.begin(vm.name)
         return vm
 
     def _set(self, vms: list[Vm], state: str) -> None:
@@ -392,7 +391,7 @@ class Arm:
             assert self.vms[name].scale_set == scale_set.name
             self.vms[name].state = "Succeeded" if lost else "Deleting"
             if not lost:
-                self._end_bill(name)
+                self.billed.end(name)
         identifier = f"{OPERATIONS}/results/{next(self.serial)}"
         self.operations[identifier] = Operation()
         # A deletion goes on whether or not the client asks how far it is.
@@ -407,7 +406,7 @@ class Arm:
 
     def _remove(self, scale_set: ScaleSet, names: list[str]) -> None:
         for name in names:
-            self._end_bill(name)
+            self.billed.end(name)
             self.on_delete(name)
         with self.lock:
             for name in names:

@@ -5,6 +5,7 @@ refuses: a name twice, a reference to nothing, a change of what cannot change, t
 is in use.
 """
 
+import base64
 import json
 import secrets
 import uuid
@@ -21,12 +22,16 @@ LOG_FILE = "log.jsonl"
 REFUSALS_FILE = "refusals.json"
 HELD_FILE = "held.json"
 LATE_FILE = "late.json"
+KUBECONFIG_FILE = "kubeconfig"
 
 # Made by Azure together with what they are in, so a creation finds them there.
 BORN_WITH_PARENT = frozenset({"BlobServiceProperties", "ManagementPolicy"})
 
 # What Azure refuses to change on a resource that exists, though its provider does not know.
 FROZEN = {
+    # learn.microsoft.com/azure/aks/manage-node-pools, use-system-pools, spot-node-pool.
+    "AgentPool": ("maxPods", "osDiskSizeGB", "osDiskType", "scaleSetPriority", "vmSize"),
+    "Disk": ("creationData", "location"),
     "StorageAccount": ("isHnsEnabled",),
     "VirtualMachine": (
         "osProfile.adminUsername",
@@ -47,6 +52,7 @@ FROZEN = {
 # What Azure does not delete while something uses it.
 HELD_BY_USERS = frozenset(
     {
+        "Disk",
         "NatGateway",
         "NetworkInterface",
         "NetworkSecurityGroup",
@@ -111,8 +117,23 @@ class Cloud:
 
     def read(self, kind: str, identifier: str) -> dict[str, Any] | None:
         """The inputs that a resource has now, without what Azure never tells; None if gone."""
-        found = self.resources().get(identifier)
-        return None if found is None else answers.told(kind, found["inputs"])
+        resources = self.resources()
+        found = resources.get(identifier)
+        if found is None:
+            return None
+        inputs = answers.told(kind, found["inputs"])
+        if kind == "ManagedCluster":
+            # All pools are told here, also those that are resources of their own
+            # (pulumi/pulumi-azure-native#1298).
+            inputs["agentPoolProfiles"] = [
+                *inputs["agentPoolProfiles"],
+                *(
+                    _profile(other, one["inputs"])
+                    for other, one in resources.items()
+                    if one["kind"] == "AgentPool" and is_within(other, identifier)
+                ),
+            ]
+        return inputs
 
     def answer(self, kind: str, identifier: str) -> dict[str, Any]:
         """What Azure says of a resource that is there."""
@@ -174,6 +195,11 @@ class Cloud:
         file.write_text(json.dumps(left - 1))
         return True
 
+    def kubeconfig(self) -> str | None:
+        """The kubeconfig of the AKS cluster, in base64, if a test has given one."""
+        file = self._folder / KUBECONFIG_FILE
+        return base64.b64encode(file.read_bytes()).decode() if file.exists() else None
+
     def hold(self, *names: str) -> None:
         """Has the creation of these resources (names in the program) take until they are let go."""
         new = (self._folder / HELD_FILE).with_suffix(".new")
@@ -223,6 +249,13 @@ def _check_references(
         owner = reference.partition("/subnets/")[0]
         if owner not in resources:
             raise RefusedError(f"InvalidResourceReference: {identifier} needs {reference}.")
+
+
+def _profile(identifier: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """A pool as its cluster tells of it."""
+    own = ("resourceGroupName", "resourceName", "agentPoolName")
+    kept = {key: value for key, value in inputs.items() if key not in own}
+    return {**kept, "name": name_in(identifier)}
 
 
 def _answer(kind: str, identifier: str, resource: Mapping[str, Any]) -> dict[str, Any]:

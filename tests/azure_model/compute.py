@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,8 +32,14 @@ class Vm:
     scale_set: str | None
     state: str = "Creating"
     console: str = ""  # the log of its serial console
+    power: str = "running"
     user_data: str = ""
     revision: int = 1
+
+    @property
+    def is_off(self) -> bool:
+        """Whether it runs no autoscaler, which would grow its sets again."""
+        return self.state == "Stopped" or self.power != "running"
 
     def body(self, *, with_user_data: bool) -> dict[str, Any]:
         """What Get answers: user data only with $expand=userData (azure-rest-api-specs#13220)."""
@@ -63,6 +70,28 @@ class Billed:
     listed: float | None = None  # when it was first in a list
     ended: float | None = None
     unlisted: float | None = None  # when it first was in a list no more
+
+
+class Bills(dict[str, Billed]):
+    """The machines that ever were, by their names."""
+
+    def begin(self, name: str) -> None:
+        """A machine was begun."""
+        self[name] = Billed(begun=time.time())
+
+    def end(self, name: str) -> None:
+        """A machine is being deleted, or was evicted; one that never was is left out."""
+        if machine := self.get(name):
+            machine.ended = machine.ended or time.time()
+
+    def see(self, names: set[str]) -> None:
+        """A list has these machines; its pages are asked for at once."""
+        now = time.time()
+        for name, machine in self.items():
+            if name in names:
+                machine.listed = machine.listed or now
+            elif machine.listed:
+                machine.unlisted = machine.unlisted or now
 
 
 @dataclass

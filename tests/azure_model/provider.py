@@ -20,7 +20,7 @@ import grpc
 from google.protobuf import empty_pb2, json_format, struct_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
-from azure_model.answers import CALLS, WRITE_ONLY, echo
+from azure_model.answers import CALLS, CREDENTIALS, WRITE_ONLY, echo
 from azure_model.cloud import Cloud, RefusedError, own_name, part
 from azure_model.pulumi_wire import is_known, opened
 from azure_model.request_inputs import output_names, problems
@@ -33,6 +33,12 @@ POLL_S = 0.05
 IGNORES_CANCEL = "-"
 # An answer holds the whole user data of a node.
 MESSAGE_BYTES = 64 * 2**20
+
+# What the real provider replaces a resource for (provider/pkg/gen/replacement.go).
+MADE_AGAIN = {
+    "AgentPool": ("gpuInstanceProfile", "vmSize"),
+    "ManagedCluster": ("dnsPrefix", "nodeResourceGroup"),
+}
 
 Change = provider_pb2.PropertyDiff.Kind.ValueType
 Diff = provider_pb2.PropertyDiff
@@ -80,7 +86,8 @@ class AzureProvider(provider_pb2_grpc.ResourceProviderServicer):
     def Diff(self, request: Any, context: Any) -> Any:
         token, _ = _type_and_name(request.urn)
         before, after = opened(_read(request.old_inputs)), opened(_read(request.news))
-        fixed = {*id_inputs(kind_of(token)), "location"}
+        kind = kind_of(token)
+        fixed = {*id_inputs(kind), "location", *MADE_AGAIN.get(kind, ())}
         changes = dict(_changes(before, after, ""))
         replaces = [path for path in changes if path in fixed]
         kinds = provider_pb2.DiffResponse
@@ -149,7 +156,10 @@ class AzureProvider(provider_pb2_grpc.ResourceProviderServicer):
     def Invoke(self, request: Any, context: Any) -> Any:
         if request.tok not in CALLS:
             context.abort(grpc.StatusCode.UNIMPLEMENTED, f"no answer to {request.tok}")
-        return json_format.ParseDict({"return": CALLS[request.tok]}, provider_pb2.InvokeResponse())
+        answer = CALLS[request.tok]
+        if request.tok == CREDENTIALS and (kubeconfig := self.cloud.kubeconfig()):
+            answer = {"kubeconfigs": [{"name": "clusterUser", "value": kubeconfig}]}
+        return json_format.ParseDict({"return": answer}, provider_pb2.InvokeResponse())
 
     def Cancel(self, request: Any, context: Any) -> Any:
         self.cancelled.set()

@@ -31,6 +31,7 @@ MODELS: dict[str, type] = {
     "BastionHost": network.BastionHost,
     "BlobContainer": storage.BlobContainer,
     "BlobServiceProperties": storage.BlobServiceProperties,
+    "Disk": compute.Disk,
     "FederatedIdentityCredential": msi.FederatedIdentityCredential,
     "ManagedCluster": containerservice.ManagedCluster,
     "ManagementPolicy": storage.ManagementPolicy,

@@ -25,6 +25,7 @@ TEMPLATES = {
     "BastionHost": f"{_NETWORK}/bastionHosts/{{bastionHostName}}",
     "BlobContainer": f"{_ACCOUNT}/blobServices/default/containers/{{containerName}}",
     "BlobServiceProperties": f"{_ACCOUNT}/blobServices/{{blobServicesName}}",
+    "Disk": f"{_COMPUTE}/disks/{{diskName}}",
     "FederatedIdentityCredential": (
         f"{_IDENTITY}/federatedIdentityCredentials/{{federatedIdentityCredentialResourceName}}"
     ),

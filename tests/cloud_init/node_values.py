@@ -52,6 +52,7 @@ HEAD = replace(
     group="head",
     market="on-demand",
     image="rayproject/ray:2.60.0",
+    ray_version="2.60.0",
     facts=replace(FACTS, registry=None),
     scale_set=None,
 )

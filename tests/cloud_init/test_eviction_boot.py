@@ -11,6 +11,7 @@ from booted import DOCKER, INSTANCE, Boot, environment, ready
 
 from cloud_init.render import FILES, UNITS
 from sunspot.node.azure import eviction
+from sunspot.node.azure.record import FOLDER
 from sunspot.ray import ports
 
 MARKS = "/run/sunspot/eviction"
@@ -38,6 +39,7 @@ def parse(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], None]:
             patch.setenv("RAY_CLOUD_INSTANCE_ID", INSTANCE)
             patch.setenv("RAY_ADDRESS", "10.20.0.4:6379")
             patch.setattr(eviction.Watcher, "run", lambda _: None)
+            patch.setattr(eviction.Attendance, "run", lambda _: None)
             patch.setattr(eviction.metrics, "serve", lambda *_: None)
             assert eviction.main(arguments) == 0
 
@@ -54,7 +56,7 @@ def test_the_watcher_of_a_worker(boot: Boot, parse: Callable[[list[str]], None])
     assert python[:2] == ["-m", "sunspot.node.azure.eviction"]
     assert "--role=worker" in python
     assert f"--marks={MARKS}" in python
-    assert not [flag for flag in python if flag.startswith("--metrics-port")]
+    assert not [flag for flag in python if flag.startswith(("--metrics-port", "--record"))]
     parse(python[2:])
     assert {
         "--network=host",
@@ -96,6 +98,26 @@ def test_the_watcher_of_the_head_serves_the_counters(
     stop = unit("sunspot-ray.service")["Service"]["ExecStop"][0]
     assert margin > float(re.findall(r"-t (\d+)", stop)[0])
     parse(python[2:])
+
+
+def test_the_head_records_who_comes_and_goes_on_its_state_disk(boot: Boot) -> None:
+    machine = ready(boot, node_values.HEAD)
+    assert machine.start("sunspot-eviction.service").returncode == 0
+    docker, python = container(machine)
+    assert f"--record={FOLDER}" in python
+    assert f"--volume={FOLDER}:{FOLDER}" in docker
+    folder = machine.path(FOLDER).stat()
+    assert folder.st_mode & 0o777 == 0o700
+    assert "sunspot-state.service" in unit("sunspot-eviction.service")["Unit"]["After"]
+
+
+def test_without_the_state_disk_nothing_is_recorded(boot: Boot) -> None:
+    machine = ready(boot, node_values.HEAD)
+    machine.stub("mountpoint", "exit 1")
+    assert machine.start("sunspot-eviction.service").returncode == 0
+    docker, python = container(machine)
+    assert not [flag for flag in docker + python if "/record" in flag]
+    assert not machine.path(FOLDER).exists()
 
 
 def test_it_waits_for_the_token(boot: Boot) -> None:

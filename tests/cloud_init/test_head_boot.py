@@ -78,6 +78,45 @@ def test_a_disk_that_never_comes_is_named(head: vm.Machine) -> None:
     assert f"no data disk at LUN {STATE_LUN}" in ended.stderr
 
 
+def left_by(machine: vm.Machine, version: str | None) -> None:
+    """Attaches a disk with the state of a head with this Ray; None: of an older Sunspot."""
+    attach(machine, DISK_NAMES[0], found=0)
+    gcs = machine.path(f"{STATE}/gcs")
+    gcs.mkdir(parents=True)
+    (gcs / "CURRENT").write_text("MANIFEST-000004\n")
+    if version is not None:
+        machine.path(f"{STATE}/ray-version").write_text(f"{version}\n")
+
+
+def test_a_head_with_the_same_ray_goes_on_with_the_state_before_it(
+    head: vm.Machine,
+) -> None:
+    left_by(head, "2.60.0")
+    assert head.start("sunspot-state.service").returncode == 0
+    assert head.text(f"{STATE}/gcs/CURRENT") == "MANIFEST-000004\n"
+    names = {one.name for one in head.path(STATE).iterdir()}
+    assert names == {"gcs", "ray-version"}
+
+
+@pytest.mark.parametrize("before", ["2.59.0", None])
+def test_a_head_with_another_ray_begins_anew_and_keeps_the_old_state(
+    head: vm.Machine, before: str | None
+) -> None:
+    left_by(head, before)
+    ended = head.start("sunspot-state.service")
+    assert ended.returncode == 0
+    assert not head.path(f"{STATE}/gcs").exists()
+    (aside,) = head.path(STATE).glob(f"gcs-of-ray-{before or 'unknown'}-*")
+    assert (aside / "CURRENT").read_text() == "MANIFEST-000004\n"
+    assert f"{STATE}/{aside.name}" in ended.stderr
+    assert "Ray 2.60.0: a new cluster begins" in " ".join(ended.stderr.split())
+    assert head.text(f"{STATE}/ray-version") == "2.60.0\n"
+    # The next start of this head goes on with what it has itself.
+    head.path(f"{STATE}/gcs").mkdir()
+    assert head.start("sunspot-state.service").returncode == 0
+    assert head.path(f"{STATE}/gcs").exists()
+
+
 def test_a_mounted_disk_stays(head: vm.Machine) -> None:
     head.stub("mountpoint")
     assert head.start("sunspot-state.service").returncode == 0

@@ -13,6 +13,7 @@ from sunspot.errors import UsageError
 from sunspot.stack import Stack
 from sunspot.targets.azure.aks.plan import plan
 from sunspot.targets.azure.aks.tree import tree
+from sunspot.targets.azure.aks_settings import Aks
 
 RANGES = {"authorized_ip_ranges": ["203.0.113.7/32"]}
 SUBNET = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v/subnets/a"
@@ -52,9 +53,7 @@ STACKS = {
 
 
 def with_ranges(stack):
-    from sunspot.targets.azure.aks_settings import Aks
-
-    return told(stack, aks=Aks(**RANGES))
+    return told(stack, aks=Aks(authorized_ip_ranges=("203.0.113.7/32",)))
 
 
 @pytest.fixture(scope="module", params=STACKS)

@@ -48,6 +48,7 @@ def main_of(name):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(pulumi, "export", exported.__setitem__)
             patch.chdir(ROOT)
+            patch.setattr("sunspot.targets.azure.scaling.running", lambda _: None)
             runpy.run_path(str(ROOT / "__main__.py"))
         return exported
 

@@ -335,9 +335,10 @@ def named_on_the_page():
 def test_the_page_names_every_right_of_a_job(rich, built):
     elastic = group(min_workers=0, max_workers=2)
     baked = build(make_stack(elastic, image={"vm_image": f"{IMAGE}/versions/1.0.0"}))
+    stops = build(make_stack(elastic, idle={"action": "stop-head"}))
     given = {
         (identity, role)
-        for run in (rich, built, baked)
+        for run in (rich, built, baked, stops)
         for identity in ("head", "workers")
         for role, _ in rights(run, identity)
     }

@@ -8,7 +8,7 @@ import pytest
 from sunspot.node import idle
 from sunspot.node.events import EventRecord
 from sunspot.node.idle import NotDoneError, Policy, Watch, judge
-from sunspot.node.notices import Notices
+from sunspot.node.notices import Notice, Notices
 from sunspot.node.usage import Seen
 
 HOUR = 3600.0
@@ -121,6 +121,13 @@ def test_use_begins_it_anew_and_takes_the_notice_back(days):
     assert (cluster.said(), cluster.done) == ([], [])
     days.at(57 + 60)
     assert len(cluster.happened()) == 2
+
+
+def test_what_was_said_before_the_head_stopped_is_taken_back(days):
+    idle.keep_alive(days.cluster.notices, HOUR)
+    days.cluster.notices.put(Notice(about=idle.ABOUT, text="the cluster is being suspended"))
+    days.at(0)
+    assert [one.about for one in days.cluster.notices.read()] == [idle.KEEP_ALIVE]
 
 
 def test_a_job_that_began_and_ended_between_two_looks_counts(days):

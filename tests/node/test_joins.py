@@ -201,6 +201,16 @@ def test_how_a_machine_went_is_told_once(cluster):
     assert len(cluster.told()) == 4 + 3 + 4
 
 
+def test_a_machine_that_ray_gives_back_after_a_notice_was_evicted(cluster):
+    """Ray ends a machine whose node has left, also where Azure is about to take it."""
+    cluster.members = {"gpu_1"}
+    cluster.tick(machine("gpu_1"))
+    cluster.gone = {"gpu_1"}
+    cluster.joins.ended("gpu_1", "by the autoscaler")
+    cluster.tick()
+    assert cluster.told()[2:] == [("evicted", "gpu", "gpu_1")]
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"machines": 1}', '{"machines": {"a": {"x": 1}}}'])
 def test_a_state_that_cannot_be_read_is_begun_anew(tmp_path, text):
     (tmp_path / "joins.json").write_text(text)

@@ -41,6 +41,14 @@ def test_a_machine_is_there_from_its_launch_to_its_last_end(kinds, begin, end):
     assert ledger.lives(events) == [expected]
 
 
+def test_a_head_that_was_off_has_another_life():
+    events = [event("joined", 0), event("drained", 1), event("joined", 5)]
+    assert [(life.begin / HOUR, life.end) for life in ledger.lives(events)] == [
+        (0, HOUR),
+        (5, None),
+    ]
+
+
 def test_what_is_about_a_group_or_an_unknown_node_is_no_machine():
     events = [event("scaled", 0, node=""), event("refused", 0, node=""), event("lost", 1)]
     assert ledger.lives(events) == []

@@ -92,6 +92,18 @@ def test_another_maximum_reaches_ray_and_the_scale_sets(provider, arm, file):
     assert arm.sets[GPU].capacity == 5
 
 
+def test_a_size_by_hand_that_is_the_same_is_news(provider, arm, file):
+    """As after `sunspot scale` of a denied or paused group: the next launch is asked for."""
+    launch(provider, "gpu", 4)
+    for _ in range(2):  # the second one without asking Azure
+        with pytest.raises(LaunchDeniedError, match="maximum of 4"):
+            launch(provider, "gpu")
+    again = LiveSettings(autoscaler=config(file, arm), scaled={"gpu": {"nonce": "2"}})
+    arm.imds.user_data = again.text()
+    provider.non_terminated_nodes({})
+    provider._fallback.check("gpu")
+
+
 def test_a_new_group_can_grow(provider, arm, file):
     arm.add(MORE)
     sets = {**SETS, "more": MORE}

@@ -145,3 +145,29 @@ def test_a_node_that_is_killed_has_said_everything_in_its_log(tmp_path):
     command = [sys.executable, "-c", program, str(log)]
     subprocess.run(command, env=buffered, stdout=subprocess.PIPE, check=False)
     assert log.read_text() == "Local node IP\n"
+
+
+FAILS = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from ray.scripts import scripts
+from sunspot.node.local import ray_node, ray_start
+
+def cli(*_, **__):
+    raise RuntimeError("The current node timed out during startup.")
+
+scripts.cli = cli
+ray_start.arguments = ray_start.take_environment = ray_node.keep_whole = lambda *_: None
+folder = SimpleNamespace(
+    record_process=lambda *_: None, log=lambda _: Path(sys.argv[1]), cluster=lambda: None
+)
+ray_start.run(folder, SimpleNamespace(name="head", is_head=True))
+"""
+
+
+def test_a_node_that_ray_gives_up_says_why_in_its_log(tmp_path):
+    log = tmp_path / "log"
+    done = subprocess.run([sys.executable, "-c", FAILS, str(log)], check=False)
+    assert done.returncode == 1
+    assert log.read_text() == "RuntimeError: The current node timed out during startup.\n"

@@ -3,7 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from azure_model.arm import HEAD, NICS, Vm, denied
+from azure_model.arm import HEAD, NICS, Vm
+from azure_model.arm_errors import denied
 from azure_model.http_service import Reply
 from scale_set_machines import GPU, TWIN, ids
 

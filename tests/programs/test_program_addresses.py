@@ -27,7 +27,6 @@ PROGRAMS = {
     "reads_ray_address.py": "2 nodes",
     "never_calls_init.py": "2 nodes",
     "asks_what_runs.py": "2 nodes",
-    "starts_its_own_ray.py": "16 on 3 CPUs of its own",
     "names_its_own_folder.py": "hello from its own folder",
 }
 

@@ -15,6 +15,7 @@ import argparse
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -22,11 +23,15 @@ from functools import partial
 from pathlib import Path
 
 from sunspot.node import metrics
+from sunspot.node.attendance import Attendance
 from sunspot.node.azure.imds import BASE_URL, Event, Imds, ImdsError
 from sunspot.node.azure.live import Live
+from sunspot.node.azure.record import HeadRecord
 from sunspot.node.collector import NodeCollector
 from sunspot.node.leaving import Head, Marks, Node, Worker, attempt
+from sunspot.node.members import GcsMembers
 from sunspot.node.metrics import Entry, EventLog
+from sunspot.node.record_metrics import RecordCollector
 
 # The events that remove or restart the VM (Microsoft, "Scheduled Events for Linux VMs").
 LEAVING_TYPES = {"Preempt", "Terminate", "Reboot", "Redeploy"}
@@ -292,6 +297,7 @@ def main(arguments: list[str]) -> int:
     option("--imds", default=BASE_URL, metavar="URL", help="default: %(default)s")
     option("--margin", type=float, default=Timing.margin_s, metavar="S", help="before the deadline")
     option("--marks", type=Path, metavar="DIR", help="files for the host; see leaving.Marks")
+    option("--record", type=Path, metavar="DIR", help="the cluster's record (the head)")
     option("--metrics-port", type=int, help="serve the cluster's counters on loopback (the head)")
     given = parser.parse_args(arguments)
     for needed in ("name", "gcs"):
@@ -305,10 +311,24 @@ def main(arguments: list[str]) -> int:
     import ray._raylet  # noqa: F401
 
     event_log, marks, imds = EventLog(given.gcs), Marks(given.marks), Imds(given.imds)
+    live = Live(imds)
+    collectors: list[object] = [
+        metrics.EvictionCollector(event_log),
+        NodeCollector(given.gcs, lambda: live.latest().prices),
+    ]
+    if given.record is not None:
+        record = HeadRecord(given.record)
+        attendance = Attendance(
+            head=given.name,
+            members=GcsMembers(given.gcs),
+            events=record.events,
+            scaled=lambda: live.latest().elastic_types(),
+            beat=record.beat,
+        )
+        collectors.append(RecordCollector(record, live.latest, lambda: attendance.markets))
+        threading.Thread(target=attendance.run, name="attendance", daemon=True).start()
     if given.metrics_port is not None:
-        live = Live(imds)
-        nodes = NodeCollector(given.gcs, lambda: live.latest().prices)
-        metrics.serve([metrics.EvictionCollector(event_log), nodes], given.metrics_port)
+        metrics.serve(collectors, given.metrics_port)
     Watcher(
         name=given.name,
         group=given.group,

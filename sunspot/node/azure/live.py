@@ -19,11 +19,12 @@ import logging
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from sunspot.node.asleep import Lease
     from sunspot.node.notices import Notices
 
 ABOUT = "settings"
@@ -43,17 +44,31 @@ class LiveSettings:
     Attributes:
         autoscaler: the config of Ray's autoscaler; None for a head without one.
         prices: USD an hour by node type.
+        idle: what is done when nothing uses the cluster; see idle.py. None for nothing.
+        awake: the settings themselves, where these are those of a cluster that sleeps.
         scaled: what `sunspot scale` gave to groups, by name; the head only notes that it changes.
     """
 
     autoscaler: Mapping[str, Any] | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
+    idle: Mapping[str, Any] | None = None
+    awake: LiveSettings | None = field(default=None, repr=False)
     scaled: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def text(self) -> str:
         """The settings as user data, before Azure's base64."""
-        settings = json.dumps(asdict(self), separators=(",", ":"))
+        if self.awake is not None:
+            return self.awake.text()
+        given = {name: value for name, value in asdict(self).items() if name != "awake"}
+        settings = json.dumps(given, separators=(",", ":"))
         return f"{_sha256(settings)}\n{settings}"
+
+    def elastic_types(self) -> frozenset[str]:
+        """The node types that the autoscaler scales."""
+        if self.autoscaler is None:
+            return frozenset()
+        types = self.autoscaler["available_node_types"].keys()
+        return frozenset(types - {self.autoscaler["head_node_type"]})
 
     def digest(self) -> str:
         """A short text that differs for other settings."""
@@ -82,12 +97,21 @@ def parse(text: str) -> LiveSettings:
         return LiveSettings(
             autoscaler=autoscaler,
             prices={str(name): float(usd) for name, usd in prices.items()},
+            idle=_checked_idle(found.get("idle")),
             scaled={str(name): dict(one) for name, one in found.get("scaled", {}).items()},
         )
     except KeyError as error:
         raise LiveSettingsError(f"{error} is missing") from error
     except (ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise LiveSettingsError(f"not the settings of a cluster: {error}") from error
+
+
+def _checked_idle(given: Any) -> Mapping[str, Any] | None:
+    if given is None:
+        return None
+    if not float(given["after_minutes"]) > 0:
+        raise ValueError(f"idle after {given['after_minutes']!r} minutes")
+    return {**given, "action": str(given["action"]), "fixed": [*given["fixed"]]}
 
 
 def _check_autoscaler(config: Mapping[str, Any]) -> None:
@@ -142,10 +166,14 @@ class Live:
     Args:
         imds: where the user data is.
         notices: where a refusal is said, besides the log.
+        lease: what changes the autoscaler's config while nothing uses the cluster.
     """
 
-    def __init__(self, imds: UserData, notices: Notices | None = None) -> None:
+    def __init__(
+        self, imds: UserData, notices: Notices | None = None, lease: Lease | None = None
+    ) -> None:
         self._imds = imds
+        self._lease = lease
         self._notices = notices
         self._lock = threading.Lock()
         self._read: str | None = None
@@ -156,7 +184,16 @@ class Live:
         """The user data now; where it is wrong, or IMDS does not answer, the last right one."""
         with self._lock:
             self._look()
+            return self._as_wanted()
+
+    def _as_wanted(self) -> LiveSettings:
+        how = None if self._lease is None else self._lease.read()
+        if how is None or self._latest.autoscaler is None:
             return self._latest
+        from sunspot.node.asleep import applied
+
+        config = applied(self._latest.autoscaler, how)
+        return replace(self._latest, autoscaler=config, awake=self._latest)
 
     def _look(self) -> None:
         try:
@@ -206,7 +243,10 @@ def create(config: Mapping[str, Any]) -> Live:
 
     client = imds.Imds(config.get("imds_url", imds.BASE_URL))
     folder = config.get("record")
-    return Live(client, None if folder is None else HeadRecord(Path(folder)).notices)
+    if folder is None:
+        return Live(client)
+    record = HeadRecord(Path(folder))
+    return Live(client, record.notices, record.lease)
 
 
 def _keep(kept: Path, text: str) -> None:

@@ -65,6 +65,8 @@ def run(folder: ClusterFolder, node: NodeRecord) -> None:
     ray_node.keep_whole(folder, node.name)
     try:
         scripts.cli(arguments(cluster, node), prog_name="ray", standalone_mode=False)
+    except Exception as error:  # the end below would lose it
+        print(f"{type(error).__name__}: {error}", flush=True)
     finally:
         os._exit(1)  # never fall back into the launcher that forked us
 

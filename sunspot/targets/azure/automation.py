@@ -67,7 +67,11 @@ class StackState:
     @property
     def protected_head(self) -> tuple[str, ...]:
         """The URNs of those of them that Pulumi protects."""
-        return tuple(one.urn for one in self.irreplaceable if one.protected)
+        return self.protected_of(*IRREPLACEABLE)
+
+    def protected_of(self, *types: str) -> tuple[str, ...]:
+        """The URNs of the resources of these types that Pulumi protects."""
+        return tuple(one.urn for one in self.resources if one.type in types and one.protected)
 
     @property
     def group_id(self) -> str | None:

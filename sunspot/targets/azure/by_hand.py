@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sunspot.errors import SunspotError, UsageError
@@ -32,6 +32,10 @@ class ByHand:
     size: Limits
     file: Limits
     nonce: str
+
+    def plain(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        return {"size": [*self.size], "file": [*self.file], "nonce": self.nonce}
 
 
 def entries(settings: LiveSettings) -> dict[str, ByHand]:
@@ -194,7 +198,7 @@ def _kept(
 
 
 def _with(settings: LiveSettings, group: ScalingGroup, given: ByHand) -> LiveSettings:
-    scaled = {**settings.scaled, group.name: asdict(given)}
+    scaled = {**settings.scaled, group.name: given.plain()}
     return replace(_limited(settings, group, given.size), scaled=scaled)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from sunspot.errors import SunspotError
 from sunspot.node.files import write_private
 from sunspot.ray import ports
 from sunspot.ray.handle import ClusterHandle
@@ -20,6 +21,12 @@ TOKEN_ON_HEAD = "/run/sunspot/token"  # noqa: S105 - its path, not the token
 
 # Ray's Python, as root of the machine starts it; cloud_init/files: ray.sh names the container.
 PYTHON_OF_RAY = ("sudo", "-n", "docker", "exec", "--interactive", "sunspot-ray", "python")
+
+# What looks after the cluster when nothing uses it; cloud_init/files: idle.sh names the container.
+LOOKS_AFTER_IDLE = (
+    *("sudo", "-n", "docker", "exec", "sunspot-idle"),
+    *("python", "-m", "sunspot.node.azure.idle"),
+)
 
 # Servers on the head's loopback address besides Ray's dashboard; names in sunspot.ray.ports.
 MONITORING = ("grafana", "prometheus")
@@ -38,6 +45,11 @@ def ssh(stack: Stack, record: Record, known_hosts: Path) -> Ssh:
         key = private if private.is_file() else None
     command = str(record.outputs.get("ssh_command", ""))
     return Ssh.parse(command, key=key, known_hosts=known_hosts)
+
+
+def vm_of(group_id: str, head: str) -> str:
+    """The ARM id of the head's VM in a resource group."""
+    return f"{group_id}/providers/Microsoft.Compute/virtualMachines/{head}"
 
 
 def running(to: Ssh, address: str) -> Callable[[Sequence[str], float], str]:
@@ -74,6 +86,22 @@ def fetch_token(to: Ssh, token: Path) -> None:
     if not found:
         raise RemoteCommandError(f"{TOKEN_ON_HEAD} on the head is empty")
     write_private(token, found)
+
+
+def keep_alive(to: Ssh, seconds: float) -> float:
+    """Keeps an idle cluster; returns when that ends, in seconds since the epoch.
+
+    Raises:
+        SunspotError: the head cannot be reached, or nothing there looks after idle clusters yet.
+    """
+    try:
+        said = to.read(*LOOKS_AFTER_IDLE, "--keep-alive", str(seconds))
+        return float(said.split()[-1])
+    except (RemoteCommandError, ValueError, IndexError) as error:
+        raise SunspotError(
+            f"the head did not take it ({error}): see sunspot ssh, then: systemctl status "
+            "sunspot-idle"
+        ) from error
 
 
 def handle(

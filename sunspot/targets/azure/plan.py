@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sunspot.catalog import VmSize
 from sunspot.errors import UsageError
+from sunspot.idle import Idle
 from sunspot.ray import images
 from sunspot.ray.images import ImageBuild
 from sunspot.ray.start import NodeMarket
@@ -96,6 +97,16 @@ class AzurePlan:
     copies: tuple[Copy, ...]
     head: Machine
     pools: tuple[Pool, ...]
+    idle: Idle | None = None
+
+    def head_resizes(self, pool: Pool) -> bool:
+        """Whether the head changes the pool's number of workers: by itself, or as it is idle."""
+        return pool.elastic or (self.idle is not None and self.idle.action != "warn")
+
+    @property
+    def head_stops_itself(self) -> bool:
+        """Whether the head is deallocated when nothing uses the cluster."""
+        return self.idle is not None and self.idle.action == "stop-head"
 
     @property
     def head_name(self) -> str:
@@ -160,6 +171,7 @@ def plan(stack: Stack, folder: Path) -> AzurePlan:
             for group in stack.cluster.scaling_groups
             for node_type, market in _node_types(group)
         ),
+        idle=stack.idle,
     )
 
 

@@ -1,6 +1,6 @@
 """What an `up` would replace: read from the events of Pulumi's preview, and refused for the head.
 
-The head's VM holds the disk with the cluster's state, and Azure cannot change what a VM boots from.
+Azure cannot change what a VM boots from. The disk with the cluster's state outlives the head's VM.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 NATIVE = "azure-native:"
 # Outside a scale set, a stack has only the head's, and the one with the cluster's state.
-IRREPLACEABLE = frozenset({f"{NATIVE}compute:VirtualMachine", f"{NATIVE}compute:Disk"})
+STATE_DISK = f"{NATIVE}compute:Disk"
+IRREPLACEABLE = frozenset({f"{NATIVE}compute:VirtualMachine", STATE_DISK})
 
 _REPLACED = frozenset({"replace", "create-replacement", "delete-replaced"})
 _DELETED = "delete"
@@ -41,6 +42,19 @@ _SHOWN = 8
 LOST = (
     "lost with it: the disk with the cluster's state. Running jobs and actors end, the records of "
     "jobs go, and workers start anew. Results, network and vault stay"
+)
+
+STOPPED = (
+    "Ray's head is away for minutes, and jobs whose entrypoint runs there end. The disk with the "
+    "cluster's state stays"
+)
+GOES_ON = (
+    f"{STOPPED}: the same cluster goes on, with the records of jobs and detached actors, and its "
+    "workers wait ten minutes for it, unless they are replaced too"
+)
+ANEW = (
+    f"{STOPPED}, and keeps what Ray has now in a folder of its own; with another version of Ray, a "
+    "new cluster begins: actors end, and the records of jobs go"
 )
 
 _FIELDS = {"cluster": "sunspot:cluster", "image": "sunspot:image"}
@@ -177,6 +191,14 @@ class Wanted:
     now: Mapping[str, Any]
     before: Mapping[str, Any] | None
 
+    @property
+    def has_another_ray(self) -> bool:
+        """Whether the version of Ray was edited."""
+        if self.before is None:
+            return False
+        before, now = (one.get("cluster") or {} for one in (self.before, self.now))
+        return before.get("ray_version") != now.get("ray_version")
+
     def changes(self) -> list[str]:
         """The keys of the stack file that differ, each with its values."""
         return [] if self.before is None else list(_differences(self.before, self.now))
@@ -198,25 +220,37 @@ def look(engine: Planning, wanted: Wanted, progress: Progress, *, replace_head: 
     state = engine.state()
     if state is None or not state.irreplaceable:
         return
+    has_disk = any(one.type == STATE_DISK for one in state.irreplaceable)
     if replace_head:
-        engine.unprotect(state.protected_head)
+        engine.unprotect(state.protected_of(*IRREPLACEABLE - {STATE_DISK}))
     progress("looking at what would be replaced (a preview; it reads every resource)")
     found = engine.replacements()
     lost = [one for one in found if one.is_irreplaceable]
     if lost and not replace_head:
-        raise UsageError(_refusal(wanted, lost))
+        raise UsageError(_refusal(wanted, lost, _becomes(wanted, lost, has_disk=has_disk)))
+    if any(one.type == STATE_DISK for one in lost):
+        engine.unprotect(state.protected_of(STATE_DISK))
     for one in found:
         progress(Lasting(str(one)))
+    if lost:
+        progress(Lasting(_becomes(wanted, lost, has_disk=has_disk)))
 
 
-def _refusal(wanted: Wanted, lost: Sequence[Replacement]) -> str:
+def _becomes(wanted: Wanted, lost: Sequence[Replacement], *, has_disk: bool) -> str:
+    """What becomes of the cluster where its head is replaced."""
+    if not has_disk or any(one.type == STATE_DISK for one in lost):
+        return LOST
+    return ANEW if wanted.has_another_ray else GOES_ON
+
+
+def _refusal(wanted: Wanted, lost: Sequence[Replacement], becomes: str) -> str:
     causes = list(dict.fromkeys(cause for one in lost for cause in one.properties))
     return "\n  ".join(
         [
             f"stack {wanted.name!r} on azure: `up` {_and(lost)}. Nothing was changed.",
             *([f"because this changes: {', '.join(map(_explained, causes))}"] if causes else []),
             *_edited(wanted, causes),
-            LOST,
+            becomes,
             f"undo the edit, or do it all the same: sunspot up {wanted.name} --replace-head",
         ]
     )

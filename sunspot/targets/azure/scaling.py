@@ -47,28 +47,16 @@ class Cluster:
 
     Attributes:
         stack: its stack.
-        group_id: the ARM id of its resource group.
-        head: the name of its head's VM.
+        vm: the ARM id of its head's VM.
         handle: how to reach Ray.
         run_on_head: runs a module of Sunspot's in the Python of Ray on the head, for at most so
             many seconds, as `Ssh.read` does.
     """
 
     stack: Stack
-    group_id: str
-    head: str
+    vm: str
     handle: ClusterHandle
     run_on_head: Callable[[Sequence[str], float], str]
-
-    @property
-    def vm(self) -> str:
-        """The ARM id of the head's VM."""
-        return vm_of(self.group_id, self.head)
-
-
-def vm_of(group_id: str, head: str) -> str:
-    """The ARM id of a VM in a resource group."""
-    return f"{group_id}/providers/Microsoft.Compute/virtualMachines/{head}"
 
 
 def arm_of(resource: str, endpoints: Endpoints) -> Arm:
@@ -129,7 +117,7 @@ def scale(
     from sunspot.node.machines import LaunchDeniedError, LaunchRefusedError
 
     check(cluster.stack, wanted)
-    arm = arm_of(cluster.group_id, endpoints)
+    arm = arm_of(cluster.vm, endpoints)
     try:
         _Scaling(cluster, arm, wanted, progress).run()
     except (ArmError, LaunchRefusedError, LaunchDeniedError) as error:
@@ -224,11 +212,11 @@ class _Scaling:
         from sunspot.node.azure.vms import Cluster as Place
 
         cluster = self._cluster
-        _, _, subscription, _, resource_group = cluster.group_id.split("/")[:5]
+        _, _, subscription, _, resource_group, *_ = cluster.vm.split("/")
         place = Place(
             subscription_id=subscription,
             resource_group=resource_group,
-            head=cluster.head,
+            head=cluster.vm.rpartition("/")[2],
             head_type=HEAD,
             scale_sets={group.name: scale_set_of(cluster_name(cluster.stack.name), group.name)},
             maximums={group.name: group.max_workers},

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any, TextIO
 
 from sunspot import stack as stacks
 from sunspot.errors import SunspotError, UsageError
@@ -30,9 +29,11 @@ from sunspot.targets.azure import (
     remaining,
     replacing,
     scaling,
+    suspending,
     wait,
 )
 from sunspot.targets.azure.credentials import Endpoints
+from sunspot.targets.azure.known import Engine, Known
 from sunspot.targets.azure.records import Record, Records
 from sunspot.targets.azure.settings import TARGET, AzureSettings
 from sunspot.targets.callers import Callers
@@ -40,6 +41,7 @@ from sunspot.targets.contacting import Contact
 from sunspot.targets.forwarding import Forward
 from sunspot.targets.head_notebook import HeadNotebook
 from sunspot.targets.history import Recorded
+from sunspot.targets.idling import no_policy
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
     Finding,
@@ -50,22 +52,13 @@ from sunspot.targets.protocol import (
     Up,
     silent,
 )
-from sunspot.targets.records import not_up, state_directory
+from sunspot.targets.records import state_directory
 from sunspot.targets.scaling import Size
-from sunspot.targets.ssh import Ssh
+from sunspot.targets.ssh import Ssh, UnreachableError
+from sunspot.targets.suspending import suspended
 
 if TYPE_CHECKING:
-    from sunspot.targets.azure.automation import AzureStack, StackState
-
-
-class Engine(Protocol):
-    """Returns the Pulumi stack `name` of the project in `folder`."""
-
-    def __call__(
-        self, name: str, folder: Path, progress: Progress, *, install: bool = False
-    ) -> AzureStack:
-        """With `install` it installs a missing `pulumi`; otherwise EngineMissingError is raised."""
-        ...
+    from sunspot.targets.azure.automation import AzureStack
 
 
 def create() -> AzureTarget:
@@ -149,6 +142,8 @@ class AzureTarget:
         folder = project.declared_in(stack)
         progress("looking at the login to Azure")
         doctor.refuse(stack, self.quick(stack, folder))
+        if self.is_suspended(stack.name):
+            raise suspended(stack.name)
         with self.records.locked(stack.name, progress):
             engine = self.engine(stack.name, folder, progress, install=True)
             # Before anything is created, so that `down` finds what an interrupted `up` created.
@@ -183,7 +178,7 @@ class AzureTarget:
         if folder is None:
             return None
         with self.records.locked(name, progress):
-            engine, before = self._ask(name, folder, progress)
+            engine, before = self._known.ask(name, folder, progress)
             if engine is None or before is None or not before.resources:
                 return left_behind.check(name, self.records, self.still_there, progress)
             self.records.tunnel(name).close()
@@ -215,23 +210,24 @@ class AzureTarget:
             stack = stacks.load(name, folder)
         except UsageError:
             return False
-        _, state = self._ask(name, folder, silent)
+        _, state = self._known.ask(name, folder, silent)
         if state is None or state.head is None:
             return False
         self.records.remember(name, folder, stack.for_target(self.name), state)
         return True
 
     def stack(self, name: str) -> Stack:
-        try:
-            return Stack.model_validate(self.records.known(name).stack)
-        except ValidationError as error:
-            file = self.records.folder(name) / "stack.json"
-            raise self.records.folders.broken(name, file, error) from error
+        return self._known.stack(name)
 
     def handle(self, name: str, progress: Progress = silent) -> ClusterHandle:
         self.records.known(name)
-        with self.records.locked(name, progress):
-            return self._connect(name, progress)
+        try:
+            with self.records.locked(name, progress):
+                return self._connect(name, progress)
+        except UnreachableError as error:
+            if self.is_suspended(name):
+                raise suspended(name) from error
+            raise
 
     def nodes(self, name: str, progress: Progress = silent) -> list[NodeStatus]:
         # The handle first: where it must look again, it brings the record up to date.
@@ -246,28 +242,59 @@ class AzureTarget:
 
     def scale(self, name: str, sizes: Mapping[str, Size], progress: Progress) -> None:
         scaling.check(self.stack(name), sizes)
+        vm = self._head_id(name)
         with self.records.locked(name, progress):
             handle = self._connect(name, progress)
-            record = self.records.known(name)
-            cluster = scaling.Cluster(
-                stack=self.stack(name),
-                group_id=record.group_id,
-                head=record.head,
-                handle=handle,
-                run_on_head=head.running(self._ssh(name, record), handle.head_address),
-            )
+            run = head.running(self._ssh(name, self.records.known(name)), handle.head_address)
+            cluster = scaling.Cluster(stack=self.stack(name), vm=vm, handle=handle, run_on_head=run)
             scaling.scale(cluster, sizes, progress, self.endpoints)
 
     def sizes(self, name: str) -> Mapping[str, Size]:
-        group_id = self._group_id(name)
-        vm = scaling.vm_of(group_id, self.records.known(name).head)
-        return scaling.sizes(self.stack(name), vm, self.endpoints)
+        return scaling.sizes(self.stack(name), self._head_id(name), self.endpoints)
 
     def evict(self, name: str, node: str, notice_s: float | None, progress: Progress) -> str:
         if notice_s is not None:
             raise UsageError("on azure the platform sets the notice: leave --notice out")
         chosen = members.worker(name, node, self.nodes(name, progress))
         return evicting.evict(self._group_id(name), chosen, progress, self.endpoints)
+
+    def suspend(self, name: str, progress: Progress) -> Sequence[str]:
+        with self.records.locked(name, progress):
+            connect = functools.partial(self._connect, name, progress)
+            suspending.suspend(self._machines(name), connect, progress)
+            self.records.tunnel(name).close()
+        return (suspending.still_billed(self.hourly_cost(name, ())),)
+
+    def start(self, name: str, progress: Progress, *, timeout_s: float = UP_TIMEOUT_S) -> Up:
+        connect = functools.partial(self._connect, name, progress)
+        with self.records.locked(name, progress):
+            folder = Path(self.records.known(name).folder)
+            fixed = suspending.fixed_sizes(self.stack(name), folder, self._machines(name))
+            suspending.start(self._machines(name), fixed, progress)
+            self.records.tunnel(name).close()  # it may look alive for a while
+            with suspending.noting_that_it_may_run(name):
+                handle = wait.until_joined(self.stack(name), connect, progress, timeout_s)
+        return Up(handle, was_up=False)
+
+    def is_suspended(self, name: str) -> bool:
+        """Asks Azure, unless a tunnel shows that the head runs; False where it does not answer."""
+        record, tunnel = self.records.read(name), self.records.tunnel(name)
+        if not (record and record.group_id and record.head) or tunnel.port() is not None:
+            return False
+        with contextlib.suppress(SunspotError):
+            return suspending.is_suspended(self._machines(name))
+        return False
+
+    def keep_alive(self, name: str, seconds: float) -> float:
+        """Asks the head, by SSH: whoever may log in there may keep it anyway."""
+        record = self._current(name)
+        if (stack := self.stack(name)).idle is None:
+            raise no_policy(stack)
+        return head.keep_alive(self._ssh(name, record), seconds)
+
+    def _machines(self, name: str) -> suspending.Machines:
+        group, vm = self._group_id(name), self.records.known(name).head
+        return suspending.Machines(stack=name, group_id=group, head=vm, endpoints=self.endpoints)
 
     def outputs(self, name: str) -> Mapping[str, Any]:
         return self.records.known(name).outputs
@@ -325,13 +352,20 @@ class AzureTarget:
         address = str(self.outputs(name).get("head_address"))
         return Callers(address=address, sources=sources) if sources else None
 
+    @property
+    def _known(self) -> Known:
+        return Known(self.records, self.engine, self.name)
+
     def _group_id(self, name: str) -> str:
         """The ARM id of the resource group, which the record of an older version lacks."""
         record = self.records.known(name)
         if not record.group_id:
             with self.records.locked(name):
-                record = self._refresh(name, silent)
+                record = self._known.refresh(name, silent)
         return record.group_id
+
+    def _head_id(self, name: str) -> str:
+        return head.vm_of(self._group_id(name), self.records.known(name).head)
 
     def _current(self, name: str, progress: Progress = silent) -> Record:
         """The record as it is if the tunnel is alive; otherwise updated from Pulumi's state."""
@@ -339,55 +373,8 @@ class AzureTarget:
         if self.records.tunnel(name).port() is None:
             with self.records.locked(name, progress):
                 if self.records.tunnel(name).port() is None:  # nobody has looked meanwhile
-                    record = self._refresh(name, progress)
+                    record = self._known.refresh(name, progress)
         return record
-
-    # Pulumi
-
-    def _engine(self, name: str, folder: Path, progress: Progress) -> AzureStack | None:
-        """The Pulumi stack; None if there is no `pulumi` command and no record of the stack."""
-        from sunspot.targets.azure.engine import EngineMissingError
-
-        try:
-            return self.engine(name, folder, progress)
-        except EngineMissingError:
-            if name not in self.names():
-                return None
-            raise
-
-    def _ask(
-        self, name: str, folder: Path, progress: Progress
-    ) -> tuple[AzureStack | None, StackState | None]:
-        """The Pulumi stack and its state; None for what does not exist.
-
-        If Pulumi fails, that is not an error for a stack of another target without a record here.
-        """
-        try:
-            engine = self._engine(name, folder, progress)
-            return engine, None if engine is None else engine.state()
-        except SunspotError:
-            if name not in self.names() and project.runs_elsewhere(name, folder, self.name):
-                return None, None
-            raise
-
-    def _refresh(self, name: str, progress: Progress) -> Record:
-        """Updates the record from Pulumi's state, also after a plain `pulumi up`.
-
-        Raises:
-            SunspotError: the cluster was destroyed; its record is removed.
-        """
-        folder = project.find(name, self.records.read(name))
-        engine = None if folder is None else self._engine(name, folder, progress)
-        state = None if engine is None else engine.state()
-        if folder is None or state is None or state.head is None:
-            if left_behind.may_be(self.records.read(name), state):
-                raise left_behind.not_up(name)
-            if state is None or not state.resources:
-                self.records.forget(name)
-            raise not_up(name)
-        # From its file, which a plain `pulumi up` reads too, or else from the record.
-        stack = project.declared(name, folder, self.name) or self.stack(name)
-        return self.records.remember(name, folder, stack, state)
 
     # The head
 
@@ -400,7 +387,7 @@ class AzureTarget:
         record = self.records.known(name)
         alive = tunnel.port()
         if alive is None or port not in (None, alive) or not token.exists():
-            record = self._refresh(name, progress)
+            record = self._known.refresh(name, progress)
             ssh = self._ssh(name, record)
             alive = head.open_tunnel(tunnel, ssh, record, preferred=port)
             head.fetch_token(ssh, token)

@@ -19,6 +19,8 @@ COMPONENT = "sunspot:azure:"
 NATIVE = "azure-native:"
 # The key of the role assignment by which the head may use the stack's own VM image.
 READS_IMAGE = "head-reads-image"
+# Those of the role, and its assignment, by which the head may deallocate its VM.
+ROLE_STOPPER, STOPS = "role-stopper", "head-stops-itself"
 # For resources whose names must be globally unique: Pulumi adds 8 random characters, and Azure
 # accepts at most 24 letters and digits.
 UNIQUE = "sunspot"
@@ -76,6 +78,7 @@ def tree(plan: AzurePlan) -> Resource:
         *(_pool(f"{name}-{pool.node_type}", pool) for pool in plan.pools),
         *_rights_to_scale(name, plan),
         *_rights_to_leave(name, plan),
+        *_rights_to_stop(name, plan),
         *([_bastion(f"{name}-bastion")] if plan.access.bastion else []),
     ]
     return component("cluster", "AzureRayCluster", name, parts, plan.location)
@@ -196,10 +199,12 @@ def _nic(name: str, plan: AzurePlan) -> Resource:
 
 
 def _head(name: str, plan: AzurePlan) -> Resource:
-    detail = f"{_shape(plan.head, 'on-demand')}, {STATE_DISK_GIB} GiB for state"
-    # With it goes the disk with the cluster's state; `sunspot down` lifts the protection.
-    vm = native(name, "vm", "compute:VirtualMachine", detail, protected=True)
-    return component("head", "Head", name, [vm])
+    detail = f"{STATE_DISK_GIB} GiB, outlives the head's machine"
+    # `sunspot down` lifts the protection.
+    disk = native(name, "state", "compute:Disk", detail, protected=True)
+    shape = _shape(plan.head, "on-demand")
+    vm = native(name, "vm", "compute:VirtualMachine", shape, protected=True)
+    return component("head", "Head", name, [disk, vm])
 
 
 def _pool(name: str, pool: Pool) -> Resource:
@@ -209,8 +214,8 @@ def _pool(name: str, pool: Pool) -> Resource:
 
 
 def _rights_to_scale(name: str, plan: AzurePlan) -> list[Resource]:
-    elastic = [pool for pool in plan.pools if pool.elastic]
-    if not elastic:
+    resized = [pool for pool in plan.pools if plan.head_resizes(pool)]
+    if not resized:
         return []
     manages = role(name, "head-manages-machines", "head creates and deletes workers")
     gives = role(name, "head-gives-identity", "head gives workers their identity")
@@ -224,7 +229,7 @@ def _rights_to_scale(name: str, plan: AzurePlan) -> list[Resource]:
     return [
         native(name, "role-scaler", "authorization:RoleDefinition", "changes scale sets"),
         native(name, "role-machines", "authorization:RoleDefinition", "creates machines"),
-        *(role(name, scales_key(pool), f"head scales {pool.node_type}") for pool in elastic),
+        *(role(name, scales_key(pool), f"head scales {pool.node_type}") for pool in resized),
         joins,
         gives,
         *([] if has_own_network else [rules]),
@@ -246,6 +251,16 @@ def _rights_to_leave(name: str, plan: AzurePlan) -> list[Resource]:
         ),
         role(name, "workers-delete-machines", "workers delete machines, NICs, disks"),
     ]
+
+
+def _rights_to_stop(name: str, plan: AzurePlan) -> list[Resource]:
+    if not plan.head_stops_itself:
+        return []
+    stops = role(name, STOPS, "head deallocates itself when idle")
+    if not plan.access.custom_roles:
+        return [stops]
+    kind = "authorization:RoleDefinition"
+    return [native(name, ROLE_STOPPER, kind, "deallocates one machine"), stops]
 
 
 def _reads_image(name: str) -> Resource:

@@ -87,6 +87,7 @@ class Server(socketserver.ThreadingTCPServer):
 
     allow_reuse_address = True
     daemon_threads = True
+    request_queue_size = 128  # a browser opens several at once
 
     def __init__(self, local: int, to: HeadPort) -> None:
         self.to = to
@@ -132,6 +133,13 @@ def _copy(source: Any, destination: Any) -> None:
             one.shutdown(socket.SHUT_RDWR)
 
 
+def _load(cluster: Cluster) -> None:
+    """Loads the package while nothing is served yet: two threads that import it break it (37.0)."""
+    import kubernetes.stream  # noqa: F401
+
+    _ = cluster.api.client
+
+
 def main(arguments: Sequence[str]) -> None:
     """Runs until it is ended; prints what fails. The arguments are those of the module."""
     kubeconfig, context, namespace, name, *pairs = arguments
@@ -139,8 +147,11 @@ def main(arguments: Sequence[str]) -> None:
     cluster = Cluster(Api(place), Names.of_cluster(name, namespace))
     forwards = [tuple(map(int, pair.split(":"))) for pair in pairs]
     with contextlib.ExitStack() as stack:
-        for local, port in forwards:
-            server = stack.enter_context(Server(local, HeadPort(cluster, port)))
+        servers = [
+            stack.enter_context(Server(local, HeadPort(cluster, port))) for local, port in forwards
+        ]
+        _load(cluster)
+        for server in servers:
             stack.enter_context(server.serving())
         signal.sigwait({signal.SIGTERM, signal.SIGINT})
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sunspot import yaml_text
 from sunspot.ray import ports
 from sunspot.stack import Stack
-from sunspot.targets.kubernetes import raycluster, rayservice, rights
+from sunspot.targets.kubernetes import raycluster, rayjob, rayservice, rights
 from sunspot.targets.kubernetes.pods import TOKEN_KEY
 from sunspot.targets.kubernetes.raycluster import Names
 from sunspot.targets.kubernetes.settings import TARGET
@@ -36,6 +36,18 @@ _SERVED_HEADER = """\
 # The applications ask for no token: every pod that reaches the service {service} may call them.
 # From this machine:
 #   {forward}
+"""
+_JOB_HEADER = """\
+# One command on the cluster of the stack {stack!r}, which is deleted after it, for {kuberay} or
+# later, made by Sunspot.
+#
+# It refers to a Secret with the cluster's token, which is not in this file. Create it once:
+#   {create_secret}
+# Then:
+#   kubectl apply -f FILE
+# Its output, also when the cluster is gone; and how it ended:
+#   kubectl logs --namespace {namespace} --follow job/{name}
+#   kubectl get rayjob --namespace {namespace} {name}
 """
 _FAULT_TOLERANCE = """\
 # The GCS's state is kept by RocksDB, which is alpha: the operator may want its feature gate
@@ -73,6 +85,22 @@ def served_text(stack: Stack, source: str) -> str:
         service=service,
         forward=f"kubectl port-forward --namespace {called.namespace} service/{service} "
         f"{ports.get('serve').number}",
+    )
+    return header + _fault_tolerance(spec) + _documents(made)
+
+
+def job_text(
+    stack: Stack, command: Sequence[str], environment: Mapping[str, Any] | None = None
+) -> str:
+    """The manifest of a RayJob. Raises as `rayjob.make` does."""
+    made = rayjob.make(stack, command, environment)
+    called, spec = rayservice.names(stack), made[0]["spec"]["rayClusterSpec"]
+    header = _JOB_HEADER.format(
+        stack=stack.name,
+        kuberay=_kuberay(spec),
+        create_secret=create_secret(called),
+        namespace=called.namespace,
+        name=called.cluster,
     )
     return header + _fault_tolerance(spec) + _documents(made)
 
@@ -116,17 +144,3 @@ def apply(stack: Stack, served: str | None = None) -> str:
     serve = "" if served is None else f" --serve {shlex.quote(served)}"
     name = shlex.quote(stack.name)
     return f"sunspot manifest {name} --target {TARGET}{serve} | kubectl apply -f -"
-
-
-def ways_in(called: Names) -> list[str]:
-    """Reach the head from this machine, and submit a job to it."""
-    port = ports.get("dashboard").number
-    token = (
-        f"kubectl get secret {called.token_secret} --namespace {called.namespace} "
-        f"--output jsonpath='{{.data.{TOKEN_KEY}}}' | base64 -d"
-    )
-    return [
-        f"kubectl port-forward --namespace {called.namespace} service/{called.head_service} {port}",
-        f'export RAY_AUTH_MODE=token RAY_AUTH_TOKEN="$({token})"',
-        f"ray job submit --address http://127.0.0.1:{port} --working-dir . -- python SCRIPT.py",
-    ]

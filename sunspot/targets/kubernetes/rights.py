@@ -75,7 +75,7 @@ def _rules(called: Names) -> list[dict[str, Any]]:
         _rule("", "secrets", ["get", "delete"], called.token_secret),
         # The way in: `kubectl port-forward` looks for the service, and for a pod behind it.
         _rule("", "services", ["get", "list"]),
-        _rule("", "pods", ["get", "list", "watch"]),
+        _rule("", "pods", ["get", "list", "watch", "delete"]),
         _rule("", "pods/portforward", _STREAM),
         # `sunspot ssh`. Who may make a RayCluster may run anything in its pods as it is.
         _rule("", "pods/exec", _STREAM),

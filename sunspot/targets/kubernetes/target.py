@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, TextIO
 
 from sunspot import stack as stacks
 from sunspot.errors import HeadLostError, SunspotError, UsageError
@@ -63,6 +63,11 @@ class KubernetesTarget:
 
     def served_manifest(self, stack: Stack, source: str) -> str:
         return manifest.served_text(stack, source)
+
+    def job_manifest(
+        self, stack: Stack, command: Sequence[str], environment: Mapping[str, Any] | None
+    ) -> str:
+        return manifest.job_text(stack, command, environment)
 
     def rights(self, stack: Stack) -> str:
         return manifest.rights_text(stack)

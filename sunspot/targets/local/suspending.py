@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import time
 from dataclasses import replace
 
-from sunspot.errors import SunspotError, SuspendedError
+from sunspot.errors import SunspotError
 from sunspot.node import idle
 from sunspot.node.free_ports import PortClaims, free_port, port_is_free
 from sunspot.node.local import sizes
@@ -24,14 +23,7 @@ from sunspot.stack import Stack
 from sunspot.targets.local import capacity, plan, starting
 from sunspot.targets.local.host_ports import Chooser, HostPorts
 from sunspot.targets.protocol import Progress
-
-
-def suspended(name: str) -> SuspendedError:
-    """The error for what a suspended cluster cannot do."""
-    return SuspendedError(
-        f"stack {name!r} is suspended. Bring it back with: sunspot start {name}; or remove it: "
-        f"sunspot down {name}"
-    )
+from sunspot.targets.suspending import stop_jobs
 
 
 def suspend(
@@ -43,27 +35,10 @@ def suspend(
     and `start` ends what is left of it.
     """
     with uninterrupted():
-        _stop_jobs(handle, progress)
+        stop_jobs(handle, progress)
         progress(f"stopping {len(folder.processes())} processes")
         folder.update_cluster(suspended_at=time.time())
         _end(folder, grace_s)
-
-
-def _stop_jobs(handle: ClusterHandle, progress: Progress) -> None:
-    """Stops the jobs that have not ended; what Ray does not do in time ends with its processes.
-
-    Otherwise a restarted GCS would have them as running until the next one is submitted: only then
-    does Ray look after them (ray/dashboard/modules/job/job_manager.py, _recover_running_jobs,
-    2.60).
-    """
-    from sunspot.ray.jobs import JobClient
-
-    with contextlib.suppress(SunspotError):
-        client = JobClient(handle)
-        for job in client.list():
-            if not job.has_ended:
-                progress(f"stopping job {job.id}")
-                client.stop(job.id)
 
 
 def start(

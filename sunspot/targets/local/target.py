@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -61,6 +61,7 @@ from sunspot.targets.protocol import (
 )
 from sunspot.targets.records import Folders, broken, not_up, state_directory
 from sunspot.targets.scaling import Size
+from sunspot.targets.suspending import not_suspended, suspended
 
 # `ray start` stops its children within about 3 s; while it starts it ignores SIGTERM.
 STOP_GRACE_S, INTERRUPTED_GRACE_S = 5.0, 0.5
@@ -162,7 +163,7 @@ class LocalTarget:
         with _readable_records(name):
             cluster = folder.cluster()
             if cluster.suspended_at is not None:
-                raise suspending.suspended(name)
+                raise suspended(name)
             head_is_dead = folder.process(HEAD) is not None and not folder.is_running(HEAD)
         if head_is_dead:
             raise HeadLostError(
@@ -246,20 +247,18 @@ class LocalTarget:
             raise not_up(name)
         return Recorded(events=folder.events.read(), notices=folder.notices.read())
 
-    def suspend(self, name: str, progress: Progress) -> None:
+    def suspend(self, name: str, progress: Progress) -> Sequence[str]:
         with self._folders.locked(name, progress):
             self._refuse_suspended(name)
             handle = self.handle(name)
             suspending.suspend(self._folder(name), handle, progress, STOP_GRACE_S)
+        return ()
 
     def start(self, name: str, progress: Progress, *, timeout_s: float = UP_TIMEOUT_S) -> Up:
         folder = self._existing(name)
         with self._folders.locked(name, progress):
             if not self.is_suspended(name):
-                raise UsageError(
-                    f"stack {name!r} is not suspended, so there is nothing to start: it is up; see "
-                    f"sunspot status {name}"
-                )
+                raise not_suspended(name)
             stack = self.stack(name)
             ports = suspending.start(folder, stack, progress, timeout_s, STOP_GRACE_S)
             idling.watch(folder, stack)
@@ -275,7 +274,7 @@ class LocalTarget:
 
     def _refuse_suspended(self, name: str) -> None:
         if self.is_suspended(name):
-            raise suspending.suspended(name)
+            raise suspended(name)
 
     def preconditions(
         self,

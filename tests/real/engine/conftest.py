@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from pulumi_project import Project, engine_folder
+from machines.pulumi_project import Project, engine_folder
 from stack_settings import STACK, settings
 
 NEEDED = "SUNSPOT_TESTS_NEED_ENGINE"

@@ -1,6 +1,6 @@
 """The stack that the tests bring up."""
 
-from pulumi_project import PUBLIC_KEY
+from machines.pulumi_project import PUBLIC_KEY
 
 STACK = "x"
 

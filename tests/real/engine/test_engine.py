@@ -8,7 +8,7 @@ import yaml
 from azure_model.answers import PUBLIC_ADDRESS
 from azure_model.cloud import part
 from azure_model.pulumi_wire import opened
-from pulumi_project import PUBLIC_KEY, ROOT, Project
+from machines.pulumi_project import PUBLIC_KEY, ROOT, Project
 from stack_settings import STACK, settings
 
 from sunspot import stack as stacks
@@ -32,6 +32,7 @@ OUTPUTS = {
 FIXED = "sunspot-x-fixed-vmss"
 ELASTIC = "sunspot-x-gpu-vmss"
 HEAD = "sunspot-x-head-vm"
+STATE = "sunspot-x-head-state"
 # The right to scale a set lies in the set, and goes and comes with it.
 SCALES = "sunspot-x-head-scales-gpu"
 COPIES = "sunspot-x-registry-copies"
@@ -120,10 +121,11 @@ def test_another_size_of_a_fixed_group_changes_its_scale_set_alone(deployed):
     assert part(scale_set(deployed, FIXED)[1], "sku.capacity") == 3
 
 
-def unprotect_head(project: Project) -> None:
+def unprotect(project: Project, *names: str) -> None:
     """What docs/azure.md names for plain Pulumi."""
-    (urn,) = [urn for urn in project.state(STACK) if urn.endswith(f"::{HEAD}")]
-    project.pulumi("state", "unprotect", urn, "--yes", "-s", STACK)
+    for name in names:
+        (urn,) = [urn for urn in project.state(STACK) if urn.endswith(f"::{name}")]
+        project.pulumi("state", "unprotect", urn, "--yes", "-s", STACK)
 
 
 def test_another_image_replaces_the_machines_alone(deployed):
@@ -132,7 +134,7 @@ def test_another_image_replaces_the_machines_alone(deployed):
     refused = deployed.pulumi("up", "-s", STACK, "--yes", fails=True)
     assert "as it is currently marked for protection" in refused
     assert only_new(deployed) == {}
-    unprotect_head(deployed)
+    unprotect(deployed, HEAD)
     deployed.up(STACK)
     notes = deployed.cloud.take_notes()
     replaced = {HEAD, FIXED, ELASTIC, SCALES}
@@ -237,7 +239,7 @@ def test_who_may_not_define_roles_uses_built_in_ones(fresh):
 
 
 def test_destroy_leaves_nothing(deployed):
-    unprotect_head(deployed)
+    unprotect(deployed, HEAD, STATE)
     deployed.pulumi("destroy", "-s", STACK, "--yes", "--skip-preview")
     assert deployed.cloud.resources() == {}
     assert deployed.state(STACK) == {}
@@ -251,7 +253,7 @@ def test_protected_results_outlive_the_cluster(deployed):
     assert "cannot be deleted\n    because it is protected" in printed
     assert only_new(deployed) == {}
 
-    unprotect_head(deployed)
+    unprotect(deployed, HEAD, STATE)
     deployed.pulumi("destroy", "-s", STACK, "--yes", "--skip-preview", "--exclude-protected")
     left = [resource["kind"] for resource in deployed.cloud.resources().values()]
     # The container needs the account's settings, so that they stay with it.

@@ -24,7 +24,7 @@ from azure_model.resource_ids import SUBSCRIPTION, TENANT
 from ending import kill, name_of
 from job_api import TOKEN, serving
 from leftovers import paths_below
-from pulumi_project import DEADLINE_S, Project
+from machines.pulumi_project import DEADLINE_S, Project
 from ssh_server import needs_sshd, prepared, running
 from stack_settings import STACK, settings
 from waiting import wait_for
@@ -174,13 +174,24 @@ def test_an_edit_that_replaces_the_head_is_refused_until_told_otherwise(deployed
     assert "osProfile.customData" in printed
     assert "head_node > vm_size: Standard_D4s_v5 -> Standard_D8s_v5" in printed
     assert f"sunspot up {STACK} --replace-head" in printed
+    assert "the same cluster goes on" in printed
     assert deployed.cloud.resources() == before
 
+    deployed.cloud.take_notes()
     printed = sunspot(deployed, head, "up", STACK, "--replace-head")
     assert "will replace VirtualMachine sunspot-x-head-vm" in printed
+    replaced = {name for step, name in deployed.cloud.take_notes() if step == "delete"}
+    assert replaced == {"sunspot-x-head-vm"}
+    (disk,) = [one for one, kind in deployed.cloud.resources().items() if kind["kind"] == "Disk"]
+    (vm,) = [one for one in deployed.cloud.resources().values() if one["kind"] == "VirtualMachine"]
+    (attached,) = vm["inputs"]["storageProfile"]["dataDisks"]
+    assert (attached["createOption"], attached["managedDisk"]["id"]) == ("Attach", disk)
     assert "x is up (azure)" in printed
     protected = {urn for urn, one in deployed.state(STACK).items() if one.get("protect")}
-    assert {urn.rpartition("::")[2] for urn in protected} == {"sunspot-x-head-vm"}
+    assert {urn.rpartition("::")[2] for urn in protected} == {
+        "sunspot-x-head-vm",
+        "sunspot-x-head-state",
+    }
     sunspot(deployed, head, "down", STACK)
     assert deployed.cloud.resources() == {}
 

@@ -270,23 +270,6 @@ def test_nodes_are_those_of_ray_and_the_missing(place, api):
 
 
 @needs_sshd
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ("gpu=2", "between 0 and 4"),
-        ("gpu=1:3", "To have 1:3, set its min_workers and max_workers in Pulumi.x.yaml"),
-        ("fixed=3", "min_workers and max_workers to 3 in Pulumi.x.yaml"),
-        ("moon=1", "it has: fixed, gpu"),
-    ],
-)
-def test_scale_says_who_owns_the_group(place, change, told):
-    up(place)
-    result = run("scale", change)
-    assert result.exit_code == 2
-    assert told in " ".join(result.stderr.split())
-
-
-@needs_sshd
 def test_ssh_and_rsync(place, tmp_path, capfd):
     up(place)
     assert run("ssh", "x", "--", "echo", "a  b").exit_code == 0

@@ -9,21 +9,9 @@ import job_api
 import pytest
 from job_api import Api as JobApi
 from kubernetes_api import KubernetesApi, pod, served, write_kubeconfig
+from kubernetes_stacks import FILE
 
 from sunspot.targets.kubernetes import starting
-
-STACK = """\
-config:
-  sunspot:target: kubernetes
-  sunspot:cluster:
-    head_node: {cpu: 2, memory_gb: 4}
-    autoscaler_config: {cpu: 0.5, memory_gb: 1}
-    scaling_groups:
-      - name: workers
-        market: on-demand
-        max_workers: 3
-        worker_nodes: {cpu: 1, memory_gb: 2}
-"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +31,7 @@ class Kubernetes:
 def kubernetes(tmp_path, monkeypatch):
     """The stack "mine" can be brought up in it: pods run at once, and are members."""
     (tmp_path / "Pulumi.yaml").write_text("name: sunspot\nruntime: python\n")
-    (tmp_path / "Pulumi.mine.yaml").write_text(STACK)
+    (tmp_path / "Pulumi.mine.yaml").write_text(FILE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SUNSPOT_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("HOME", str(tmp_path))

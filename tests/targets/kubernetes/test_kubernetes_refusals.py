@@ -9,8 +9,8 @@ import threading
 
 import pytest
 from cli_runs import failed, run
-from conftest import STACK
 from kubernetes_api import node, pod, write_kubeconfig
+from kubernetes_stacks import FILE
 
 from sunspot.errors import UsageError
 from sunspot.targets.kubernetes import access, api, quantities, starting
@@ -49,11 +49,9 @@ def test_an_unreachable_server(kubernetes):
 
 
 def test_a_login_that_has_expired(kubernetes):
-    port = json.loads(json.dumps(0))
     text = kubernetes.kubeconfig.read_text()
     kubernetes.kubeconfig.write_text(text.replace("kubernetes-token", "expired"))
     assert_refused(kubernetes, "(401)", "Log in again")
-    assert port == 0
 
 
 def test_no_permission_names_the_verb_and_the_role(kubernetes):
@@ -158,7 +156,7 @@ def test_the_name_of_a_cluster_that_is_not_ours(kubernetes):
     ],
 )
 def test_invalid_names_and_labels(kubernetes, line, said):
-    kubernetes.write(f"{STACK}  sunspot:kubernetes:\n    {line}\n")
+    kubernetes.write(f"{FILE}  sunspot:kubernetes:\n    {line}\n")
     assert said in failed(2, "up", "mine")
     assert kubernetes.api.seen == []
 
@@ -168,7 +166,7 @@ def test_a_port_of_this_machine_is_refused(kubernetes):
 
 
 def test_a_secret_of_the_users_own_must_be_there(kubernetes):
-    kubernetes.write(f"{STACK}  sunspot:kubernetes: {{token_secret: ours}}\n")
+    kubernetes.write(f"{FILE}  sunspot:kubernetes: {{token_secret: ours}}\n")
     assert_refused(kubernetes, "has no Secret 'ours' with the key auth_token")
 
 

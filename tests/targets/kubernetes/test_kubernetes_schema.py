@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
-from kubernetes_stacks import cluster, documents, group
+from kubernetes_stacks import KINDS, cluster, documents, group
 
 from sunspot import stack as stacks
 
@@ -42,48 +42,9 @@ def problems(validator, made):
     return [f"{one.json_path}: {one.message}" for one in validator.iter_errors(made)]
 
 
-EVERYTHING = {
-    "name": "mine",
-    "namespace": "ml",
-    "token_secret": "token",
-    "service_account": "blobs",
-    "image_pull_secrets": ["registry"],
-    "cpu_nodes": {
-        "node_selector": {"pool": "cpu"},
-        "tolerations": [{"key": "team", "value": "ml", "effect": "NoSchedule"}],
-        "labels": {"cost": "1"},
-        "annotations": {"note": "x"},
-    },
-    "groups": {"elastic": {"idle_timeout_s": 30, "patch": {"spec": {"hostIPC": True}}}},
-    "shared_memory": "2Gi",
-    "gcs_fault_tolerance": {"size": "10Gi", "storage_class": "managed-csi"},
-    "patch": {
-        "spec": {
-            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
-            "containers": [
-                {
-                    "name": "ray",
-                    "imagePullPolicy": "Never",
-                    "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-                }
-            ],
-        }
-    },
-}
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        cluster(),
-        cluster(group(), group("gpu", gpu_count=1)),
-        cluster(group("elastic", maximum=4, market="spot-with-fallback"), **EVERYTHING),
-        cluster(gcs_fault_tolerance={"claim": "mine", "keep": True}),
-    ],
-    ids=["head", "fixed", "everything", "claim"],
-)
-def test_a_manifest_is_valid(validator, made):
-    assert problems(validator, made) == []
+@pytest.mark.parametrize("described", KINDS.values(), ids=KINDS)
+def test_a_manifest_is_valid(validator, described):
+    assert problems(validator, documents(described)[0]) == []
 
 
 @pytest.mark.parametrize("name", stacks.names(ROOT))

@@ -19,8 +19,8 @@ def to_json(preview: Preview) -> dict[str, Any]:
         "stack": plan.stack,
         "target": preview.target,
         "location": plan.location,
-        "resources": _resource(preview.resources),
-        "cost": _costs(preview.costs),
+        "resources": resource_as_dict(preview.resources),
+        "cost": costs_as_dict(preview.costs),
         "ports": [asdict(opening) for opening in preview.openings],
         "public_ip": plan.access.public_ip,
         "quota": [asdict(quota) for quota in preview.quotas],
@@ -29,17 +29,19 @@ def to_json(preview: Preview) -> dict[str, Any]:
     }
 
 
-def _resource(resource: Resource) -> dict[str, Any]:
+def resource_as_dict(resource: Resource) -> dict[str, Any]:
+    """A resource with all within it."""
     return {
         "type": resource.type,
         "name": resource.name,
         "detail": resource.detail,
         "protected": resource.protected,
-        "children": [_resource(child) for child in resource.children],
+        "children": [resource_as_dict(child) for child in resource.children],
     }
 
 
-def _costs(costs: Costs) -> dict[str, Any]:
+def costs_as_dict(costs: Costs) -> dict[str, Any]:
+    """The sums, the prices and the groups."""
     prices = costs.prices
     return {
         **costs.as_dict(),

@@ -40,27 +40,27 @@ def show(preview: Preview, console: Console) -> None:
         f"machine{'' if nodes == 1 else 's'}"
     )
     if preview.target != TARGET:
-        _paragraph(
+        paragraph(
             console,
             f"`sunspot up {plan.stack}` runs it on target {preview.target}; this is what "
             f"`pulumi up -s {plan.stack}` would create.",
             indent="",
         )
     made = sum(1 for r in preview.resources.walk() if not r.children)
-    _heading(console, f"Resources ({made})")
-    _block(console, _tree(preview.resources))
-    _heading(console, "Cost, USD an hour")
-    _block(console, _cost_table(preview.costs))
-    _block(console, _others_table(preview.costs))
-    for line in _cost_lines(preview):
-        _paragraph(console, line)
-    _heading(console, "Who may connect")
-    _block(console, _port_table(preview))
-    _paragraph(console, _network_line(plan))
-    _heading(console, f"Quota to have in {plan.location}, all groups full")
-    _block(console, _quota_table(preview.quotas))
-    _list(console, "Good to know", preview.notes)
-    _list(console, "Warnings", preview.warnings, style="yellow")
+    heading(console, f"Resources ({made})")
+    block(console, tree_of(preview.resources))
+    heading(console, "Cost, USD an hour")
+    block(console, cost_table(preview.costs))
+    block(console, others_table(preview.costs))
+    for line in cost_lines(preview.costs, plan.location):
+        paragraph(console, line)
+    heading(console, "Who may connect")
+    block(console, _port_table(preview))
+    paragraph(console, _network_line(plan))
+    heading(console, f"Quota to have in {plan.location}, all groups full")
+    block(console, quota_table(preview.quotas))
+    listed(console, "Good to know", preview.notes)
+    listed(console, "Warnings", preview.warnings, style="yellow")
 
 
 def next_steps(preview: Preview) -> Iterator[str]:
@@ -78,29 +78,34 @@ def next_steps(preview: Preview) -> Iterator[str]:
     yield f"    {up}"
 
 
-def _heading(console: Console, title: str, style: str = "bold") -> None:
+def heading(console: Console, title: str, style: str = "bold") -> None:
+    """A title, with a blank line before it."""
     console.print()
     console.print(title, style=style)
 
 
-def _list(console: Console, title: str, lines: Sequence[str], style: str = "") -> None:
+def listed(console: Console, title: str, lines: Sequence[str], style: str = "") -> None:
+    """A titled list, if it has lines."""
     if not lines:
         return
-    _heading(console, title, f"bold {style}".strip())
+    heading(console, title, f"bold {style}".strip())
     for line in lines:
         console.print(Text(filled(line, console.width, first="  - ", rest="    ")), soft_wrap=True)
 
 
-def _block(console: Console, content: Table | Tree) -> None:
+def block(console: Console, content: Table | Tree) -> None:
+    """A table or tree, indented."""
     console.print(Padding(content, (0, 0, 0, 2), expand=False), soft_wrap=False)
 
 
-def _paragraph(console: Console, text: str, indent: str = "  ") -> None:
+def paragraph(console: Console, text: str, indent: str = "  ") -> None:
+    """A paragraph, filled."""
     lines = filled(text, console.width, first=indent, rest=indent)
     console.print(Text(lines, style="dim"), soft_wrap=True)
 
 
-def _tree(resource: Resource, into: Tree | None = None) -> Tree:
+def tree_of(resource: Resource, into: Tree | None = None) -> Tree:
+    """The resources as a tree."""
     label = Text(resource.kind, style="bold" if resource.children else "")
     if resource.detail:
         label.append(f"  {resource.detail}", style="dim")
@@ -108,11 +113,12 @@ def _tree(resource: Resource, into: Tree | None = None) -> Tree:
         label.append("  protected", style="yellow")
     branch = Tree(label, guide_style="dim") if into is None else into.add(label)
     for child in resource.children:
-        _tree(child, branch)
+        tree_of(child, branch)
     return branch
 
 
-def _cost_table(costs: Costs) -> Table:
+def cost_table(costs: Costs) -> Table:
+    """The groups of machines and what they cost."""
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("\n\ngroup", overflow="fold", max_width=14)
     table.add_column("\n\nmachines", overflow="fold")
@@ -133,7 +139,8 @@ def _cost_table(costs: Costs) -> Table:
     return table
 
 
-def _others_table(costs: Costs) -> Table:
+def others_table(costs: Costs) -> Table:
+    """What is not a machine and what it costs."""
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("besides")
     for heading in ("at min", "at max"):
@@ -148,8 +155,9 @@ def _usd(amount: float | None) -> str:
     return UNKNOWN if amount is None else f"{amount:.3f}"
 
 
-def _cost_lines(preview: Preview) -> Iterator[str]:
-    costs, prices = preview.costs, preview.costs.prices
+def cost_lines(costs: Costs, location: str) -> Iterator[str]:
+    """What the sums are, where their prices come from, and what they leave out."""
+    prices = costs.prices
     month = HOURS_A_MONTH
     low, high = costs.total()
     yield (
@@ -157,15 +165,15 @@ def _cost_lines(preview: Preview) -> Iterator[str]:
         f"maximum. All of it: {low:.3f} and {high:.3f} ({low * month:.0f} and {high * month:.0f} "
         "USD a month)."
     )
-    elsewhere = prices.region != preview.plan.location
+    elsewhere = prices.region != location
     yield (
         f"Prices: {prices.source}, {prices.region}, {prices.date}."
         + (" For today's here: --refresh-prices." if elsewhere else "")
     )
-    if elsewhere and preview.plan.location in regions.known():
+    if elsewhere and location in regions.known():
         yield (
-            f"On-demand prices of {preview.plan.location} differ: `sunspot sizes --region "
-            f"{preview.plan.location}` lists them."
+            f"On-demand prices of {location} differ: `sunspot sizes --region {location}` "
+            "lists them."
         )
     if costs.assumed:
         yield (
@@ -229,7 +237,8 @@ def _network_line(plan: AzurePlan) -> str:
     )
 
 
-def _quota_table(quotas: Sequence[Quota]) -> Table:
+def quota_table(quotas: Sequence[Quota]) -> Table:
+    """The vCPUs to have."""
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("vCPUs", justify="right")
     table.add_column("quota")

@@ -54,12 +54,12 @@ class Kubectl:
         self, *words: str | Path, stdin: str | None = None, timeout: float = DEADLINE_S
     ) -> str:
         """What it prints. Raises StepError unless it exits with 0."""
-        return checked(self._command(*words), env=self.environment, stdin=stdin, timeout=timeout)
+        return checked(self.command(*words), env=self.environment, stdin=stdin, timeout=timeout)
 
     def run(self, *words: str | Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """kubectl, whatever its exit status."""
         return subprocess.run(
-            self._command(*words),
+            self.command(*words),
             env=self.environment,
             input=stdin,
             capture_output=True,
@@ -71,6 +71,10 @@ class Kubectl:
     def apply(self, *documents: dict[str, Any]) -> None:
         """Applies resources; an unknown field is an error."""
         self("apply", "--validate=strict", "--filename=-", stdin=yaml.safe_dump_all(documents))
+
+    def patch(self, kind: str, name: str, change: dict[str, Any], *words: str) -> None:
+        """Merges a change into a resource."""
+        self("patch", kind, name, "--type=merge", f"--patch={json.dumps(change)}", *words)
 
     def get(self, *words: str) -> dict[str, Any]:
         """A resource, or a list of them."""
@@ -84,7 +88,7 @@ class Kubectl:
     def environment(self) -> dict[str, str]:
         return environment(KUBECONFIG=str(self.kubeconfig))
 
-    def _command(self, *words: str | Path) -> list[str]:
+    def command(self, *words: str | Path) -> list[str]:
         return [str(BIN / "kubectl"), *map(str, words)]
 
 

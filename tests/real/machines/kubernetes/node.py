@@ -25,7 +25,7 @@ MOST_CLUSTERS = 16
 PROCESSORS = 32
 
 CONTAINERD = "/run/containerd/containerd.sock"
-POD_RANGE, POD_GATEWAY = "10.244.0.0/24", "10.244.0.1"
+POD_RANGE = "10.244.0.0/24"
 SERVICE_RANGE, API_SERVICE, DNS_SERVICE = "10.96.0.0/16", "10.96.0.1", "10.96.0.10"
 DNS_ZONE = "cluster.local"
 
@@ -182,7 +182,9 @@ def _connect(inside: Namespaces, number: int) -> str:
 @contextlib.contextmanager
 def _cgroups(path: str) -> Iterator[None]:
     """A control group of that path of each controller, and none of them after the block."""
-    made = [one / path.lstrip("/") for one in _CGROUPS.iterdir() if not one.is_symlink()]
+    is_version_2 = (_CGROUPS / "cgroup.controllers").exists()
+    tops = [_CGROUPS] if is_version_2 else [p for p in _CGROUPS.iterdir() if not p.is_symlink()]
+    made = [top / path.lstrip("/") for top in tops]
     for group in made:
         group.mkdir(parents=True, exist_ok=True)
     try:

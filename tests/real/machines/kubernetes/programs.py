@@ -74,9 +74,7 @@ class Programs:
         service_accounts = signing_key(folder / "service-accounts.key")
         names = (NAME, "127.0.0.1", self.machine.address, API_SERVICE, "kubernetes.default.svc")
         certificate, key = self.authority.serving("serving", names)
-        kubelet_certificate, kubelet_key = self.authority.client(
-            "kube-apiserver", ["system:masters"]
-        )
+        to_kubelet, to_kubelet_key = self.authority.client("kube-apiserver", ["system:masters"])
         self._start(
             "kube-apiserver",
             f"--etcd-servers={ETCD}",
@@ -88,8 +86,8 @@ class Programs:
             f"--client-ca-file={ca}",
             f"--tls-cert-file={certificate}",
             f"--tls-private-key-file={key}",
-            f"--kubelet-client-certificate={kubelet_certificate}",
-            f"--kubelet-client-key={kubelet_key}",
+            f"--kubelet-client-certificate={to_kubelet}",
+            f"--kubelet-client-key={to_kubelet_key}",
             "--kubelet-preferred-address-types=InternalIP",
             f"--service-account-issuer=https://kubernetes.default.svc.{DNS_ZONE}",
             f"--service-account-key-file={service_accounts}",

@@ -4,6 +4,7 @@ set -euo pipefail
 
 token=/run/sunspot/token
 marks=/run/sunspot/eviction
+record=/var/lib/sunspot/state/record
 python=/usr/local/lib/sunspot/python
 
 test -s "$token" # if it were missing, docker would create a folder of that name
@@ -34,6 +35,12 @@ flags=(--role="$SUNSPOT_ROLE" --imds="$SUNSPOT_IMDS_URL" --marks="$marks")
 if [ "$SUNSPOT_ROLE" = head ]; then
     # Ray's unit takes up to 45 s to stop; the head serves all nodes' counters to Prometheus.
     flags+=(--margin=60 --metrics-port="$SUNSPOT_EVICTION_METRICS_PORT")
+    # On the state disk; without that, nothing is recorded.
+    if [ -z "$SUNSPOT_STATE_LUN" ] || mountpoint --quiet "${record%/*}"; then
+        install --directory --owner="$SUNSPOT_IMAGE_USER" --mode=700 "$record"
+        docker_flags+=(--volume="$record:$record")
+        flags+=(--record="$record")
+    fi
 fi
 
 exec docker run "${docker_flags[@]}" \

@@ -14,6 +14,8 @@ fi
 
 # The Ray image's user owns Ray's files.
 install --directory --owner="$SUNSPOT_IMAGE_USER" --mode=700 "$data"
+# The image of the head before may have had another user.
+chown --recursive "$SUNSPOT_IMAGE_USER" "$data"
 
 exec docker run --name=sunspot-prometheus --rm --network=host --log-driver=none \
     --user="$SUNSPOT_IMAGE_USER" --cap-drop=ALL --read-only \

@@ -57,6 +57,8 @@ if [ "$SUNSPOT_ROLE" = head ]; then
     # And so do its events and notices.
     record=/var/lib/sunspot/state/record
     install --directory --owner="$SUNSPOT_IMAGE_USER" --mode=700 "$gcs" "$record"
+    # The image of the head before may have had another user.
+    chown --recursive "$SUNSPOT_IMAGE_USER" "$gcs" "$record"
     docker_flags+=(--volume="$gcs:$gcs" --volume="$record:$record")
 fi
 if [ "$SUNSPOT_ROLE" = head ] && [ -n "$SUNSPOT_AUTOSCALED" ]; then

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Mounts the head's data disk, which keeps the cluster's state and metrics; formats a new one.
+# Mounts the head's data disk, which keeps the cluster's state and metrics; formats a new one. The disk may
+# come from another head, which this one replaces.
 set -euo pipefail
 
 state=/var/lib/sunspot/state
@@ -31,3 +32,15 @@ case $found in
 *) exit "$found" ;;
 esac
 mount --options nodev,nosuid,noexec "$disk" "$state"
+
+# Another version of Ray cannot be trusted with the state that one has left: it begins anew, and that stays.
+known=$state/ray-version
+before=$(cat "$known" 2>/dev/null || true)
+if [ -d "$state/gcs" ] && [ "$before" != "$SUNSPOT_RAY_VERSION" ]; then
+    aside=$state/gcs-of-ray-${before:-unknown}-$(date --utc +%Y%m%dT%H%M%SZ)
+    mv "$state/gcs" "$aside"
+    echo "The state on the disk is of Ray ${before:-unknown}, and this head has Ray $SUNSPOT_RAY_VERSION: a new" \
+        "cluster begins; the old state is in $aside" >&2
+fi
+printf '%s\n' "$SUNSPOT_RAY_VERSION" >"$known.new"
+mv "$known.new" "$known"

@@ -17,10 +17,13 @@ from azure_model.cloud import Cloud
 ROOT = Path(__file__).resolve().parents[3]
 ENGINE = Path(os.environ.get("SUNSPOT_ENGINE_DIR", ROOT / ".cache" / "engine")).resolve() / "bin"
 TESTS = ROOT / "tests"
-PROVIDER = "azure_model.provider"
-PLUGIN = "pulumi-resource-azure-native"
-# Where the plugin finds its cloud.
+# Each stand-in for a provider's plugin: its module, and where it finds its folder.
 CLOUD_VARIABLE = "SUNSPOT_TEST_CLOUD"
+KUBERNETES_VARIABLE = "SUNSPOT_TEST_KUBERNETES"
+PLUGINS = {
+    "pulumi-resource-azure-native": ("azure_model.provider", CLOUD_VARIABLE),
+    "pulumi-resource-kubernetes": ("kubernetes_model.provider", KUBERNETES_VARIABLE),
+}
 PROGRAM = (
     "__main__.py",
     "Pulumi.yaml",
@@ -57,8 +60,8 @@ class Project:
     def create(cls, folder: Path, engine: Path) -> Self:
         """A project without stacks."""
         project = cls(folder, engine)
-        for part in (project.program, project.folder / "state", project.folder / "azure"):
-            part.mkdir(parents=True)
+        for part in ("program", "state", "azure", "kubernetes"):
+            (project.folder / part).mkdir(parents=True)
         for name in PROGRAM:
             source = ROOT / name
             if source.is_dir():
@@ -67,7 +70,7 @@ class Project:
             else:
                 shutil.copy2(source, project.program)
         (project.program / ".venv").symlink_to(sys.prefix)
-        _write_plugin(project.folder / "bin")
+        _write_plugins(project.folder / "bin")
         return project
 
     def copied(self, folder: Path) -> Self:
@@ -83,6 +86,11 @@ class Project:
     def cloud(self) -> Cloud:
         """What stands for Azure."""
         return Cloud(self.folder / "azure")
+
+    @property
+    def kubernetes(self) -> Path:
+        """Where the stand-in for Kubernetes' provider writes."""
+        return self.folder / "kubernetes"
 
     def write_stack(self, name: str, config: dict[str, Any]) -> None:
         """Writes a stack file's settings; what Pulumi itself keeps in it stays."""
@@ -108,6 +116,7 @@ class Project:
             "PULUMI_SKIP_UPDATE_CHECK": "1",
             "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "1",
             CLOUD_VARIABLE: str(self.folder / "azure"),
+            KUBERNETES_VARIABLE: str(self.kubernetes),
             "NO_COLOR": "1",
         }
 
@@ -141,11 +150,12 @@ class Project:
         return {r["urn"]: r for r in exported["deployment"].get("resources") or []}
 
 
-def _write_plugin(folder: Path) -> None:
+def _write_plugins(folder: Path) -> None:
     folder.mkdir()
-    plugin = folder / PLUGIN
-    # -P: the engine starts it in the program's folder, whose modules are not the provider's.
-    command = shlex.join([sys.executable, "-P", "-m", PROVIDER])
     path = shlex.quote(str(TESTS))
-    plugin.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {command} "${CLOUD_VARIABLE}"\n')
-    plugin.chmod(0o755)
+    for name, (module, variable) in PLUGINS.items():
+        # -P: the engine starts it in the program's folder, whose modules are not the provider's.
+        command = shlex.join([sys.executable, "-P", "-m", module])
+        plugin = folder / name
+        plugin.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {command} "${variable}"\n')
+        plugin.chmod(0o755)
