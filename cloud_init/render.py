@@ -181,7 +181,7 @@ def readable(user_data: bytes) -> bytes:
 
 def files(values: NodeValues) -> Iterator[File]:
     """Every file in the user data, in its order."""
-    yield from _static_files()
+    yield from (file for file in _static_files() if _is_for(values, file.path))
     yield File(path=NODE_ENV, text=_env_text(environment(values)), mode=0o644)
     yield File(path=RESERVED_PORTS, text=_reserved_ports(values), mode=0o644)
 
@@ -286,6 +286,18 @@ def _head_environment(values: NodeValues) -> dict[str, str]:
         "SUNSPOT_GRAFANA_PORT": str(ports.get("grafana").number),
         "SUNSPOT_DASHBOARD_PORT": str(ports.get("dashboard").number),
     }
+
+
+def _is_for(values: NodeValues, path: str) -> bool:
+    """Whether a node needs a file: Azure's limit leaves no room for what another one runs."""
+    name = path.rpartition("/")[2]
+    if name in {"orphan.sh", ORPHAN_UNIT}:
+        return values.role == "worker"
+    if path.startswith("/etc/sunspot/") or name in {"grafana.sh", "prometheus.sh"}:
+        return values.role == "head"
+    if name.startswith("driver-"):
+        return name == f"driver-{values.driver}.sh"
+    return name != "cuda.py" or values.driver == "nvidia"
 
 
 @cache

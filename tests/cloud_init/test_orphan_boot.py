@@ -107,6 +107,9 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
             arm.vms[worker.name] = Vm(worker.name, SET, "Succeeded")
             workers.append(worker)
         arm.sets[SET].capacity = len(workers)
+        # IMDS did not answer when the first one booted.
+        arm.imds.name = workers[0].name
+        del workers[0].machine.overrides["RAY_CLOUD_INSTANCE_ID"]
         by_name = {worker.name: worker for worker in workers}
         arm.on_delete = lambda name: by_name[name].vanish()
         try:
@@ -207,19 +210,6 @@ def test_one_that_may_not_leave_works_on_when_its_head_is_back(cluster: Cluster)
     again = "systemctl start --no-block sunspot-ray.service"
     wait_for("Ray to start again", lambda: again in worker.machine.calls, 60.0)
     assert len(here(cluster)) == 2
-
-
-def test_a_machine_that_did_not_learn_its_name_asks_for_it(cluster: Cluster) -> None:
-    worker = cluster.workers[0]
-    wait_for("it to run", lambda: worker.asked > 0)
-    cluster.arm.imds.name = worker.name
-    ran = worker.machine.run(
-        "bash", "-c", f"unset RAY_CLOUD_INSTANCE_ID; exec {vm.LIBRARY}/instance.sh"
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert f"RAY_CLOUD_INSTANCE_ID={worker.name}\n" in worker.machine.text(
-        "/run/sunspot/instance.env"
-    )
 
 
 def test_no_token_is_in_a_log(cluster: Cluster) -> None:

@@ -13,17 +13,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from azure_model.arm import HEAD, SCALE_SETS, Vm, serving
-from azure_model.http_service import Reply
 from ray_machines import RayMachines, autoscaler_file, live_file
 from waiting import wait_for
 
-from sunspot.node.azure.record import HeadRecord
 from sunspot.node.free_ports import free_port
 from sunspot.spec_values import HEAD as HEAD_TYPE
 from sunspot.stack import Stack
@@ -47,7 +45,7 @@ STACK: dict[str, Any] = {
                 "name": SPOT,
                 "market": "spot-with-fallback",
                 "min_workers": 0,
-                "max_workers": 2,
+                "max_workers": 1,
                 "worker_nodes": {"vm_size": "Standard_D2s_v5"},
             }
         ],
@@ -55,25 +53,12 @@ STACK: dict[str, Any] = {
 }
 # Waits for CPUs, of which the head has none, and says what each task ran on.
 JOB = """
-import os, ray, ray.util.scheduling_strategies, sys
+import os, ray, sys
 ray.init(address=os.environ["RAY_ADDRESS"], log_to_driver=False)
 @ray.remote(num_cpus=1)
 def where():
     return os.environ["RAY_NODE_TYPE_NAME"], os.environ["RAY_CLOUD_INSTANCE_ID"]
-if "placed" in sys.argv:
-    group = ray.util.placement_group([{"CPU": 2}] * int(sys.argv[1]), strategy="STRICT_SPREAD")
-    ray.get(group.ready())
-    calls = [
-        where.options(
-            scheduling_strategy=ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
-                placement_group=group, placement_group_bundle_index=index
-            )
-        ).remote()
-        for index in range(int(sys.argv[1]))
-    ]
-else:
-    calls = [where.remote() for _ in range(int(sys.argv[1]))]
-for place in ray.get(calls):
+for place in ray.get([where.remote() for _ in range(int(sys.argv[1]))]):
     print("ran on", *place)
 """
 
@@ -85,14 +70,10 @@ class Azure(RayMachines):
         of_set = vm.name.rpartition("_")[0].removeprefix("sunspot-test-")
         self.start_worker(vm.name, of_set)
 
-    def run_placed(self, tasks: int) -> subprocess.Popen[str]:
-        """Tasks of which each has a machine of its own."""
-        return self.run_job(tasks, "placed")
-
-    def run_job(self, tasks: int, *how: str) -> subprocess.Popen[str]:
+    def run_job(self, tasks: int) -> subprocess.Popen[str]:
         environment = self.environment("driver", "driver")
         return subprocess.Popen(
-            [sys.executable, "-c", JOB, str(tasks), *how],
+            [sys.executable, "-c", JOB, str(tasks)],
             env=environment,
             cwd=self.folder,
             stdout=subprocess.PIPE,
@@ -117,9 +98,7 @@ def azure() -> Iterator[Azure]:
         config = folder / "config.yaml"
         plan = azure_plan.plan(Stack.parse(STACK, name="test"), Path.cwd())
         assert plan.head_name == HEAD
-        record = folder / "record"
-        record.mkdir()
-        autoscaler_file(plan, arm, config, record=str(record), gcs=made.address)
+        autoscaler_file(plan, arm, config)
         try:
             made.start_head(HEAD, config, "--num-cpus=0", "--include-dashboard=false")
             yield made
@@ -166,83 +145,6 @@ def test_more_tasks_at_once_than_the_group_can_hold_wait_and_run(azure: Azure):
     wait_for("the idle machines to go", lambda: not azure.workers(), DEADLINE_S)
 
 
-def busy(status: int, code: str) -> Reply:
-    error = {"error": {"code": code, "message": "try again"}}
-    return Reply(status, error, {"Retry-After": "0.1"})
-
-
-def supersede(azure: Azure) -> None:
-    """A newer change of the set ends the operation of the next launch, and the set works on."""
-
-    def preempt() -> None:
-        azure.arm.on_poll = lambda: None
-        azure.arm.preempt(f"sunspot-test-{SPOT}")
-
-    azure.arm.on_poll = preempt
-
-
-FAULTS: dict[str, Callable[[Azure], None]] = {
-    "slow": lambda azure: setattr(azure.arm, "launch_polls", 40),
-    "throttled": lambda azure: azure.arm.failures.extend([busy(429, "TooManyRequests")] * 5),
-    "in conflict": lambda azure: azure.arm.failures.extend([busy(409, "Conflict")] * 2),
-    "an error of Azure's": lambda azure: azure.arm.failures.extend([busy(500, "Internal")] * 5),
-    "a dropped connection": lambda azure: azure.arm.failures.extend([None] * 5),
-    "a lost answer": lambda azure: setattr(azure.arm, "lost_answers", 1),
-    "a superseded launch": supersede,
-    "upper-case names": lambda azure: setattr(azure.arm, "is_loud", True),
-    "capacity without a machine": lambda azure: setattr(
-        azure.arm.sets[f"sunspot-test-{SPOT}"], "capacity", 2
-    ),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_after_a_fault_of_azure_the_number_of_machines_is_right(azure: Azure, fault: str):
-    wait_for("the cluster to be empty", lambda: not azure.workers(), DEADLINE_S)
-    FAULTS[fault](azure)
-    try:
-        ((node_type, name),) = ran_on(azure)
-        assert node_type == SPOT
-        assert azure.workers() in ([name], [])
-    finally:
-        azure.arm.launch_polls, azure.arm.lost_answers, azure.arm.is_loud = 1, 0, False
-    wait_for("the idle machine to go", lambda: not azure.workers(), DEADLINE_S)
-    assert set(azure.machines) == {HEAD}
-
-
-def test_an_evicted_machine_is_replaced_by_one(azure: Azure):
-    waiting = azure.run_job(2)
-    wait_for("a machine", lambda: len(azure.workers()) == 1, DEADLINE_S)
-    (name,) = azure.workers()
-    azure.arm.evict(azure.arm.vms[name])
-    output, _ = waiting.communicate(timeout=DEADLINE_S)
-    assert output.count("ran on ") == 2, f"{output}\n{azure.logs()}"
-    wait_for("the idle machine to go", lambda: not azure.workers(), DEADLINE_S)
-    assert set(azure.machines) == {HEAD}
-
-
-def test_where_azure_grants_a_part_the_rest_comes_from_on_demand(azure: Azure):
-    azure.arm.granted = 1
-    azure.arm.refusals[f"sunspot-test-{SPOT}"] = [(202, "AllocationFailed", "one only")]
-    placement = azure.run_placed(2)
-    output, _ = placement.communicate(timeout=DEADLINE_S)
-    places = {line.split()[2] for line in output.splitlines() if line.startswith("ran on ")}
-    assert places == {SPOT, ON_DEMAND}, f"{output}\n{azure.logs()}"
-    wait_for("the idle machines to go", lambda: not azure.workers(), DEADLINE_S)
-    assert set(azure.machines) == {HEAD}
-
-
-def test_what_happened_is_in_the_heads_record(azure: Azure):
-    events = HeadRecord(azure.folder / "record").events.read()
-    by_node: dict[str, list[str]] = {}
-    for event in events:
-        by_node.setdefault(event.node, []).append(event.kind)
-    assert "refused" in by_node.pop("")
-    assert ["launched", "joined", "drained"] in by_node.values()
-    assert all(kinds[0] == "launched" for kinds in by_node.values())
-    assert all(set(kinds[2:]) <= {"drained", "evicted", "lost"} for kinds in by_node.values())
-
-
 def test_where_spot_is_refused_the_task_gets_an_on_demand_machine(azure: Azure):
     azure.arm.refusals[f"sunspot-test-{SPOT}"] = [
         (202, "AllocationFailed", "no spot capacity") for _ in range(100)
@@ -258,7 +160,7 @@ def edit(azure: Azure, cluster: dict[str, Any]) -> None:
     """Gives the head the settings of another stack file, as an `up` does."""
     stack = Stack.parse({**STACK, "sunspot:cluster": cluster}, name="test")
     plan = azure_plan.plan(stack, Path.cwd())
-    live_file(plan, azure.arm, record=str(azure.folder / "record"), gcs=azure.address)
+    live_file(plan, azure.arm)
     config = azure.folder / "config.yaml"
     wanted = {HEAD_TYPE, *(pool.node_type for pool in plan.pools)}
     wait_for(

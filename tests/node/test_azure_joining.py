@@ -31,7 +31,7 @@ class Members:
         return self.here
 
     def evicted(self, machine_id):
-        return machine_id in self.here
+        return machine_id not in self.here
 
 
 @pytest.fixture(autouse=True)

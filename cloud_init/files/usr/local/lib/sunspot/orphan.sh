@@ -43,6 +43,8 @@ delete_machine() {
         name=$(sed -n 's/^RAY_CLOUD_INSTANCE_ID=//p' /run/sunspot/instance.env)
     fi
     access=$(/usr/local/lib/sunspot/identity.sh https://management.azure.com/)
+    # Where this is called, a failure above does not end it.
+    if [ -z "$name" ] || [ -z "$access" ]; then return 1; fi
     printf 'Authorization: Bearer %s' "$access" |
         curl --fail-with-body --silent --show-error --max-time 60 \
             --header @- --header 'Content-Type: application/json' \
