@@ -190,6 +190,7 @@ def test_the_pack_tells_its_policies(analyzer):
 NAMES = {
     policies.public_workers: "no-public-workers",
     policies.open_ssh: "no-open-ssh",
+    policies.open_api_servers: "no-open-api-server",
     policies.shared_keys: "no-shared-keys",
     policies.untagged: "tagged",
 }
