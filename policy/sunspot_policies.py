@@ -109,6 +109,19 @@ def open_ssh(resource_type: str, props: Props) -> Iterator[str]:
                 )
 
 
+def open_api_servers(resource_type: str, props: Props) -> Iterator[str]:
+    """Find AKS clusters whose API server the internet may reach."""
+    if _name(resource_type) != "containerservice:ManagedCluster":
+        return
+    access = _mapping(props, "apiServerAccessProfile")
+    ranges = list(_texts(access, "authorizedIPRanges"))
+    if access.get("enablePrivateCluster") is not True and not ranges:
+        yield "Its API server is open to the internet: list authorizedIPRanges, or make it private."
+    for source in ranges:
+        if _is_the_internet(source):
+            yield f"Its API server lets {source!r} in: list the addresses you connect from."
+
+
 def shared_keys(resource_type: str, props: Props) -> Iterator[str]:
     """Find storage accounts that accept shared keys, or allow anonymous access to blobs."""
     if _name(resource_type) == "storage:StorageAccount":
@@ -207,6 +220,11 @@ POLICIES: list[Policy] = [
         name="no-open-ssh",
         description="SSH is open to listed addresses, not to the internet.",
         validate=_validation(open_ssh),
+    ),
+    ResourceValidationPolicy(
+        name="no-open-api-server",
+        description="The API server of AKS is open to listed addresses, not to the internet.",
+        validate=_validation(open_api_servers),
     ),
     ResourceValidationPolicy(
         name="no-shared-keys",

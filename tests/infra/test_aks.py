@@ -7,6 +7,7 @@ import pytest
 from azure_model import request_bodies
 from builds import AUTOSCALER, ROOT, build, group, told
 from test_declared import told as declared_tree
+from test_policy_of_program import violations
 
 from sunspot import stack as stacks
 from sunspot.errors import UsageError
@@ -98,6 +99,11 @@ def test_the_api_server_is_never_open(both):
     access = run.one("ManagedCluster").inputs["apiServerAccessProfile"]
     assert access.get("authorizedIPRanges") or access["enablePrivateCluster"]
     assert planned.aks.private is ("authorizedIPRanges" not in access)
+
+
+def test_it_keeps_to_the_policies(both):
+    _, run = both
+    assert violations(run) == []
 
 
 def pools(run):

@@ -8,7 +8,13 @@ from builds import SHIPPED, run_shipped
 
 from policy import sunspot_policies as policies
 
-RULES = [policies.public_workers, policies.open_ssh, policies.shared_keys, policies.untagged]
+RULES = [
+    policies.public_workers,
+    policies.open_ssh,
+    policies.open_api_servers,
+    policies.shared_keys,
+    policies.untagged,
+]
 
 
 def violations(run):

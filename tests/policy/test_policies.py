@@ -16,6 +16,7 @@ from policy import sunspot_policies as policies
 PACK = Path(policies.__file__).parent
 SCALE_SET = "azure-native:compute:VirtualMachineScaleSet"
 NIC = "azure-native:network:NetworkInterface"
+AKS = "azure-native:containerservice:ManagedCluster"
 RULES = "azure-native:network:NetworkSecurityGroup"
 RULE = "azure-native:network:SecurityRule"
 ACCOUNT = "azure-native:storage:StorageAccount"
@@ -43,6 +44,10 @@ def ssh(**changes):
     }
 
 
+def api_server(**access):
+    return {"apiServerAccessProfile": access}
+
+
 def wide(**changes):
     return ssh(sourceAddressPrefixes=["0.0.0.0/0"], **changes)
 
@@ -55,6 +60,9 @@ GOOD = [
     (policies.public_workers, SCALE_SET, {}),
     (policies.public_workers, NIC, nic("head", publicIPAddress=PUBLIC)),
     (policies.public_workers, NIC, nic("gpu")),
+    (policies.open_api_servers, AKS, api_server(authorizedIPRanges=["203.0.113.7/32"])),
+    (policies.open_api_servers, AKS, api_server(enablePrivateCluster=True)),
+    (policies.open_api_servers, SCALE_SET, {}),
     (policies.open_ssh, RULES, {"securityRules": [ssh()]}),
     (policies.open_ssh, RULES, {}),
     (policies.open_ssh, RULE, ssh(sourceAddressPrefixes=["10.0.0.0/8", "VirtualNetwork"])),
@@ -88,6 +96,9 @@ BAD = [
         {"ipConfigurations": [{"publicIPAddress": PUBLIC}]},
         "publicIPAddress",
     ),
+    (policies.open_api_servers, AKS, {}, "authorizedIPRanges"),
+    (policies.open_api_servers, AKS, api_server(authorizedIPRanges=[]), "authorizedIPRanges"),
+    (policies.open_api_servers, AKS, api_server(authorizedIPRanges=["0.0.0.0/0"]), "'0.0.0.0/0'"),
     (policies.open_ssh, RULES, {"securityRules": [ssh(), wide()]}, "'allow-ssh' lets '0.0.0.0/0'"),
     (policies.open_ssh, RULE, ssh(sourceAddressPrefix="*"), "lets '*' in"),
     (policies.open_ssh, RULE, ssh(sourceAddressPrefix="Internet"), "lets 'Internet' in"),
@@ -179,6 +190,7 @@ def test_the_pack_tells_its_policies(analyzer):
 NAMES = {
     policies.public_workers: "no-public-workers",
     policies.open_ssh: "no-open-ssh",
+    policies.open_api_servers: "no-open-api-server",
     policies.shared_keys: "no-shared-keys",
     policies.untagged: "tagged",
 }
