@@ -27,6 +27,7 @@ from sunspot.targets.kubernetes import (
     way_in,
 )
 from sunspot.targets.kubernetes.access import Place
+from sunspot.targets.kubernetes.api import Object
 from sunspot.targets.kubernetes.records import Record, Records
 from sunspot.targets.kubernetes.removing import LOOKED_FOR, Removing
 from sunspot.targets.kubernetes.settings import TARGET, KubernetesSettings
@@ -118,7 +119,8 @@ class KubernetesTarget:
             notes = checks.refuse(record.cluster().api, wanted, progress)
             if record.cluster().found() is not None:
                 raise starting.taken(stack.name, record.cluster())
-            handle = self._start(wanted, record, progress, timeout_s, dashboard_port)
+            made = raycluster.make(wanted)
+            handle = self._start(stack, made, record, progress, timeout_s, dashboard_port)
         return Up(handle, was_up=False, notes=tuple(notes))
 
     def down(
@@ -247,19 +249,20 @@ class KubernetesTarget:
     def _start(
         self,
         stack: Stack,
+        made: list[Object],
         record: Record,
         progress: Progress,
         timeout_s: float,
         dashboard_port: int | None,
     ) -> ClusterHandle:
-        """Creates a cluster and waits for it; what fails is taken away."""
+        """Creates a cluster's objects and waits for it; what fails is taken away."""
         name, cluster = stack.name, record.cluster()
         deadline = time.monotonic() + timeout_s
         try:
             # Before it exists, so that `down` finds what an interrupted `up` created.
             self.records.write(record, stack)
             with deferred():
-                token = starting.create(stack, cluster, own_secret=record.own_secret)
+                token = starting.create(stack, made, cluster, own_secret=record.own_secret)
                 self.records.write_token(name, token)
             progress(f"created the RayCluster {record.names.cluster} in {record.names.namespace}")
             return self._wait(stack, record, progress, deadline, dashboard_port)

@@ -54,6 +54,7 @@ def test_a_second_up_changes_nothing(kubernetes, up):
     written = len([one for one in kubernetes.api.seen if one[0] == "POST"])
     done = run("up", "mine")
     assert "mine is up already" in done.stdout
+    assert "other settings" not in done.stderr
     assert len([one for one in kubernetes.api.seen if one[0] == "POST"]) == written
 
 
