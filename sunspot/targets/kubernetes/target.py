@@ -32,6 +32,7 @@ from sunspot.targets.kubernetes.records import Record, Records
 from sunspot.targets.kubernetes.removing import LOOKED_FOR, Removing
 from sunspot.targets.kubernetes.settings import TARGET, KubernetesSettings
 from sunspot.targets.kubernetes.shell import HeadShell
+from sunspot.targets.kubernetes.values import namespace_name
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
     Finding,
@@ -69,13 +70,10 @@ class KubernetesTarget:
         return manifest.rights_text(stack)
 
     def at_place(self, stack: Stack, context: str | None, namespace: str | None) -> Stack:
-        given = {"context": context, "namespace": namespace}
+        given = {"context": context, "namespace": namespace and namespace_name(namespace)}
         changes = {key: text for key, text in given.items() if text is not None}
         settings = KubernetesSettings.of(stack)
-        # Checked again, as what a stack file says.
-        kuberay = type(settings.kuberay).model_validate(
-            settings.kuberay.model_dump(exclude_unset=True) | changes
-        )
+        kuberay = settings.kuberay.model_copy(update=changes)
         return stack.with_settings(settings.model_copy(update={"kuberay": kuberay}))
 
     def preconditions(self, stack: Stack, progress: Progress) -> list[Finding]:
