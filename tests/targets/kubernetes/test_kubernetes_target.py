@@ -74,7 +74,8 @@ def test_status_has_the_members_and_the_pods_that_wait(kubernetes, up):
 
 
 def test_a_job_goes_through_the_port_forward(kubernetes, up):
-    done = run("submit", "--stack", "mine", "--", "true")
+    (kubernetes.project / "empty").mkdir()
+    done = run("submit", "--stack", "mine", "--working-dir", "empty", "--", "true")
     assert (done.exit_code, done.stdout) == (0, "done\n"), done.output
     assert len(forwarders()) == 1  # that of `up`, which stays
 
