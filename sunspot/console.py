@@ -18,8 +18,8 @@ from sunspot.targets.protocol import Lasting
 
 REFRESH_HZ = 12.5
 
-err = Console(stderr=True, highlight=False, soft_wrap=True)
-out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+out = Console(highlight=False, emoji=False, soft_wrap=True)
 
 
 def note(text: str) -> None:

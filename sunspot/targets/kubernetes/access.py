@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import yaml
+
 from sunspot.errors import UsageError
 from sunspot.problems import hint
 from sunspot.targets.kubernetes.errors import missing_package
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 KUBECONFIG, HOME_FILE = "KUBECONFIG", "~/.kube/config"
 
 DEFAULT_NAMESPACE = "default"
+
+# What the package raises besides, where a part of a kubeconfig is missing or of another kind.
+_MALFORMED = (OSError, ValueError, TypeError, AttributeError, KeyError)
 
 # Kubernetes sets the first in every pod, and mounts the second (kubernetes.io, "Accessing the
 # Kubernetes API from a Pod").
@@ -112,7 +117,7 @@ class Place:
                     client_configuration=made,
                     persist_config=False,
                 )
-        except (config.ConfigException, OSError, ValueError, KeyError) as error:
+        except (config.ConfigException, yaml.YAMLError, *_MALFORMED) as error:
             raise UsageError(
                 f"the login for {self.called} cannot be read from {self.kubeconfig or 'this pod'}: "
                 f"{' '.join(str(error).split())}. Check it with: kubectl get pods"
@@ -129,7 +134,7 @@ def _context(files: str, wanted: str | None) -> dict[str, Any]:
         raise missing_package() from error
     try:
         found: Any = config.list_kube_config_contexts(config_file=files)
-    except (config.ConfigException, OSError, ValueError, TypeError, AttributeError) as error:
+    except (config.ConfigException, yaml.YAMLError, *_MALFORMED) as error:
         raise UsageError(
             f"the kubeconfig {files} cannot be used: {' '.join(str(error).split())}. See `kubectl "
             "config view`"

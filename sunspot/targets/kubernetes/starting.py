@@ -11,7 +11,7 @@ from sunspot.errors import SunspotError, UsageError
 from sunspot.ray.handle import ClusterHandle
 from sunspot.stack import Stack
 from sunspot.targets import members
-from sunspot.targets.kubernetes import raycluster, records
+from sunspot.targets.kubernetes import records
 from sunspot.targets.kubernetes.api import POLICY, RAY, Object, path
 from sunspot.targets.kubernetes.errors import CONFLICT, ApiError
 from sunspot.targets.kubernetes.objects import CRASH_REASON, IMAGE_REASONS, Cluster, Pod
@@ -31,14 +31,15 @@ CONFIG_ERROR, CONFIG_PATIENCE_S = "CreateContainerConfigError", 20.0
 OPERATOR_PATIENCE_S = 60.0
 
 
-def create(stack: Stack, cluster: Cluster, *, own_secret: bool) -> str:
+def create(stack: Stack, made: list[Object], cluster: Cluster, *, own_secret: bool) -> str:
     """Creates the objects of a cluster; returns its token.
 
     The Secret and the budget belong to the RayCluster, so that they go with it, whoever deletes it.
 
     Args:
-        stack: the stack.
-        cluster: where its objects are to be.
+        stack: the stack as it was given.
+        made: its objects, the RayCluster first.
+        cluster: where they are to be.
         own_secret: whether the Secret is created too; otherwise it is the user's.
 
     Raises:
@@ -46,10 +47,10 @@ def create(stack: Stack, cluster: Cluster, *, own_secret: bool) -> str:
     """
     names, api = cluster.names, cluster.api
     token = secrets.token_hex(32) if own_secret else read_token(cluster)
-    made, *others = raycluster.make(stack)
-    made["metadata"]["annotations"] = {STACK_ANNOTATION: records.as_annotation(stack)}
+    ray_cluster, *others = made
+    ray_cluster["metadata"]["annotations"] = {STACK_ANNOTATION: records.as_annotation(stack)}
     try:
-        owner = api.create(path(RAY, "rayclusters", names.namespace), made)
+        owner = api.create(path(RAY, "rayclusters", names.namespace), ray_cluster)
     except ApiError as error:
         if error.status == CONFLICT:
             raise taken(stack.name, cluster) from error

@@ -27,10 +27,12 @@ from sunspot.targets.kubernetes import (
     way_in,
 )
 from sunspot.targets.kubernetes.access import Place
+from sunspot.targets.kubernetes.api import Object
 from sunspot.targets.kubernetes.records import Record, Records
 from sunspot.targets.kubernetes.removing import LOOKED_FOR, Removing
 from sunspot.targets.kubernetes.settings import TARGET, KubernetesSettings
 from sunspot.targets.kubernetes.shell import HeadShell
+from sunspot.targets.kubernetes.values import namespace_name
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
     Finding,
@@ -73,13 +75,10 @@ class KubernetesTarget:
         return manifest.rights_text(stack)
 
     def at_place(self, stack: Stack, context: str | None, namespace: str | None) -> Stack:
-        given = {"context": context, "namespace": namespace}
+        given = {"context": context, "namespace": namespace and namespace_name(namespace)}
         changes = {key: text for key, text in given.items() if text is not None}
         settings = KubernetesSettings.of(stack)
-        # Checked again, as what a stack file says.
-        kuberay = type(settings.kuberay).model_validate(
-            settings.kuberay.model_dump(exclude_unset=True) | changes
-        )
+        kuberay = settings.kuberay.model_copy(update=changes)
         return stack.with_settings(settings.model_copy(update={"kuberay": kuberay}))
 
     def preconditions(self, stack: Stack, progress: Progress) -> list[Finding]:
@@ -123,7 +122,8 @@ class KubernetesTarget:
             notes = checks.refuse(record.cluster().api, wanted, progress)
             if record.cluster().found() is not None:
                 raise starting.taken(stack.name, record.cluster())
-            handle = self._start(wanted, record, progress, timeout_s, dashboard_port)
+            made = raycluster.make(wanted)
+            handle = self._start(stack, made, record, progress, timeout_s, dashboard_port)
         return Up(handle, was_up=False, notes=tuple(notes))
 
     def down(
@@ -252,19 +252,20 @@ class KubernetesTarget:
     def _start(
         self,
         stack: Stack,
+        made: list[Object],
         record: Record,
         progress: Progress,
         timeout_s: float,
         dashboard_port: int | None,
     ) -> ClusterHandle:
-        """Creates a cluster and waits for it; what fails is taken away."""
+        """Creates a cluster's objects and waits for it; what fails is taken away."""
         name, cluster = stack.name, record.cluster()
         deadline = time.monotonic() + timeout_s
         try:
             # Before it exists, so that `down` finds what an interrupted `up` created.
             self.records.write(record, stack)
             with deferred():
-                token = starting.create(stack, cluster, own_secret=record.own_secret)
+                token = starting.create(stack, made, cluster, own_secret=record.own_secret)
                 self.records.write_token(name, token)
             progress(f"created the RayCluster {record.names.cluster} in {record.names.namespace}")
             return self._wait(stack, record, progress, deadline, dashboard_port)

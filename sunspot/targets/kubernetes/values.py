@@ -66,7 +66,12 @@ def service_name(text: str) -> str:
     return _checked(text, _CLUSTER, MAX_SERVICE_NAME, "a RayService's name", _CLUSTER_WORDS)
 
 
-def _namespace(text: str) -> str:
+def namespace_name(text: str) -> str:
+    """The text, if a namespace may have that name.
+
+    Raises:
+        UsageError: it may not.
+    """
     return _checked(text, _LABEL, MAX_LABEL, "a namespace", _WORDS)
 
 
@@ -122,7 +127,7 @@ def _quantity(text: str) -> str:
 
 
 ClusterName = Annotated[Text, AfterValidator(cluster_name)]
-Namespace = Annotated[Text, AfterValidator(_namespace)]
+Namespace = Annotated[Text, AfterValidator(namespace_name)]
 ObjectName = Annotated[Text, AfterValidator(_object_name)]
 LabelKey = Annotated[Text, AfterValidator(_label_key)]
 OwnLabelKey = Annotated[Text, AfterValidator(_label_key), AfterValidator(_own_label)]

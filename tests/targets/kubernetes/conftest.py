@@ -34,7 +34,7 @@ def kubernetes(tmp_path, monkeypatch):
     (tmp_path / "Pulumi.mine.yaml").write_text(FILE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SUNSPOT_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "400")
     kubeconfig = tmp_path / "kubeconfig"
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))

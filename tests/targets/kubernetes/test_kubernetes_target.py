@@ -54,6 +54,7 @@ def test_a_second_up_changes_nothing(kubernetes, up):
     written = len([one for one in kubernetes.api.seen if one[0] == "POST"])
     done = run("up", "mine")
     assert "mine is up already" in done.stdout
+    assert "other settings" not in done.stderr
     assert len([one for one in kubernetes.api.seen if one[0] == "POST"]) == written
 
 
@@ -73,7 +74,8 @@ def test_status_has_the_members_and_the_pods_that_wait(kubernetes, up):
 
 
 def test_a_job_goes_through_the_port_forward(kubernetes, up):
-    done = run("submit", "--stack", "mine", "--", "true")
+    (kubernetes.project / "empty").mkdir()
+    done = run("submit", "--stack", "mine", "--working-dir", "empty", "--", "true")
     assert (done.exit_code, done.stdout) == (0, "done\n"), done.output
     assert len(forwarders()) == 1  # that of `up`, which stays
 
