@@ -272,10 +272,13 @@ def _waiting(client: JobClient, target: Target, name: str) -> list[tuple[Waiting
 
 
 def _groups(target: Target, name: str, nodes: Sequence[NodeStatus]) -> list[GroupStatus]:
-    """The groups; none where its records do not say them."""
+    """The groups; where it cannot be asked how they are scaled, with the stack's limits."""
     scaling = abilities.find(target, Scaling)
+    sizes = {}
     with contextlib.suppress(SunspotError):
-        return group_status.of(target.stack(name), scaling.sizes(name) if scaling else {}, nodes)
+        sizes = scaling.sizes(name) if scaling else {}
+    with contextlib.suppress(SunspotError):
+        return group_status.of(target.stack(name), sizes, nodes)
     return []
 
 

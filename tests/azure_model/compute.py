@@ -60,11 +60,7 @@ class Vm:
 
 @dataclass
 class Billed:
-    """The time of a machine, in seconds since the epoch, as its bill would have it.
-
-    Microsoft, "States and billing status of Azure Virtual Machines": one that is being deallocated
-    is not billed any more. Nor is one that is being created, for which nobody knows how long.
-    """
+    """The time of a machine, from its launch to its deletion or eviction, in unix seconds."""
 
     begun: float
     listed: float | None = None  # when it was first in a list

@@ -1,7 +1,6 @@
 """The bill of a cluster's record is that of its machines' times as the stand-in for Azure saw them.
 
-The provider and its record are real; Ray's decisions are calls, and the clock is the test's. With
-real Ray: tests/integration/test_day_in_the_life.py.
+The provider and its record are real; Ray's decisions are calls, and the clock is the test's.
 """
 
 import json

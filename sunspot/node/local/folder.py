@@ -35,6 +35,7 @@ from sunspot.node.events import Event, EventRecord
 from sunspot.node.files import locked, write_private
 from sunspot.node.free_ports import free_port
 from sunspot.node.local.exits import ending
+from sunspot.node.notices import Notices
 from sunspot.node.processes import Process, is_alive, stop
 
 CLUSTER_VARIABLE = "SUNSPOT_CLUSTER"
@@ -136,6 +137,11 @@ class ClusterFolder:
     def events(self) -> EventRecord:
         """What happened to its nodes."""
         return EventRecord(self.path / "events.jsonl")
+
+    @property
+    def notices(self) -> Notices:
+        """What is to be said of it now."""
+        return Notices(self.path / "notices.json")
 
     @property
     def gcs_state(self) -> Path:
