@@ -85,7 +85,6 @@ NODE_MODULES = (
     # what looks after an idle cluster, on the head
     "asleep.py",
     "azure/idle.py",
-    "drain.py",
     "idle.py",
     "usage.py",
     # `ray start`
