@@ -1,5 +1,10 @@
 """What uses a cluster now: jobs, drivers, living actors, and SSH sessions on its head.
 
+    python -m sunspot.node.usage FILE PARENT
+
+writes this machine's SSH sessions into FILE again and again, for a container that does not see the
+machine's processes, as long as its parent has the pid PARENT. It needs only Python itself.
+
 Ray's side is asked of the head's dashboard, which has all of it, with the token. What Ray and its
 libraries start for themselves does not count: supervisors of jobs, the controller and the proxies
 of Ray Serve (its replicas do count), the detached helpers of Ray Data and Ray Train.
@@ -11,6 +16,8 @@ import contextlib
 import http.client
 import json
 import math
+import os
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +46,9 @@ OF_LIBRARIES = {
 }
 # Of all actors of Ray Serve, only its replicas serve (serve/_private/deployment_state.py, 2.60).
 SERVE, REPLICA = "serve", "ServeReplica:"
+
+# How often sessions are written, and when what was written is too old to be believed.
+WRITE_S, OLD_S = 5.0, 60.0
 
 # OpenSSH's processes on the server's side; since 9.8 a session has a program of its own.
 SSH_SERVERS = {"sshd", "sshd-session", "sshd-auth"}
@@ -168,3 +178,34 @@ def ssh_sessions(proc: Path = Path("/proc")) -> Seen:
             if parent in servers and name not in SSH_SERVERS
         )
     )
+
+
+def told_sessions(file: Path) -> Seen:
+    """The SSH sessions that another process writes into a file.
+
+    Raises:
+        UnseenError: it has not done so lately.
+    """
+    try:
+        age_s = time.time() - file.stat().st_mtime
+        uses = tuple(str(one) for one in json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise UnseenError(f"SSH sessions: {error}") from error
+    if age_s > OLD_S:
+        raise UnseenError(f"SSH sessions: {file} is {age_s:.0f} s old")
+    return Seen(uses=uses)
+
+
+def main(arguments: list[str]) -> int:
+    """Writes the sessions until the parent has ended."""
+    file, parent = Path(arguments[0]), int(arguments[1])
+    while os.getppid() == parent:
+        new = file.with_name(f".{file.name}.new")
+        new.write_text(json.dumps(ssh_sessions().uses), encoding="utf-8")
+        new.replace(file)
+        time.sleep(WRITE_S)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -11,6 +11,7 @@ from sunspot.node.azure import idle
 from sunspot.ray import ports
 from sunspot.targets.azure import head
 
+SESSIONS = "/run/sunspot/sessions"
 RECORD = "/var/lib/sunspot/state/record"
 
 
@@ -33,11 +34,11 @@ def test_it_runs_from_the_image_of_ray(
     docker, python = call[2:at], call[at + 2 :]
     assert {
         "--network=host",
-        "--pid=host",
         "--cap-drop=ALL",
         "--rm",
         "--volume=/run/sunspot/token:/run/sunspot/token:ro",
         f"--volume={RECORD}:{RECORD}",
+        f"--volume={SESSIONS}:{SESSIONS}:ro",
     } <= set(docker)
     found = environment(machine, docker)
     assert found["RAY_CLOUD_INSTANCE_ID"] == INSTANCE

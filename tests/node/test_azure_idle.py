@@ -65,8 +65,9 @@ class Head:
             arm=Arm(client, arm.url, patience_s=5.0),
             record=self.record,
             drain=lambda names, _: self.drained.extend(names),
-            proc=folder / "proc",
+            sessions=folder / "ssh",
         )
+        (folder / "ssh").write_text("[]")
 
     def user_data(self):
         return encoded(self.settings.text())

@@ -1,6 +1,7 @@
 """What counts as a use of a cluster, by what Ray's dashboard and the head's processes say."""
 
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -139,3 +140,18 @@ def test_the_names_of_real_processes_are_read(tmp_path):
         assert int(one.stdout.readline())
         assert len(ssh_sessions().uses) >= 1
         one.communicate("\n")
+
+
+def test_sessions_are_told_through_a_file_that_must_be_fresh(tmp_path, monkeypatch):
+    file = tmp_path / "ssh"
+    with pytest.raises(UnseenError):
+        usage.told_sessions(file)
+    monkeypatch.setattr(usage, "ssh_sessions", lambda: Seen(uses=("an SSH session (bash)",)))
+    parents = iter([1, 1, 2])
+    monkeypatch.setattr(usage.os, "getppid", lambda: next(parents))
+    monkeypatch.setattr(usage, "WRITE_S", 0.0)
+    assert usage.main([str(file), "1"]) == 0
+    assert usage.told_sessions(file).uses == ("an SSH session (bash)",)
+    os.utime(file, (1, 1))
+    with pytest.raises(UnseenError, match="old"):
+        usage.told_sessions(file)

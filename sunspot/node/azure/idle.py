@@ -1,6 +1,7 @@
 """Looks after a cluster on Azure that may be idle, on its head: `python -m sunspot.node.azure.idle`
 
-It runs in a container of Ray's image, beside Ray's own, and sees the processes of the head's VM.
+It runs in a container of Ray's image, beside Ray's own. The VM's SSH sessions are in a file that a
+process of the VM itself writes (usage.py).
 The policy is in the VM's user data, like all that a running cluster may change. Workers of the
 autoscaler go because a lease in the head's record says so, which the autoscaler's provider reads;
 those of fixed groups because their scale sets get the capacity 0. A head that stops is deallocated
@@ -35,7 +36,7 @@ from sunspot.node.events import EventRecord
 from sunspot.node.files import write_private
 from sunspot.node.idle import Action, NotDoneError, Policy, keep_alive, watch
 from sunspot.node.notices import Notices
-from sunspot.node.usage import Dashboard, Seen, UnseenError, ssh_sessions
+from sunspot.node.usage import Dashboard, Seen, UnseenError, told_sessions
 
 COMPUTE_VERSION = "2024-11-01"
 # How long workers may take to go, and a change of Azure's.
@@ -89,7 +90,7 @@ class HeadCluster:
         arm: the client of ARM.
         record: the head's record.
         drain: drains the nodes of these names for at most so many seconds.
-        proc: the proc file system of the head's VM.
+        sessions: the file with the SSH sessions on the head's VM.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class HeadCluster:
         arm: Arm,
         record: HeadRecord,
         drain: Drain,
-        proc: Path = Path("/proc"),
+        sessions: Path,
     ) -> None:
         self._place = place
         self._live = live
@@ -109,7 +110,7 @@ class HeadCluster:
         self._arm = arm
         self._record = record
         self._drain = drain
-        self._proc = proc
+        self._sessions = sessions
         self._how: How | None = None
         self._given: Mapping[str, Any] = {}
 
@@ -134,7 +135,7 @@ class HeadCluster:
     def look(self) -> Seen | None:
         self._renew()
         try:
-            return self._dashboard.look() + ssh_sessions(self._proc)
+            return self._dashboard.look() + told_sessions(self._sessions)
         except UnseenError as error:
             log.warning("%s", error)
             return None
@@ -247,6 +248,7 @@ def main(arguments: list[str]) -> int:
     option("--identity", default="", help="the client id of the head's identity")
     option("--imds", default="", metavar="URL")
     option("--dashboard-port", type=int, default=8265)
+    option("--sessions", type=Path, default=Path("/run/sunspot/sessions/ssh"))
     given = parser.parse_args(arguments)
     if given.keep_alive is not None:
         print(keep_alive(record.notices, given.keep_alive))
@@ -264,6 +266,7 @@ def main(arguments: list[str]) -> int:
         arm=Arm(imds),
         record=record,
         drain=Drain(os.environ["RAY_ADDRESS"]),
+        sessions=given.sessions,
     )
     # What a head before this one, or this process before its restart, has emptied.
     with contextlib.suppress(NotDoneError):
