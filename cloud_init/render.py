@@ -1,8 +1,8 @@
 """One node's values as the user data that makes an Ubuntu VM into that node.
 
 `files/` holds units and scripts exactly as they land on the VM, and modules of `sunspot/node` land
-there as they are. They are no templates: what differs from node to node is in
-`/etc/sunspot/node.env`. What may change while a cluster runs is not in it: see live.py.
+there without their documentation (spare.py). They are not templates: what differs from node to
+node is in `/etc/sunspot/node.env`. What may change while a cluster runs is not in it: see live.py.
 """
 
 import gzip
@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 import sunspot
+from cloud_init.spare import without_documentation
 from cloud_init.values import NodeValues
 from sunspot import monitoring
 from sunspot.errors import UsageError
@@ -312,13 +313,18 @@ def _static_files() -> tuple[File, ...]:
     return tuple(
         File(
             path=path,
-            # As bytes: read_text would translate line endings.
-            text=source.read_bytes().decode(),
+            text=_text(source),
             # By the name: file modes of a checkout depend on the system.
             mode=0o755 if source.suffix == ".sh" else 0o644,
         )
         for path, source in [*sorted(sources.items()), *modules.items()]
     )
+
+
+def _text(source: Path) -> str:
+    # As bytes: read_text would translate line endings.
+    text = source.read_bytes().decode()
+    return without_documentation(text) if source.suffix == ".py" else text
 
 
 def _reserved_ports(values: NodeValues) -> str:
