@@ -53,10 +53,14 @@ _KUBERAYS_VARIABLES = ("RAY_NODE_TYPE_NAME",)
 POD_ENDS = "the pod is being deleted"
 
 # The main process is a shell, which does not hand on a SIGTERM. A drained raylet ends when its
-# node is idle, and its agent with it; Ray ends nothing at the deadline by itself.
+# node is idle, and its agent with it; Ray ends nothing at the deadline by itself. Without a head
+# the client tries for longer than it is asked to, and heeds no SIGTERM.
 _DRAIN = (
-    "timeout {answer_s} ray drain-node --reason=DRAIN_NODE_REASON_PREEMPTION "
-    "--reason-message='{reason}' --deadline-remaining-seconds={drain_s} && "
+    "ray drain-node --reason=DRAIN_NODE_REASON_PREEMPTION "
+    "--reason-message='{reason}' --deadline-remaining-seconds={drain_s} & "
+    "while kill -0 $! 2>/dev/null && ((SECONDS < {answer_s})) && "
+    "(exec 3<>/dev/tcp/${{RAY_ADDRESS/://}}) 2>/dev/null; do sleep 0.2; done; "
+    "kill -KILL $! 2>/dev/null; wait $! && "
     "while ((SECONDS < {drain_s})) && (exec 3<>/dev/tcp/127.0.0.1/{agent}) 2>/dev/null; "
     "do sleep 1; done; "
 )

@@ -213,17 +213,25 @@ def before_the_end(pod):
 
 @pytest.fixture
 def called(tmp_path, monkeypatch):
-    """Runs what a pod runs before its end; what it calls `ray` with, a line each."""
+    """Runs what a pod runs before its end; what it calls `ray` with, a line each.
+
+    Without a head, `ray drain-node` does not end, as Ray's for a while.
+    """
     ray, log = tmp_path / "ray", tmp_path / "log"
-    ray.write_text(f'#!/bin/sh\necho "$@" >> {log}\n')
+    drains = '[ "$1" != drain-node ] || [ -n "$HEAD" ] || exec sleep 60'
+    ray.write_text(f'#!/bin/sh\necho "$@" >> {log}\n{drains}\n')
     ray.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
-    def run(pod, agent):
+    def run(pod, agent, *, head=True):
         log.unlink(missing_ok=True)
         *shell, script = before_the_end(pod)
         script = script.replace("/52365)", f"/{agent})").replace("SECONDS < 5)", "SECONDS < 1)")
-        subprocess.run([*shell, script], check=True, timeout=30)
+        with socket.create_server(("127.0.0.1", 0)) as gcs:
+            port = gcs.getsockname()[1] if head else NOBODY
+            monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+            monkeypatch.setenv("HEAD", "yes" if head else "")
+            subprocess.run([*shell, script], check=True, timeout=30)
         return log.read_text().splitlines()
 
     return run
@@ -248,6 +256,12 @@ def test_a_worker_that_does_not_get_idle_in_time_is_stopped(called):
         worker = worker_pod(cluster(SPOT, grace_period_s=10))
         drain, stop = called(worker, agent.getsockname()[1])
     assert drain.endswith("--deadline-remaining-seconds=5")
+    assert stop == "stop --grace-period=5"
+
+
+def test_a_worker_without_a_head_does_not_wait_for_its_drain(called):
+    # It may be cut before it begins.
+    *_, stop = called(worker_pod(cluster(SPOT, grace_period_s=600)), NOBODY, head=False)
     assert stop == "stop --grace-period=5"
 
 

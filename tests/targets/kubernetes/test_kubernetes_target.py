@@ -126,7 +126,8 @@ def test_forward_leads_to_a_port_on_which_something_listens(kubernetes, up):
         with socket.create_connection(("127.0.0.1", way.port)) as to:
             to.sendall(b"GET /api/jobs/ HTTP/1.1\r\nHost: head\r\n\r\n")
             assert b"401" in to.recv(100)
-        assert way.is_open and way.is_open()
+        assert way.is_open
+        assert way.is_open()
     assert "nothing listens on port 9999" in failed(2, "forward", "mine", "9999")
 
 
