@@ -61,7 +61,7 @@ class Head:
         self.cluster = HeadCluster(
             place=Place(group_id=group_id(GROUP), head=HEAD),
             live=Live(self),
-            dashboard=self,
+            look=self.look,
             arm=Arm(client, arm.url, patience_s=5.0),
             record=self.record,
             drain=lambda names, _: self.drained.extend(names),
