@@ -44,7 +44,8 @@ def sources_for(values: NodeValues) -> dict[str, Path]:
     others = {f"driver-{one}.sh" for one in ("nvidia", "rocm") if one != values.driver}
     if values.driver != "nvidia":
         others.add("cuda.py")
-    others |= {"orphan.sh", ORPHAN_UNIT} if values.role == "head" else {"grafana.sh", "prometheus.sh"}
+    of_head, of_worker = {"grafana.sh", "prometheus.sh"}, {"orphan.sh", ORPHAN_UNIT}
+    others |= of_worker if values.role == "head" else of_head
     return {
         path: source
         for path, source in sources.items()

@@ -161,9 +161,7 @@ UNKNOWN_ROLE = (
 
 def test_assignments_of_new_roles_come_late_and_are_repeated():
     run = made()
-    tokens = {
-        run.named(f"sunspot-test-token-{one}").urn for one in ("head-reads", "workers-read")
-    }
+    tokens = {run.named(f"sunspot-test-token-{one}").urn for one in ("head-reads", "workers-read")}
     defined = {role.id for role in run.of("RoleDefinition")}
     assert defined
     for one in run.of("RoleAssignment"):
