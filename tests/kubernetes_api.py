@@ -1,30 +1,19 @@
-"""Kubernetes' API on the loopback, as far as Sunspot uses it: requests, tokens, web sockets.
+"""Kubernetes' API as far as Sunspot uses it; kubernetes_server.py serves it.
 
-A small server with the behaviours that Kubernetes documents: objects with a uid, `Status` objects
-as errors, 401 and 403, 404, 409 (AlreadyExists) and 422, strict field validation, dry runs, label
-and field selectors, owners that are deleted with what they own (kubernetes.io, "API Concepts" and
-"Garbage Collection"). In the operator's place, `pod` makes the pods of a RayCluster.
+It has the behaviours that Kubernetes documents: objects with a uid, 403, 404, 409 (AlreadyExists)
+and 422, strict field validation, dry runs, label and field selectors, owners that are deleted with
+what they own (kubernetes.io, "API Concepts" and "Garbage Collection").
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import copy
-import hashlib
-import json
-import socket
-import struct
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
-import yaml
-
-TOKEN = "kubernetes-token"
+from kubernetes_objects import node
 
 # The fields of a RayCluster's spec that KubeRay 1.6 has and Sunspot uses.
 FIELDS = frozenset(
@@ -39,9 +28,6 @@ FIELDS = frozenset(
     )
 )
 
-# What a kubelet says of a port on which nothing listens (containerd, portforward).
-REFUSED = "connect: connection refused"
-
 
 class RefusalError(Exception):
     """An answer that is an error."""
@@ -49,65 +35,6 @@ class RefusalError(Exception):
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(message)
         self.code, self.reason = code, reason
-
-
-def pod(
-    cluster: str,
-    group: str,
-    name: str,
-    *,
-    phase: str = "Running",
-    waiting: dict[str, str] | None = None,
-    unschedulable: str = "",
-) -> dict[str, Any]:
-    """A pod of a RayCluster, as KubeRay labels it; one that runs is ready."""
-    is_head = group == "head"
-    state = {"waiting": waiting} if waiting else {"running": {}}
-    ready = waiting is None and phase == "Running"
-    status: dict[str, Any] = {"phase": "Pending" if waiting or unschedulable else phase}
-    if unschedulable:
-        status["conditions"] = [
-            {
-                "type": "PodScheduled",
-                "status": "False",
-                "reason": "Unschedulable",
-                "message": unschedulable,
-            }
-        ]
-    else:
-        status["containerStatuses"] = [{"name": "ray", "state": state, "ready": ready}]
-    return {
-        "metadata": {
-            "name": name,
-            "labels": {
-                "ray.io/cluster": cluster,
-                "ray.io/node-type": "head" if is_head else "worker",
-                "ray.io/group": "headgroup" if is_head else group,
-            },
-        },
-        "spec": {
-            "containers": [{"name": "ray", "image": "ray"}],
-            "terminationGracePeriodSeconds": 1,
-        },
-        "status": status,
-    }
-
-
-def node(
-    name: str = "n1",
-    *,
-    cpu: str = "8",
-    memory: str = "32Gi",
-    labels=None,
-    taints=(),
-    **devices: str,
-) -> dict[str, Any]:
-    """A node with this much to give."""
-    return {
-        "metadata": {"name": name, "labels": labels or {}},
-        "spec": {"taints": list(taints)},
-        "status": {"allocatable": {"cpu": cpu, "memory": memory, **devices}},
-    }
 
 
 class KubernetesApi:
@@ -159,7 +86,7 @@ class KubernetesApi:
             if self.fields is None:
                 raise _not_found(path)
             return {"resources": [{"name": "rayclusters"}]}
-        self._authorize("get" if path in self.objects else "list", path)
+        self.authorize("get" if path in self.objects else "list", path)
         if path in self.objects:
             return self.objects[path]
         if path.split("/")[-1] not in KINDS:
@@ -171,7 +98,7 @@ class KubernetesApi:
             asked = body["spec"]["resourceAttributes"]
             resource = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
             return {"status": {"allowed": (asked["verb"], resource) not in self.forbidden}}
-        self._authorize("create", path)
+        self.authorize("create", path)
         self._check_namespace(path)
         if path.endswith("/rayclusters"):
             self._check_fields(body)
@@ -181,7 +108,7 @@ class KubernetesApi:
             raise RefusalError(409, "AlreadyExists", f"{name!r} already exists")
         if query.get("dryRun") == "All":
             return body
-        made = self.add(f"{path}/{name}", copy.deepcopy(body))
+        made = self.add(f"{path}/{name}", _stored(body))
         if path.endswith("/rayclusters"):
             self._operate(path, made)
         return made
@@ -213,7 +140,7 @@ class KubernetesApi:
         return {"status": "Success"}
 
     def _existing(self, verb: str, path: str) -> dict[str, Any]:
-        self._authorize(verb, path)
+        self.authorize(verb, path)
         if path not in self.objects:
             raise _not_found(path)
         return self.objects[path]
@@ -248,7 +175,8 @@ class KubernetesApi:
             ):
                 yield one
 
-    def _authorize(self, verb: str, path: str) -> None:
+    def authorize(self, verb: str, path: str) -> None:
+        """Refuses what the user may not."""
         words = path.split("/")
         kind = next((word for word in reversed(words) if word in KINDS), "")
         if (verb, kind) in self.forbidden:
@@ -287,6 +215,14 @@ def _not_found(path: str) -> RefusalError:
     return RefusalError(404, "NotFound", f"{path} not found")
 
 
+def _stored(body: dict[str, Any]) -> dict[str, Any]:
+    """An object as it is kept: a Secret's `stringData` is write-only (kubernetes.io, "Secrets")."""
+    made = copy.deepcopy(body)
+    for key, text in made.pop("stringData", {}).items():
+        made.setdefault("data", {})[key] = base64.b64encode(text.encode()).decode()
+    return made
+
+
 def _is_selected(one: dict[str, Any], query: dict[str, str]) -> bool:
     for wish in filter(None, query.get("labelSelector", "").split(",")):
         key, _, value = wish.partition("=")
@@ -300,161 +236,3 @@ def _is_selected(one: dict[str, Any], query: dict[str, str]) -> bool:
         if part != value:
             return False
     return True
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    api: KubernetesApi
-
-    def do_GET(self) -> None:
-        self._answered(self._get)
-
-    def do_POST(self) -> None:
-        self._answered(lambda path, query: self.api.post(path, self._body(), query))
-
-    def do_PATCH(self) -> None:
-        self._answered(lambda path, _query: self.api.patch(path, self._body()))
-
-    def do_DELETE(self) -> None:
-        self._answered(lambda path, _query: (self._body(), self.api.delete(path))[1])
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        pass
-
-    def _body(self) -> Any:
-        return json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
-
-    def _answered(self, call: Callable[[str, dict[str, str]], Any]) -> None:
-        parts = urlsplit(self.path)
-        self.api.seen.append((self.command, parts.path))
-        try:
-            if self.headers.get("Authorization") != f"Bearer {TOKEN}":
-                self._body()
-                raise RefusalError(401, "Unauthorized", "Unauthorized")
-            with self.api.lock:
-                found = call(parts.path, dict(parse_qsl(parts.query)))
-            if callable(found):
-                found()
-                return
-            text, code = found if isinstance(found, str) else json.dumps(found), 200
-        except RefusalError as refusal:
-            status = {
-                "kind": "Status",
-                "status": "Failure",
-                "message": str(refusal),
-                "reason": refusal.reason,
-                "code": refusal.code,
-            }
-            text, code = json.dumps(status), refusal.code
-        body = text.encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _get(self, path: str, query: dict[str, str]) -> Any:
-        words = path.split("/")
-        if words[-1] == "portforward":
-            self.api._authorize("get", path)
-            return lambda: self._forward(int(query["ports"]))
-        if words[-1] == "log":
-            return self.api.logs.get(words[-2], "")
-        return self.api.get(path, query)
-
-    def _forward(self, port: int) -> None:
-        """A web socket whose first channel is the port's data, and whose second its errors."""
-        key = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-        accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()  # noqa: S324
-        self.send_response(101)
-        for name, value in {
-            "Upgrade": "websocket",
-            "Connection": "Upgrade",
-            "Sec-WebSocket-Accept": accept,
-            "Sec-WebSocket-Protocol": "v4.channel.k8s.io",
-        }.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.close_connection = True
-        for channel in (0, 1):
-            self._send(channel, struct.pack("<H", port))
-        if port not in self.api.head_ports:
-            self._send(1, f"failed to connect to localhost:{port}: {REFUSED}".encode())
-            return
-        with socket.create_connection(("127.0.0.1", self.api.head_ports[port])) as to:
-            back = threading.Thread(target=self._back, args=(to,), daemon=True)
-            back.start()
-            with contextlib.suppress(OSError, ValueError, struct.error):
-                while data := self._receive():
-                    to.sendall(data[1:])
-            with contextlib.suppress(OSError):
-                to.shutdown(socket.SHUT_RDWR)
-            back.join()
-
-    def _back(self, to: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := to.recv(65_536):
-                self._send(0, data)
-            self.wfile.write(b"\x88\x02\x03\xe8")
-            self.wfile.flush()
-
-    def _send(self, channel: int, data: bytes) -> None:
-        payload = bytes([channel]) + data
-        self.wfile.write(struct.pack("!BBQ", 0x82, 127, len(payload)) + payload)
-        self.wfile.flush()
-
-    def _receive(self) -> bytes:
-        """The next message of the client, whose frames are masked; empty at its end."""
-        first, length = struct.unpack("!BB", self.rfile.read(2))
-        length &= 0x7F
-        if length == 126:
-            (length,) = struct.unpack("!H", self.rfile.read(2))
-        elif length == 127:
-            (length,) = struct.unpack("!Q", self.rfile.read(8))
-        mask, data = self.rfile.read(4), self.rfile.read(length)
-        plain = bytes(byte ^ mask[at % 4] for at, byte in enumerate(data))
-        return b"" if first & 0x0F == 8 else plain
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Says nothing: clients may go away at any time."""
-
-
-@contextlib.contextmanager
-def served(api: KubernetesApi) -> Iterator[int]:
-    """Serves an API while the block lasts; yields the port."""
-    bound = type("BoundHandler", (_Handler,), {"api": api})
-    with _Server(("127.0.0.1", 0), bound) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-def write_kubeconfig(file: Path, port: int, *, token: str = TOKEN, current: str = "here") -> None:
-    """A kubeconfig with the contexts "here" and "elsewhere"; nothing answers at the latter."""
-    clusters = {"here": port, "elsewhere": 1}
-    file.write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": current,
-                "clusters": [
-                    {"name": name, "cluster": {"server": f"http://127.0.0.1:{number}"}}
-                    for name, number in clusters.items()
-                ],
-                "users": [{"name": "ann", "user": {"token": token}}],
-                "contexts": [
-                    {"name": name, "context": {"cluster": name, "user": "ann"}} for name in clusters
-                ],
-            }
-        )
-    )

@@ -88,14 +88,6 @@ def test_a_target_that_is_not_there_is_refused():
         RayCluster(config=CONFIG, target="moon")
 
 
-def test_a_target_that_starts_no_clusters_says_so_before_the_body():
-    with (
-        pytest.raises(UsageError, match="apply the manifest"),
-        RayCluster(config=CONFIG, target="kubernetes"),
-    ):
-        raise AssertionError("the body began")
-
-
 def test_a_new_cluster_is_created_and_has_no_address(make, target):
     cluster = make(name="mine")
     assert (cluster.name, cluster.state, cluster.config) == ("mine", ResourceState.CREATED, CONFIG)

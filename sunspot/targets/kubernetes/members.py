@@ -34,6 +34,8 @@ def nodes(stack: Stack, cluster: Cluster, handle: ClusterHandle | None) -> list[
     """
     here = {pod.node_name: pod for pod in cluster.pods()}
     found = [one for one in map(ray_members.node, _listed(handle)) if one is not None]
+    # Ray words the end of a pod that was deleted as a preemption, whoever deleted it.
+    found = [one for one in found if templates.POD_ENDS not in one.log]
     # A head's pod that was replaced leaves a member of its name behind.
     alive = {one.name for one in found if one.state != "lost"}
     found = [one for one in found if one.state != "lost" or one.name not in alive]

@@ -49,11 +49,14 @@ _SERVICE_PORTS = {
 _KUBERAYS_FLAGS = ("labels", "head")
 _KUBERAYS_VARIABLES = ("RAY_NODE_TYPE_NAME",)
 
+# What Ray says of a node whose pod was deleted: it drained, and its tasks went elsewhere.
+POD_ENDS = "the pod is being deleted"
+
 # The main process is a shell, which does not hand on a SIGTERM. A drained raylet ends when its
 # node is idle, and its agent with it; Ray ends nothing at the deadline by itself.
 _DRAIN = (
     "timeout {answer_s} ray drain-node --reason=DRAIN_NODE_REASON_PREEMPTION "
-    "--reason-message='the pod is being deleted' --deadline-remaining-seconds={drain_s} && "
+    "--reason-message='{reason}' --deadline-remaining-seconds={drain_s} && "
     "while ((SECONDS < {drain_s})) && (exec 3<>/dev/tcp/127.0.0.1/{agent}) 2>/dev/null; "
     "do sleep 1; done; "
 )
@@ -234,7 +237,8 @@ def _before_the_end(pod: Pod, settings: KubeRay) -> list[str]:
     stop = _STOP.format(stop_s=STOP_S)
     agent = ports.get("dashboard-agent").number
     drain_s = settings.grace_period_s - STOP_S
-    drain = _DRAIN.format(drain_s=drain_s, answer_s=min(ANSWER_S, drain_s), agent=agent)
+    answer_s = min(ANSWER_S, drain_s)
+    drain = _DRAIN.format(reason=POD_ENDS, drain_s=drain_s, answer_s=answer_s, agent=agent)
     # The head has nowhere to go to.
     return ["/bin/bash", "-c", stop if pod.is_head else drain + stop]
 

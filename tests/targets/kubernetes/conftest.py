@@ -8,7 +8,9 @@ from pathlib import Path
 import job_api
 import pytest
 from job_api import Api as JobApi
-from kubernetes_api import KubernetesApi, pod, served, write_kubeconfig
+from kubernetes_api import KubernetesApi
+from kubernetes_objects import pod
+from kubernetes_server import served, write_kubeconfig
 from kubernetes_stacks import FILE
 
 from sunspot.targets.kubernetes import starting

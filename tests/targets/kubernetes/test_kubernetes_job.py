@@ -101,9 +101,11 @@ def test_it_is_valid():
     versions = yaml.load(CRD.read_text(), Loader=yaml.CSafeLoader)["spec"]["versions"]
     schema = next(one for one in versions if one["name"] == "v1")["schema"]["openAPIV3Schema"]
     validator = jsonschema.Draft202012Validator(strict(schema))
-    tolerant = {"cpu_nodes": {"tolerations": [{"key": "a", "operator": "Exists"}]}}
+    tolerations = [{"key": "a", "operator": "Exists"}]
     environment = {"pip": ["emoji"]}
-    (made,) = rayjob.make(stack(WORKERS, **tolerant), COMMAND, environment)
+    (made,) = rayjob.make(
+        stack(WORKERS, cpu_nodes={"tolerations": tolerations}), COMMAND, environment
+    )
     assert [one.message for one in validator.iter_errors(made)] == []
     made["spec"]["entrypont"] = made["spec"].pop("entrypoint")
     assert len(list(validator.iter_errors(made))) == 1

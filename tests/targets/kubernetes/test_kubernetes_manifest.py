@@ -106,6 +106,8 @@ def test_kuberay_gets_no_flag_that_it_refuses_and_none_with_a_meaning_in_a_shell
         flags = one["rayStartParams"]
         # validation.go: "rayStartParams['labels'] is not supported".
         assert not {"labels", "head", "autoscaling-config"} & set(flags)
+        names = {flags.pop("node-name")}
+        assert names <= {"head", pods.POD_NAME}
         assert all(re.fullmatch(r"[A-Za-z0-9.]+", value) for value in flags.values())
     assert made["headGroupSpec"]["rayStartParams"]["dashboard-host"] == pods.EVERY_ADDRESS
 

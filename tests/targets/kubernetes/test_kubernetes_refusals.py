@@ -9,7 +9,8 @@ import threading
 
 import pytest
 from cli_runs import failed, run
-from kubernetes_api import node, pod, write_kubeconfig
+from kubernetes_objects import node, pod
+from kubernetes_server import write_kubeconfig
 from kubernetes_stacks import FILE
 
 from sunspot import stack as stacks

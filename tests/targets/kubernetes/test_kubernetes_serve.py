@@ -10,7 +10,7 @@ from kubernetes_stacks import cluster, group, groups, stack
 
 from sunspot.errors import UsageError
 from sunspot.targets.kubernetes import manifest
-from sunspot.targets.kubernetes.target import KubernetesTarget
+from sunspot.targets.kubernetes.target import create
 
 APP = {"name": "food", "import_path": "main:app", "route_prefix": "/"}
 
@@ -151,5 +151,5 @@ def test_the_header_has_the_commands():
 
 
 def test_the_target_prints_it():
-    text = KubernetesTarget().served_manifest(stack(), "main:app")
+    text = create().served_manifest(stack(), "main:app")
     assert text == manifest.served_text(stack(), "main:app")

@@ -11,12 +11,13 @@ import psutil
 import pytest
 import yaml
 from cli_runs import failed, run
-from kubernetes_api import pod
+from kubernetes_objects import pod
 from waiting import wait_for
 
-from sunspot.targets import clusters
+from sunspot.targets.kubernetes import pods
 from sunspot.targets.kubernetes.forwarder import HeadPort
 from sunspot.targets.kubernetes.removing import Removing
+from sunspot.targets.kubernetes.target import create
 
 
 @pytest.fixture
@@ -105,13 +106,27 @@ def test_scale_changes_the_limits_and_removes_the_newest(kubernetes, up):
     assert "no group 'moon'" in failed(2, "scale", "moon=1")
 
 
+def test_a_worker_that_was_removed_is_not_a_lost_one(kubernetes, up):
+    # What Ray 2.60 says after the drain at a pod's end.
+    (*_, worker) = kubernetes.jobs.nodes
+    said = f"Terminated due to preemption: {pods.POD_ENDS}"
+    removed = worker | {"node_id": "x", "node_name": "x", "state": "DEAD", "state_message": said}
+    crashed = removed | {
+        "node_id": "y",
+        "node_name": "y",
+        "state_message": "Unexpected termination",
+    }
+    kubernetes.jobs.nodes += [removed, crashed]
+    nodes = json.loads(run("status", "mine", "--json").stdout)["nodes"]
+    assert [one["name"] for one in nodes if one["state"] == "lost"] == ["y"]
+
+
 def test_forward_leads_to_a_port_on_which_something_listens(kubernetes, up):
-    target, name = clusters.find("mine")
-    with target.forward(name, 8265, None, print) as way:
+    with create().forward("mine", 8265, None, print) as way:
         with socket.create_connection(("127.0.0.1", way.port)) as to:
             to.sendall(b"GET /api/jobs/ HTTP/1.1\r\nHost: head\r\n\r\n")
             assert b"401" in to.recv(100)
-        assert way.is_open()
+        assert way.is_open and way.is_open()
     assert "nothing listens on port 9999" in failed(2, "forward", "mine", "9999")
 
 
@@ -156,6 +171,7 @@ def test_down_works_when_the_namespace_is_gone(kubernetes, up):
 def test_down_says_what_is_left_and_keeps_the_record(kubernetes, up, monkeypatch):
     monkeypatch.setattr(Removing, "_wait_for_pods", lambda *_: None)
     stuck = pod("mine", "workers", "stuck")
+    stuck["metadata"]["finalizers"] = ["example.com/never"]
     kubernetes.api.add("/api/v1/namespaces/default/pods/stuck", stuck)
     assert "pod stuck" in failed(1, "down", "mine")
     kubernetes.api.objects.pop("/api/v1/namespaces/default/pods/stuck")
@@ -171,7 +187,7 @@ def test_a_head_that_is_gone(kubernetes, up):
 
 
 def test_a_pod_that_was_replaced_is_found_by_an_open_port_forward(kubernetes, up):
-    cluster = clusters.get("kubernetes").records.read("mine").cluster()
+    cluster = create().records.read("mine").cluster()
     root = "/api/v1/namespaces/default/pods"
     kubernetes.api.objects[f"{root}/mine-head-2"] = pod("mine", "head", "mine-head-2")
     kubernetes.api.add(f"{root}/mine-head-2", kubernetes.api.objects.pop(f"{root}/mine-head-2"))
