@@ -108,7 +108,7 @@ class AzureRayCluster(pulumi.ComponentResource):
             parent=self,
         )
         if plan.orphan_after_s is not None:
-            let_workers_leave(declared, self._leaving(plan), parent=self)
+            let_workers_leave(declared, self._leaving(plan, hooks), parent=self)
         self._let_head_use_image(declared, plan)
         self.bastion = (
             None
@@ -193,7 +193,7 @@ class AzureRayCluster(pulumi.ComponentResource):
             hooks=hooks,
         )
 
-    def _leaving(self, plan: AzurePlan) -> Leaving:
+    def _leaving(self, plan: AzurePlan, hooks: pulumi.ResourceHookBinding | None) -> Leaving:
         return Leaving(
             principal_id=self.identities.workers.principal_id,
             group_id=self.resource_group.id,
@@ -203,6 +203,7 @@ class AzureRayCluster(pulumi.ComponentResource):
                 for pool, made in zip(plan.pools, self.pools, strict=True)
             },
             after=[self.token.workers_role],
+            hooks=hooks,
         )
 
     def _facts(self, identity_client_id: pulumi.Input[str]) -> AzureFacts[pulumi.Input[str]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pulumi
 
-from infra.roles import LEAVER, LEAVING, assign_custom, define, until_known
+from infra.roles import LEAVER, LEAVING, assign_custom, define
 from sunspot.targets.azure.tree import Resource
 
 
@@ -14,7 +14,7 @@ class Leaving:
     """The workers' principal, and the ids of what they delete.
 
     `scale_sets` are by the keys of their role assignments; `after` is created before a new role is
-    assigned.
+    assigned, and `hooks` are those of `until_known`.
     """
 
     principal_id: pulumi.Input[str]
@@ -22,6 +22,7 @@ class Leaving:
     group_name: pulumi.Input[str]
     scale_sets: Mapping[str, pulumi.Input[str]]
     after: Sequence[pulumi.Resource]
+    hooks: pulumi.ResourceHookBinding | None
 
 
 def let_workers_leave(declared: Resource, leaving: Leaving, *, parent: pulumi.Resource) -> None:
@@ -45,7 +46,7 @@ def let_workers_leave(declared: Resource, leaving: Leaving, *, parent: pulumi.Re
         **{key: (leaver, scale_set) for key, scale_set in leaving.scale_sets.items()},
         "workers-delete-machines": (machines, leaving.group_id),
     }
-    opts = pulumi.ResourceOptions(depends_on=leaving.after, hooks=until_known())
+    opts = pulumi.ResourceOptions(depends_on=leaving.after, hooks=leaving.hooks)
     for key, (role, scope) in grants.items():
         assign_custom(
             declared[key],

@@ -139,6 +139,12 @@ class Stack(Config, frozen=True):
         default={}, description="the settings of each target that has some, by the target's name"
     )
 
+    @field_validator("idle", mode="before")
+    @classmethod
+    def _no_policy(cls, given: Any) -> Any:
+        # Pulumi requires each declared key that has no default, and a default has its key's type.
+        return None if given == {} else given
+
     @field_validator("settings", mode="before")
     @classmethod
     def _read_settings(cls, given: Mapping[str, Any]) -> Mapping[str, Settings]:

@@ -216,7 +216,7 @@ class Watch:
             if self._said is not None:
                 self._cluster.notices.drop(ABOUT)
             self._said = None
-        elif self._said is None:
+        elif not self._said:
             at = time.strftime("%H:%M:%S %Z", time.localtime(time.time() + left_s))
             self._tell(
                 f"nothing uses it: at {at} {WILL[policy.action]}. To keep it: sunspot keep-alive "

@@ -58,7 +58,7 @@ def test_a_suspended_cluster_can_be_taken_down(suspended):
     assert not suspended.path.exists()
 
 
-@pytest.mark.parametrize("name", ["azure", "slurm", "compose"])
+@pytest.mark.parametrize("name", ["slurm", "compose", "kubernetes"])
 def test_a_target_that_cannot_suspend_says_so(name):
     with pytest.raises(UsageError, match=f"'{name}' does not support suspending clusters"):
         abilities.need(get(name), Suspending)

@@ -10,7 +10,7 @@ import pytest
 import vm
 
 from cloud_init.baking import BAKE
-from cloud_init.render import FILES, HEAD_UNITS, UNITS
+from cloud_init.render import FILES, HEAD_UNITS, ORPHAN_UNIT, UNITS
 
 SCRIPTS = [*sorted((FILES / "usr/local/lib/sunspot").iterdir()), BAKE]
 UNIT_FILES = sorted((FILES / "etc/systemd/system").glob("*.service"))
@@ -65,7 +65,8 @@ def test_every_script_lies_where_units_and_scripts_look_for_it() -> None:
 def test_the_units_to_enable_are_the_units_that_are_there() -> None:
     there = {path.name for path in (FILES / "etc/systemd/system").glob("sunspot-*.*")}
     # The last one is started by its path unit.
-    assert there == {*UNITS, *HEAD_UNITS, "sunspot-driver@.service", "sunspot-leave.service"}
+    enabled = {*UNITS, *HEAD_UNITS, ORPHAN_UNIT}
+    assert there == {*enabled, "sunspot-driver@.service", "sunspot-leave.service"}
 
 
 def verify(root: Path) -> str:

@@ -49,6 +49,7 @@ def test_it_runs_from_the_image_of_ray(
     assert machine.path(RECORD).stat().st_mode & 0o777 == 0o700
     # What it is told, its own parser takes; and `sunspot keep-alive` names the same container.
     for name, value in found.items():
+        assert value is not None, name
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(idle, "watch", lambda *_: None)
     monkeypatch.setattr(idle.HeadCluster, "wake", lambda _: None)

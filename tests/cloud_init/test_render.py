@@ -20,9 +20,11 @@ from cloud_init.render import (
     NODE_MODULES,
     NODE_PYTHON,
     NODE_SOURCES,
+    ORPHAN_UNIT,
     RESERVED_PORTS,
     environment,
 )
+from cloud_init.spare import without_documentation
 from sunspot import monitoring
 from sunspot.ray import ports
 
@@ -33,17 +35,36 @@ def node_env(values: NodeValues) -> str:
     return vm.landed(render(values))[NODE_ENV][0].decode()
 
 
-@EVERY_NODE
-@pytest.mark.parametrize("compress", [True, False])
-def test_files_land_exactly_as_they_are(values: NodeValues, compress: bool) -> None:
-    landed = vm.landed(render(values, compress=compress))
+def sources_for(values: NodeValues) -> dict[str, Path]:
+    """What lands on a node, and where: no more than it runs."""
     sources = {f"/{p.relative_to(FILES)}": p for p in FILES.rglob("*") if p.is_file()}
     shared = (path for path in monitoring.FOLDER.rglob("*.*") if path.suffix not in (".py", ".pyc"))
     sources |= {f"/etc/sunspot/{path.relative_to(monitoring.FOLDER)}": path for path in shared}
     sources |= {f"{NODE_PYTHON}/sunspot/node/{name}": NODE_SOURCES / name for name in NODE_MODULES}
+    others = {f"driver-{one}.sh" for one in ("nvidia", "rocm") if one != values.driver}
+    if values.driver != "nvidia":
+        others.add("cuda.py")
+    of_head, of_worker = {"grafana.sh", "prometheus.sh"}, {"orphan.sh", ORPHAN_UNIT}
+    others |= of_worker if values.role == "head" else of_head
+    return {
+        path: source
+        for path, source in sources.items()
+        if source.name not in others
+        and (values.role == "head" or not path.startswith("/etc/sunspot/"))
+    }
+
+
+@EVERY_NODE
+@pytest.mark.parametrize("compress", [True, False])
+def test_files_land_exactly_as_they_are(values: NodeValues, compress: bool) -> None:
+    landed = vm.landed(render(values, compress=compress))
+    sources = sources_for(values)
     assert sources.keys() <= landed.keys()
     for path, source in sources.items():
-        assert landed[path] == (source.read_bytes(), 0o755 if path.endswith(".sh") else 0o644), path
+        text = source.read_bytes()
+        if source.suffix == ".py":
+            text = without_documentation(text.decode()).encode()
+        assert landed[path] == (text, 0o755 if path.endswith(".sh") else 0o644), path
     assert landed.keys() - sources.keys() == {NODE_ENV, RESERVED_PORTS}
 
 

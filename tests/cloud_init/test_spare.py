@@ -4,6 +4,7 @@ import ast
 import textwrap
 
 import pytest
+
 from cloud_init.render import NODE_MODULES, NODE_SOURCES
 from cloud_init.spare import without_documentation
 

@@ -43,7 +43,9 @@ def updated(stack, running):
         for one in run.of("VirtualMachineScaleSet")
         if one.inputs["vmScaleSetName"] == "sunspot-test-fixed"
     ]
-    types = settings(run).autoscaler["available_node_types"]
+    config = settings(run).autoscaler
+    assert config is not None
+    types = config["available_node_types"]
     gpu, twin = types["gpu"], types["gpu-on-demand"]
     assert gpu["max_workers"] == twin["max_workers"]
     assert twin["min_workers"] == 0

@@ -13,6 +13,7 @@ from builds import PUBLIC_KEY, ROOT, build
 from edits import Step, steps
 
 from sunspot.errors import UsageError
+from sunspot.idle import Idle
 from sunspot.spec import RayClusterConfig, ScalingGroup
 from sunspot.stack import Image, Stack
 from sunspot.targets.azure.settings import Access, Network, Storage
@@ -21,6 +22,7 @@ HEADINGS = "| Key | Edit | Head | Workers | Jobs |"
 GROUPS = "sunspot:cluster > scaling_groups"
 # Parts of these are keys of their own in the table.
 MODELS = {
+    "sunspot:idle": Idle,
     "sunspot:image": Image,
     "sunspot:access": Access,
     "sunspot:network": Network,
@@ -123,7 +125,7 @@ EDITS = {
     "another key": [
         Edit({"sunspot:access": {"ssh_public_key": f"{PUBLIC_KEY}2"}}, ALL, head_replaced=True)
     ],
-    "custom_roles": [Edit({"sunspot:access": {"custom_roles": False}})],
+    "custom_roles": [Edit({"sunspot:access": {"custom_roles": False}}, ALL)],
     "address_space": [
         Edit({"sunspot:network": {"address_space": "10.70.0.0/16"}}, ALL, head_replaced=True)
     ],
@@ -144,6 +146,14 @@ EDITS = {
     ],
     "another region": [
         Edit({"azure-native:location": "ukwest"}, ALL, head_replaced=True, state_goes=True)
+    ],
+    "sunspot:orphan_after": [
+        Edit({"sunspot:orphan_after": 60}, ALL),
+        Edit({"sunspot:orphan_after": 0}, ALL),
+    ],
+    "sunspot:idle": [
+        Edit({"sunspot:idle": {"after_minutes": 30, "action": "warn"}}),
+        Edit({"sunspot:idle": {"action": "stop-head"}}),
     ],
     "check_region": [Edit({"sunspot:check_region": False})],
     "sunspot:target": [Edit({"sunspot:target": "local"})],

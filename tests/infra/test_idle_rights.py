@@ -19,8 +19,9 @@ SET = f"{MACHINES}/virtualMachineScaleSets/sunspot-test-workers"
 
 
 def run_of(action, *groups, **access):
-    idle = {} if action is None else {"idle": {"after_minutes": 30, "action": action}}
-    return build(make_stack(*groups, access=access, **idle))
+    # Without an action, as Pulumi fills it in.
+    idle = {} if action is None else {"after_minutes": 30, "action": action}
+    return build(make_stack(*groups, access=access, idle=idle))
 
 
 @pytest.mark.parametrize("custom_roles", [True, False])

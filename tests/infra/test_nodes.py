@@ -339,8 +339,8 @@ def test_without_elastic_groups_there_is_no_autoscaler():
 
 
 def test_settings_that_azure_would_not_take_are_refused_before_the_first_resource(monkeypatch):
-    monkeypatch.setattr("cloud_init.live.MAX_USER_DATA_BYTES", 2_200)
-    with pytest.raises(UsageError, match=r"4 node types have \d+ bytes.* at most 2200.*: 2 node"):
+    monkeypatch.setattr("cloud_init.live.MAX_USER_DATA_BYTES", 2_500)
+    with pytest.raises(UsageError, match=r"4 node types have \d+ bytes.* at most 2500.*: 2 node"):
         build(make_stack(*(group(name, max_workers=4) for name in "abcd")))
 
 

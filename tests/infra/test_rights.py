@@ -233,7 +233,7 @@ def test_protection_is_the_settings(protect):
     protected = {r.kind for r in made.resources if r.protect}
     results = {"StorageAccount", "BlobContainer", "ManagementPolicy"}
     # The head always is, with the disk of the cluster's state.
-    assert protected == {"VirtualMachine", *(results if protect else ())}
+    assert protected == {"VirtualMachine", "Disk", *(results if protect else ())}
     (rule,) = made.one("ManagementPolicy").inputs["policy"]["rules"]
     delete = rule["definition"]["actions"]["baseBlob"]["delete"]
     assert delete == {"daysAfterModificationGreaterThan": 7}

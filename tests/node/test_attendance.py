@@ -29,8 +29,8 @@ class Cluster:
     def labels(self):
         return self.here
 
-    def evicted(self, name):
-        return name in self.noticed
+    def evicted(self, machine_id):
+        return machine_id in self.noticed
 
     def start(self):
         """The watch of a head that has just started."""

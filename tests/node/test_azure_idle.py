@@ -61,7 +61,7 @@ class Head:
         self.cluster = HeadCluster(
             place=Place(group_id=group_id(GROUP), head=HEAD),
             live=Live(self),
-            dashboard=self,
+            look=self.look,
             arm=Arm(client, arm.url, patience_s=5.0),
             record=self.record,
             drain=lambda names, _: self.drained.extend(names),
@@ -83,6 +83,7 @@ class Head:
     def scale_down(self):
         """What Ray's autoscaler does with a config without minimums."""
         config = self.provider.latest().autoscaler
+        assert config is not None
         if config["available_node_types"]["gpu"]["min_workers"] == 0:
             for vm in [one for one in self.arm.vms.values() if one.scale_set == GPU]:
                 self.arm.evict(vm)

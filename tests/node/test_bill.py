@@ -71,8 +71,8 @@ class Cluster:
     def names(self):
         return {name for name, vm in self.arm.vms.items() if vm.state == "Succeeded"}
 
-    def evicted(self, name):
-        return name in self.noticed
+    def evicted(self, machine_id):
+        return machine_id in self.noticed
 
     def tick(self, minutes=0.0):
         """Time passes, and Ray asks what there is."""

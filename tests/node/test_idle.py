@@ -7,7 +7,7 @@ import pytest
 
 from sunspot.node import idle
 from sunspot.node.events import EventRecord
-from sunspot.node.idle import NotDoneError, Policy, Watch, judge
+from sunspot.node.idle import Action, NotDoneError, Policy, Watch, judge
 from sunspot.node.notices import Notice, Notices
 from sunspot.node.usage import Seen
 
@@ -21,15 +21,15 @@ class FakeCluster:
 
     name = "dev"
 
-    def __init__(self, folder, action="stop-head", after_s=HOUR):
+    def __init__(self, folder, action: Action = "stop-head", after_s=HOUR):
         self.events = EventRecord(folder / "events.jsonl")
         self.notices = Notices(folder / "notices.json")
-        self.given = Policy(after_s=after_s, action=action)
+        self.given: Policy | None = Policy(after_s=after_s, action=action)
         self.seen = NOTHING
         self.done = []
         self.fails = []
 
-    def policy(self):
+    def policy(self) -> Policy | None:
         return self.given
 
     def look(self):

@@ -21,7 +21,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,7 @@ class HeadCluster:
     Args:
         place: where it is in Azure.
         live: its settings.
-        dashboard: Ray's dashboard.
+        look: how the cluster is used now, as its dashboard says.
         arm: the client of ARM.
         record: the head's record.
         drain: drains the nodes of these names for at most so many seconds.
@@ -98,15 +98,15 @@ class HeadCluster:
         *,
         place: Place,
         live: Live,
-        dashboard: Dashboard,
+        look: Callable[[], Seen],
         arm: Arm,
         record: HeadRecord,
-        drain: Drain,
+        drain: Callable[[Sequence[str], float], None],
         sessions: Path,
     ) -> None:
         self._place = place
         self._live = live
-        self._dashboard = dashboard
+        self._look = look
         self._arm = arm
         self._record = record
         self._drain = drain
@@ -135,7 +135,7 @@ class HeadCluster:
     def look(self) -> Seen | None:
         self._renew()
         try:
-            return self._dashboard.look() + told_sessions(self._sessions)
+            return self._look() + told_sessions(self._sessions)
         except UnseenError as error:
             log.warning("%s", error)
             return None
@@ -258,11 +258,11 @@ def main(arguments: list[str]) -> int:
     cluster = HeadCluster(
         place=Place(group_id=given.group_id, head=os.environ["RAY_CLOUD_INSTANCE_ID"]),
         live=Live(imds),
-        dashboard=Dashboard(
+        look=Dashboard(
             host="127.0.0.1",
             port=given.dashboard_port,
             token=Path(os.environ["RAY_AUTH_TOKEN_PATH"]),
-        ),
+        ).look,
         arm=Arm(imds),
         record=record,
         drain=Drain(os.environ["RAY_ADDRESS"]),

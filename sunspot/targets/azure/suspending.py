@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sunspot.errors import SunspotError
 from sunspot.ray.handle import ClusterHandle
 from sunspot.stack import Stack
-from sunspot.targets.azure import by_hand, missing_role, plan, scaling, ssh_key
+from sunspot.targets.azure import by_hand, head, missing_role, plan, scaling, ssh_key
 from sunspot.targets.azure.credentials import Endpoints, Login
 from sunspot.targets.protocol import HourlyCost, Lasting, Progress
 from sunspot.targets.suspending import not_suspended, stop_jobs, suspended
@@ -213,7 +213,7 @@ def fixed_sizes(stack: Stack, folder: Path, machines: Machines) -> dict[str, int
     fixed = [pool for pool in found.pools if not pool.elastic]
     if not fixed:
         return {}
-    running = scaling.running(scaling.vm_of(machines.group_id, machines.head), machines.endpoints)
+    running = scaling.running(head.vm_of(machines.group_id, machines.head), machines.endpoints)
     groups = {group.name: group for group in stack.cluster.scaling_groups}
     return {pool.scale_set: by_hand.count(groups[pool.group], running) for pool in fixed}
 

@@ -9,6 +9,7 @@ from sunspot.targets.azure.tree import NATIVE, tree
 ARM_TYPES = {
     "authorization:RoleAssignment": "Microsoft.Authorization/roleAssignments",
     "authorization:RoleDefinition": "Microsoft.Authorization/roleDefinitions",
+    "compute:Disk": "Microsoft.Compute/disks",
     "compute:VirtualMachine": "Microsoft.Compute/virtualMachines",
     "compute:VirtualMachineScaleSet": "Microsoft.Compute/virtualMachineScaleSets",
     "containerregistry:Registry": "Microsoft.ContainerRegistry/registries",

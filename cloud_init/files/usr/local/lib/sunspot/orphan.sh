@@ -20,6 +20,7 @@ uptime_s() {
 }
 
 head_answers() {
+    # shellcheck disable=SC2016 # the inner shell expands them
     timeout 5 bash -c ': <>"/dev/tcp/$0/$1"' "$SUNSPOT_HEAD_ADDRESS" "$SUNSPOT_HEAD_PORT" 2>/dev/null
 }
 
