@@ -149,12 +149,15 @@ def test_commands_go_to_the_place_of_the_cluster_whatever_the_current_context(ku
 
 
 def test_a_cluster_is_found_without_a_record(kubernetes, up, monkeypatch):
-    other = kubernetes.project / "other"
-    monkeypatch.setenv("SUNSPOT_STATE_DIR", str(other))
-    assert json.loads(run("status", "mine", "--json").stdout)["problem"] is None
-    assert "mine is up already" in run("up", "mine").stdout
-    assert "mine is down" in run("down", "mine").stdout
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("SUNSPOT_STATE_DIR", str(kubernetes.project / "other"))
+        assert json.loads(run("status", "mine", "--json").stdout)["problem"] is None
+        assert "mine is up already" in run("up", "mine").stdout
+        assert "mine is down" in run("down", "mine").stdout
     assert kubernetes.api.names("rayclusters") == []
+    # The machine that brought it up still has a port-forward and a record, until its own `down`.
+    run("down", "mine")
+    wait_for("the port-forward to end", lambda: not forwarders())
 
 
 def test_down_frees_a_cluster_that_no_operator_lets_go(kubernetes, up, monkeypatch):
