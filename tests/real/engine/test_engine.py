@@ -72,13 +72,20 @@ def files_in(folder: Path) -> list[Path]:
 def test_preview_of_a_shipped_stack_asks_nothing_of_azure(empty, tmp_path, name):
     project = empty.copied(tmp_path / "project")
     config = yaml.safe_load((ROOT / f"Pulumi.{name}.yaml").read_text())["config"]
-    project.write_stack(name, {**config, "sunspot:access": {"ssh_public_key": PUBLIC_KEY}})
+    is_aks = config.get("sunspot:target") == "kubernetes"
+    # What a user must add.
+    added = (
+        {"sunspot:aks": {"authorized_ip_ranges": ["203.0.113.7/32"]}}
+        if is_aks
+        else {"sunspot:access": {"ssh_public_key": PUBLIC_KEY}}
+    )
+    project.write_stack(name, {**config, **added})
     project.pulumi("stack", "init", name)
     steps = project.json("preview", "-s", name)["steps"]
     assert {step["op"] for step in steps} == {"create"}
     kinds = [step["urn"].split("::")[-2].rsplit(":", 1)[1] for step in steps]
-    assert kinds.count("VirtualMachine") == 1
-    assert kinds.count("VirtualMachineScaleSet") == 1
+    for kind in ["ManagedCluster"] if is_aks else ["VirtualMachine", "VirtualMachineScaleSet"]:
+        assert kinds.count(kind) == 1
     assert only_new(project) == {}
 
 
