@@ -33,8 +33,10 @@ FIXED = "sunspot-x-fixed-vmss"
 ELASTIC = "sunspot-x-gpu-vmss"
 HEAD = "sunspot-x-head-vm"
 STATE = "sunspot-x-head-state"
-# The right to scale a set lies in the set, and goes and comes with it.
+# The rights to scale a set, and to leave it, lie in the set, and go and come with it.
 SCALES = "sunspot-x-head-scales-gpu"
+LEAVE_FIXED = "sunspot-x-workers-leave-fixed"
+LEAVE_ELASTIC = "sunspot-x-workers-leave-gpu"
 COPIES = "sunspot-x-registry-copies"
 QUOTA = (
     "OperationNotAllowed: Operation could not be completed as it results in exceeding approved "
@@ -144,7 +146,7 @@ def test_another_image_replaces_the_machines_alone(deployed):
     unprotect(deployed, HEAD)
     deployed.up(STACK)
     notes = deployed.cloud.take_notes()
-    replaced = {HEAD, FIXED, ELASTIC, SCALES}
+    replaced = {HEAD, FIXED, ELASTIC, SCALES, LEAVE_FIXED, LEAVE_ELASTIC}
     expected = {*replaced, COPIES}
     assert sorted(notes) == sorted((o, name) for o in ("create", "delete") for name in expected)
     # Neither card nor name can be had twice.
@@ -229,7 +231,8 @@ def test_an_assignment_of_a_role_that_azure_does_not_know_yet_is_repeated(fresh)
     fresh.up(STACK)
     asked = [name for operation, name in fresh.cloud.take_notes() if operation == "create"]
     assert len(asked) == len(fresh.cloud.resources()) + 2
-    assert len(of_kind(fresh, "RoleDefinition")) == 2
+    # Two of the head's, and two of the workers'.
+    assert len(of_kind(fresh, "RoleDefinition")) == 4
 
 
 def test_who_may_not_define_roles_uses_built_in_ones(fresh):
@@ -237,7 +240,8 @@ def test_who_may_not_define_roles_uses_built_in_ones(fresh):
         "AuthorizationFailed: The client 'c' with object id 'o' does not have authorization to "
         "perform action 'Microsoft.Authorization/roleDefinitions/write' over scope '/s'."
     )
-    fresh.cloud.refuse({"sunspot-x-role-scaler": denied, "sunspot-x-role-machines": denied})
+    roles = ("scaler", "machines", "leaver", "leaving")
+    fresh.cloud.refuse({f"sunspot-x-role-{role}": denied for role in roles})
     assert denied in fresh.up(STACK, fails=True)
     access = settings()["sunspot:access"]
     fresh.write_stack(STACK, {**settings(), "sunspot:access": {**access, "custom_roles": False}})
