@@ -343,11 +343,16 @@ def test_a_policy_for_when_it_is_idle(given, minutes):
     assert idle.after_minutes == minutes
 
 
+@pytest.mark.parametrize("given", [{}, "{}"])
+def test_an_empty_block_is_no_policy_as_pulumi_fills_it_in(given):
+    assert with_idle(given).idle is None
+
+
 @pytest.mark.parametrize(
     ("given", "named"),
     [
         ({"action": "stop"}, "action"),
-        ({}, "action"),
+        ({"after_minutes": 60}, "action"),
         ({"action": "warn", "after_minutes": 0}, "after_minutes"),
         ({"action": "warn", "after_minutes": 10081}, "after_minutes"),
         ({"action": "warn", "after_minutes": "60"}, "after_minutes"),

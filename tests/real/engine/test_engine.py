@@ -33,8 +33,10 @@ FIXED = "sunspot-x-fixed-vmss"
 ELASTIC = "sunspot-x-gpu-vmss"
 HEAD = "sunspot-x-head-vm"
 STATE = "sunspot-x-head-state"
-# The right to scale a set lies in the set, and goes and comes with it.
+# The rights to scale a set, and to leave it, lie in the set, and go and come with it.
 SCALES = "sunspot-x-head-scales-gpu"
+LEAVE_FIXED = "sunspot-x-workers-leave-fixed"
+LEAVE_ELASTIC = "sunspot-x-workers-leave-gpu"
 COPIES = "sunspot-x-registry-copies"
 QUOTA = (
     "OperationNotAllowed: Operation could not be completed as it results in exceeding approved "
@@ -72,13 +74,20 @@ def files_in(folder: Path) -> list[Path]:
 def test_preview_of_a_shipped_stack_asks_nothing_of_azure(empty, tmp_path, name):
     project = empty.copied(tmp_path / "project")
     config = yaml.safe_load((ROOT / f"Pulumi.{name}.yaml").read_text())["config"]
-    project.write_stack(name, {**config, "sunspot:access": {"ssh_public_key": PUBLIC_KEY}})
+    is_aks = config.get("sunspot:target") == "kubernetes"
+    # What a user must add.
+    added = (
+        {"sunspot:aks": {"authorized_ip_ranges": ["203.0.113.7/32"]}}
+        if is_aks
+        else {"sunspot:access": {"ssh_public_key": PUBLIC_KEY}}
+    )
+    project.write_stack(name, {**config, **added})
     project.pulumi("stack", "init", name)
     steps = project.json("preview", "-s", name)["steps"]
     assert {step["op"] for step in steps} == {"create"}
     kinds = [step["urn"].split("::")[-2].rsplit(":", 1)[1] for step in steps]
-    assert kinds.count("VirtualMachine") == 1
-    assert kinds.count("VirtualMachineScaleSet") == 1
+    for kind in ["ManagedCluster"] if is_aks else ["VirtualMachine", "VirtualMachineScaleSet"]:
+        assert kinds.count(kind) == 1
     assert only_new(project) == {}
 
 
@@ -137,7 +146,7 @@ def test_another_image_replaces_the_machines_alone(deployed):
     unprotect(deployed, HEAD)
     deployed.up(STACK)
     notes = deployed.cloud.take_notes()
-    replaced = {HEAD, FIXED, ELASTIC, SCALES}
+    replaced = {HEAD, FIXED, ELASTIC, SCALES, LEAVE_FIXED, LEAVE_ELASTIC}
     expected = {*replaced, COPIES}
     assert sorted(notes) == sorted((o, name) for o in ("create", "delete") for name in expected)
     # Neither card nor name can be had twice.
@@ -222,7 +231,8 @@ def test_an_assignment_of_a_role_that_azure_does_not_know_yet_is_repeated(fresh)
     fresh.up(STACK)
     asked = [name for operation, name in fresh.cloud.take_notes() if operation == "create"]
     assert len(asked) == len(fresh.cloud.resources()) + 2
-    assert len(of_kind(fresh, "RoleDefinition")) == 2
+    # Two of the head's, and two of the workers'.
+    assert len(of_kind(fresh, "RoleDefinition")) == 4
 
 
 def test_who_may_not_define_roles_uses_built_in_ones(fresh):
@@ -230,7 +240,8 @@ def test_who_may_not_define_roles_uses_built_in_ones(fresh):
         "AuthorizationFailed: The client 'c' with object id 'o' does not have authorization to "
         "perform action 'Microsoft.Authorization/roleDefinitions/write' over scope '/s'."
     )
-    fresh.cloud.refuse({"sunspot-x-role-scaler": denied, "sunspot-x-role-machines": denied})
+    roles = ("scaler", "machines", "leaver", "leaving")
+    fresh.cloud.refuse({f"sunspot-x-role-{role}": denied for role in roles})
     assert denied in fresh.up(STACK, fails=True)
     access = settings()["sunspot:access"]
     fresh.write_stack(STACK, {**settings(), "sunspot:access": {**access, "custom_roles": False}})
