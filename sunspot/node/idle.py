@@ -154,6 +154,7 @@ class Watch:
         self._not_before = -math.inf
         # Not None: what was said before the head stopped is taken back.
         self._said: str | None = ""
+        self._announced_for: float | None = None
         self._done: Action | None = None
 
     def step(self) -> float:
@@ -179,9 +180,16 @@ class Watch:
             self._say(None)
         elif phase == "soon":
             self._say(policy, left_s)
-        elif seen is not None and self._done is None and now >= self._not_before:
-            self._act(policy, idle_s)
+        elif seen is not None and self._done is None:
+            self._due(policy, idle_s)
         return policy.poll_s
+
+    def _due(self, policy: Policy, idle_s: float) -> None:
+        """Acts, but never unannounced: a keep-alive may end long after the policy's time."""
+        if self._announced_for is None:
+            self._say(policy, policy.notice_s)
+        elif self._clock() >= max(self._not_before, self._announced_for):
+            self._act(policy, idle_s)
 
     def _act(self, policy: Policy, idle_s: float) -> None:
         minutes = f"nothing has used it for {idle_s / 60:.3g} minutes"
@@ -215,8 +223,9 @@ class Watch:
         if policy is None:
             if self._said is not None:
                 self._cluster.notices.drop(ABOUT)
-            self._said = None
-        elif not self._said:
+            self._said = self._announced_for = None
+        elif self._announced_for is None:
+            self._announced_for = self._clock() + left_s
             at = time.strftime("%H:%M:%S %Z", time.localtime(time.time() + left_s))
             self._tell(
                 f"nothing uses it: at {at} {WILL[policy.action]}. To keep it: sunspot keep-alive "

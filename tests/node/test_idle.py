@@ -139,6 +139,7 @@ def test_a_job_that_began_and_ended_between_two_looks_counts(days):
 
 def test_workers_come_back_with_the_next_use(tmp_path):
     days = Days(FakeCluster(tmp_path, "workers"))
+    days.at(55)
     days.at(60)
     days.cluster.seen = JOB
     days.at(61)
@@ -162,8 +163,23 @@ def test_a_cluster_that_is_kept_is_not_touched_until_that_ends(days, monkeypatch
     assert [one.about for one in cluster.notices.read()] == [idle.ABOUT]
 
 
+def test_what_was_kept_for_long_is_announced_before_something_is_done(days):
+    cluster = days.cluster
+    days.at(0)
+    idle.keep_alive(cluster.notices, 10 * HOUR)
+    days.at(90)
+    assert cluster.happened() == []
+    idle.keep_alive(cluster.notices, 0)
+    days.at(91)
+    days.at(95)
+    assert (len(cluster.happened()), cluster.done) == (1, [])
+    days.at(96)
+    assert len(cluster.happened()) == 2
+
+
 def test_workers_come_back_when_somebody_keeps_the_cluster(tmp_path):
     days = Days(FakeCluster(tmp_path, "workers"))
+    days.at(55)
     days.at(60)
     idle.keep_alive(days.cluster.notices, HOUR)
     days.at(61)
@@ -181,12 +197,15 @@ def test_what_cannot_be_seen_is_neither_used_nor_stopped(days):
     assert len(cluster.happened()) == 0
     cluster.seen = NOTHING
     days.at(71)
-    assert cluster.happened()
+    assert len(cluster.happened()) == 1
+    days.at(76)
+    assert len(cluster.happened()) == 2
 
 
 def test_what_failed_is_said_and_tried_again_later(tmp_path):
     days = Days(FakeCluster(tmp_path, "stop-head"))
     days.cluster.fails = ["AuthorizationFailed"]
+    days.at(55)
     days.at(60)
     assert "AuthorizationFailed" in days.cluster.said()[0]
     days.at(61)
@@ -197,6 +216,7 @@ def test_what_failed_is_said_and_tried_again_later(tmp_path):
 
 def test_a_changed_policy_holds_at_once(tmp_path):
     days = Days(FakeCluster(tmp_path, "workers"))
+    days.at(55)
     days.at(60)
     days.cluster.given = None
     days.at(61)
