@@ -31,13 +31,15 @@ DASHBOARD = json.loads((monitoring.FOLDER / "grafana/dashboards/sunspot.json").r
 QUERIES = {
     panel["title"]: target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]
 }
-# What a cluster without GPUs and evictions has nothing of.
+# What a cluster without GPUs, evictions and an autoscaler has nothing of.
 EMPTY = {
+    "Groups that get no machines",
     "GPU use",
     "GPU use by node",
     "Seconds to leave",
     "Nodes that left on a notice",
     "Notices by kind",
+    "Workers and their limits",
 }
 
 
