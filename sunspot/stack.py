@@ -275,7 +275,7 @@ def load(name: str, directory: Path | None = None) -> Stack:
     folder = _directory_of(name) if directory is None else directory
     path = folder / f"Pulumi.{name}.yaml"
     if not path.is_file():
-        raise UsageError(_no_such_stack(name, folder))
+        raise UsageError(stack_problems.no_such_stack(name, folder, names(folder)))
     return Stack.parse(_config_block(path, _read_yaml(path)), name=name, source=str(path))
 
 
@@ -395,10 +395,3 @@ def _read_yaml(path: Path) -> Any:
         raise wrong(str(path), [stack_problems.of_yaml(error)]) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise wrong(str(path), [f"is not YAML: {' '.join(str(error).split())}"]) from error
-
-
-def _no_such_stack(name: str, folder: Path) -> str:
-    known = names(folder)
-    if not known:
-        return f"There is no stack {name!r}: {folder} has no Pulumi.<name>.yaml"
-    return f"There is no stack {name!r} in {folder}: it has {', '.join(known)}{hint(name, known)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -127,3 +128,10 @@ def _message(problem: Any, model: type[BaseModel]) -> str:
     if isinstance(value, dict) and "secure" in value and len(location) == 1:
         return "is encrypted, but is not a secret: set it again without --secret"
     return message(problem, model, FILE)
+
+
+def no_such_stack(name: str, folder: Path, known: Sequence[str]) -> str:
+    """That the project in `folder` has other stacks, and which, or none."""
+    if not known:
+        return f"There is no stack {name!r}: {folder} has no Pulumi.<name>.yaml"
+    return f"There is no stack {name!r} in {folder}: it has {', '.join(known)}{hint(name, known)}"
