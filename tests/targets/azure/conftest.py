@@ -3,9 +3,11 @@
 The same commands with the real engine: tests/real/engine/test_sunspot_up.py.
 """
 
+import json
 from types import SimpleNamespace
 
 import pytest
+from azure_model.access_tokens import MANAGEMENT, access_token
 from azure_model.pulumi_stack import FakeStack
 from azure_stacks import members, write
 from job_api import TOKEN, serving
@@ -31,6 +33,20 @@ def api():
     with serving() as (api, port):
         api.nodes = members()
         yield SimpleNamespace(known=api, port=port)
+
+
+@pytest.fixture
+def az(tmp_path, monkeypatch):
+    """The Azure CLI, which is logged in."""
+    for name in ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID"):
+        monkeypatch.delenv(name, raising=False)
+    tool = tmp_path / "tools" / "az"
+    tool.parent.mkdir()
+    token = json.dumps({"accessToken": access_token(MANAGEMENT)})
+    tool.write_text(f"#!/bin/sh\n[ $2 = get-access-token ] && echo '{token}'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin:/usr/sbin")
+    return tool
 
 
 @pytest.fixture

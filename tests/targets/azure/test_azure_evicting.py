@@ -1,9 +1,6 @@
 """`sunspot evict` on Azure, against a stand-in for ARM: 204, and the eviction comes later."""
 
-import json
-
 import pytest
-from azure_model.access_tokens import MANAGEMENT, access_token
 from azure_model.arm import GROUP, HEAD, VIRTUAL_MACHINES, Vm, serving
 from azure_model.http_service import Reply
 from azure_model.resource_ids import group_id
@@ -16,6 +13,8 @@ from sunspot.targets.azure import evicting
 from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.protocol import NodeStatus
 
+pytestmark = pytest.mark.usefixtures("az")
+
 SPOT = "sunspot-test-gpu_00000001"
 
 
@@ -25,19 +24,6 @@ def arm():
         made.add("sunspot-test-gpu")
         made.vms[SPOT] = Vm(SPOT, "sunspot-test-gpu", "Succeeded")
         yield made
-
-
-@pytest.fixture(autouse=True)
-def az(tmp_path, monkeypatch):
-    """The Azure CLI, which is logged in."""
-    for name in ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID"):
-        monkeypatch.delenv(name, raising=False)
-    tool = tmp_path / "tools" / "az"
-    tool.parent.mkdir()
-    token = json.dumps({"accessToken": access_token(MANAGEMENT)})
-    tool.write_text(f"#!/bin/sh\n[ $2 = get-access-token ] && echo '{token}'\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin:/usr/sbin")
 
 
 def node(name, market="spot"):

@@ -3,12 +3,10 @@
 What the head's own code makes of it: tests/node/test_live.py, tests/integration/.
 """
 
-import json
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from azure_model.access_tokens import MANAGEMENT, access_token
 from azure_model.arm import GROUP, HEAD, SCALE_SETS, VIRTUAL_MACHINES, Vm, serving
 from azure_model.http_service import Reply
 from azure_model.pulumi_state import MACHINE_TYPE, account, group, resource
@@ -24,7 +22,7 @@ from sunspot.targets.azure.plan import plan
 from sunspot.targets.azure.preview.user_data import stand_ins
 from sunspot.targets.scaling import Size
 
-pytestmark = needs_sshd
+pytestmark = [needs_sshd, pytest.mark.usefixtures("az")]
 
 FIXED_SET = "sunspot-x-fixed"
 GPU = {"ray.io/node-group": "gpu", "ray.io/market-type": "spot"}
@@ -42,20 +40,6 @@ def limits(arm, kind="gpu"):
     here = config["available_node_types"][kind]
     assert config["provider"]["maximums"][kind] == here["max_workers"]
     return here["min_workers"], here["max_workers"]
-
-
-@pytest.fixture(autouse=True)
-def az(tmp_path, monkeypatch):
-    """The Azure CLI, which is logged in."""
-    for name in ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID"):
-        monkeypatch.delenv(name, raising=False)
-    tool = tmp_path / "tools" / "az"
-    tool.parent.mkdir()
-    token = json.dumps({"accessToken": access_token(MANAGEMENT)})
-    tool.write_text(f"#!/bin/sh\n[ $2 = get-access-token ] && echo '{token}'\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin:/usr/sbin")
-    return tool
 
 
 @pytest.fixture

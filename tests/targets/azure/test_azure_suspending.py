@@ -1,9 +1,6 @@
 """`sunspot suspend` and `sunspot start` on Azure, against a stand-in for ARM."""
 
-import json
-
 import pytest
-from azure_model.access_tokens import MANAGEMENT, access_token
 from azure_model.arm import GROUP, HEAD, SCALE_SETS, VIRTUAL_MACHINES, Vm, serving
 from azure_model.http_service import Reply
 from azure_model.resource_ids import group_id
@@ -14,6 +11,8 @@ from sunspot.ray.handle import ClusterHandle
 from sunspot.targets.azure import suspending
 from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.azure.suspending import Machines
+
+pytestmark = pytest.mark.usefixtures("az")
 
 GPU, FIXED = "sunspot-test-gpu", "sunspot-test-fixed"
 
@@ -28,20 +27,6 @@ def arm():
             for number in range(count):
                 made.vms[f"{name}_{number}"] = Vm(f"{name}_{number}", name, "Succeeded")
         yield made
-
-
-@pytest.fixture(autouse=True)
-def az(tmp_path, monkeypatch):
-    """The Azure CLI, which is logged in."""
-    for name in ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID"):
-        monkeypatch.delenv(name, raising=False)
-    tool = tmp_path / "tools" / "az"
-    tool.parent.mkdir()
-    token = json.dumps({"accessToken": access_token(MANAGEMENT)})
-    tool.write_text(f"#!/bin/sh\n[ $2 = get-access-token ] && echo '{token}'\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}:/usr/bin:/bin:/usr/sbin")
-    return tool
 
 
 def machines(arm):
