@@ -16,13 +16,14 @@ from sunspot.cluster_states import (
     ResourceStatus,
     StateCallback,
 )
-from sunspot.errors import SunspotError
+from sunspot.errors import SunspotError, UsageError
 from sunspot.ray import driver
 from sunspot.ray.handle import ClusterHandle
 from sunspot.signals import uninterrupted
 from sunspot.stack import Stack
 from sunspot.targets import clusters
-from sunspot.targets.protocol import NodeStatus, Up, silent
+from sunspot.targets.protocol import NodeStatus, silent
+from sunspot.targets.starting import Start
 
 logger = logging.getLogger(__name__)
 
@@ -91,24 +92,22 @@ class ClusterLife:
         if self.name in self._target.names():
             raise self._is_up_already()
         self._move(ResourceState.ACTIVATING, f"Starting Ray cluster {self.name}.")
+        start = Start(self._target, self.stack)
         try:
-            started = self._activate()
-        except BaseException as error:
-            self.end(error)
-            raise
-        self._handle = started.handle
-        if started.was_up:  # another process brought it up meanwhile, and still uses it
-            self._handle = None
-            self._move(ResourceState.DEACTIVATING, f"Leaving {self.name} to its owner.")
-            self._move(ResourceState.DEACTIVATED, f"{self.name} was up already.")
-            raise self._is_up_already()
-        try:
+            self._handle = self._activate(start)
             self._connect(self._handle)
             self._move(ResourceState.ACTIVE, f"Ray cluster {self.name} is ready.")
             self._leave.enter_context(self._watch())
         except BaseException as error:
-            self.end(error)
+            if start.is_ours(error):
+                self.end(error)
+            else:
+                self._leave_to_owner()
             raise
+
+    def _leave_to_owner(self) -> None:
+        self._move(ResourceState.DEACTIVATING, f"Leaving {self.name} to its owner, if it has one.")
+        self._move(ResourceState.DEACTIVATED, f"Nothing of {self.name} was started here.")
 
     def _is_up_already(self) -> SunspotError:
         return SunspotError(
@@ -116,14 +115,19 @@ class ClusterLife:
             f"another name, or take it down: sunspot down {self.name}"
         )
 
-    def _activate(self) -> Up:
+    def _activate(self, start: Start) -> ClusterHandle:
         def progress(step: str) -> None:
             self._move(ResourceState.ACTIVATING, step)
 
         try:
-            return self._target.up(self.stack, progress, timeout_s=self._activation_timeout_s)
+            started = start.up(progress, timeout_s=self._activation_timeout_s)
+        except UsageError:
+            raise
         except SunspotError as error:
             raise ExternalResourceError(f"Could not activate {self.name}: {error}") from error
+        if started.was_up:  # another process brought it up meanwhile, and still uses it
+            raise self._is_up_already()
+        return started.handle
 
     def _connect(self, handle: ClusterHandle) -> None:
         if handle.driver_address is None:

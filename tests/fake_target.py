@@ -33,6 +33,7 @@ class FakeTarget:
     stacks: list[Stack] = field(default_factory=list)
     driver_address: str | None = "127.0.0.1:1"
     was_up: bool = False
+    step: str = "one node is up"
 
     def check(self, _stack):
         pass
@@ -43,7 +44,7 @@ class FakeTarget:
     def up(self, stack, progress, *, timeout_s=900.0, **_ports):
         self.calls.append(f"up {timeout_s:g}")
         self.stacks.append(stack)
-        progress("one node is up")
+        progress(self.step)
         if self.up_error:
             raise self.up_error
         handle = ClusterHandle(

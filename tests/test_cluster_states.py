@@ -20,6 +20,7 @@ from sunspot.errors import SunspotError, UsageError
 from sunspot.spec import RayNodeConfig, SimpleRayCluster
 from sunspot.stack import Stack
 from sunspot.targets import clusters
+from sunspot.targets.protocol import WaitsForOthers
 
 CONFIG = SimpleRayCluster(
     n_nodes=1, node_config=RayNodeConfig(cpu=1, memory_gb=2), ray_version="2.60.0"
@@ -375,6 +376,21 @@ def test_a_stack_is_taken_with_all_that_its_file_says(target, fake_ray):
 def test_a_cluster_that_another_process_brought_up_meanwhile_is_left_alone(make, target, states):
     target.was_up = True
     with pytest.raises(SunspotError, match="is up already"):
+        make().__enter__()
+    assert target.calls == ["up 900"]
+    assert states[-1] == "DEACTIVATED"
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        (WaitsForOthers("waiting for process 7"), KeyboardInterrupt()),
+        ("looking for it", UsageError("another user has it")),
+    ],
+)
+def test_a_cluster_that_is_not_the_blocks_own_is_left_alone(make, target, states, step, error):
+    target.step, target.up_error = step, error
+    with pytest.raises(type(error)):
         make().__enter__()
     assert target.calls == ["up 900"]
     assert states[-1] == "DEACTIVATED"

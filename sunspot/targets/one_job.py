@@ -13,7 +13,8 @@ from sunspot.errors import SunspotError, UsageError
 from sunspot.ray.handle import ClusterHandle
 from sunspot.signals import uninterrupted, without_hangups
 from sunspot.stack import Stack
-from sunspot.targets.protocol import Lasting, Progress, Removal, Target, Up, WaitsForOthers
+from sunspot.targets.protocol import Lasting, Progress, Removal, Target
+from sunspot.targets.starting import Start
 
 Show = Callable[[str], AbstractContextManager[Progress]]
 """Shows the steps of what it is given the title of."""
@@ -37,42 +38,18 @@ def cluster(target: Target, stack: Stack, show: Show) -> Iterator[ClusterHandle]
     target.check(stack)
     if stack.name in target.names() or target.discover(stack.name):
         raise _is_up(target, stack.name)
-    start = _Start(target, stack)
+    start = Start(target, stack)
     try:
         with show(f"bringing up {stack.name}") as progress:
-            handle = start.up(progress)
-        yield handle
+            up = start.up(progress)
+        if up.was_up:  # another command brought it up meanwhile
+            raise _is_up(target, stack.name)
+        yield up.handle
     except BaseException as error:
         if start.is_ours(error):
             _take_down_after(error, target, stack.name, show)
         raise
     _take_down(target, stack.name, show)
-
-
-class _Start:
-    """Bringing a cluster up, and whether what is there afterwards is this command's."""
-
-    def __init__(self, target: Target, stack: Stack) -> None:
-        self._target, self._stack = target, stack
-        self._step = ""
-        self._up: Up | None = None
-
-    def up(self, progress: Progress) -> ClusterHandle:
-        def told(step: str) -> None:
-            self._step = step
-            progress(step)
-
-        self._up = self._target.up(self._stack, told)
-        if self._up.was_up:  # another command brought it up meanwhile
-            raise _is_up(self._target, self._stack.name)
-        return self._up.handle
-
-    def is_ours(self, error: BaseException) -> bool:
-        """Whether there may be something of this cluster, and of no other command's."""
-        if self._up is not None:
-            return not self._up.was_up
-        # What is wrong with a stack is found before anything is created.
-        return not isinstance(error, UsageError) and not isinstance(self._step, WaitsForOthers)
 
 
 def _is_up(target: Target, name: str) -> UsageError:
