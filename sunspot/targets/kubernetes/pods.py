@@ -15,6 +15,10 @@ from sunspot.targets.kubernetes.settings import Group, KubeRay, Placement
 MIB_OF_GIB = 1024
 MIN_CPU = 0.001  # Kubernetes' own precision
 
+# What AKS keeps of a node grows with it: a tenth of a CPU and a hundredth of each, 0.74 of 64
+# (learn.microsoft.com/azure/aks/node-resource-reservations); its own pods there ask for 0.35 more.
+RESERVED_CPU, RESERVED_CPU_OF_EACH = 0.5, 0.01
+
 RAY_CONTAINER = "ray"
 TOKEN_KEY = "auth_token"  # noqa: S105 - the Secret's key, which KubeRay expects
 
@@ -101,8 +105,15 @@ def share(node: RayNodeConfig, settings: KubeRay, sidecar: AutoscalerConfig | No
     # A head whose tasks have no CPU still runs on one.
     whole = Share(cpu=node.cpu or 1, memory_gb=node.memory_gb)
     if node.vm_size is not None:
-        whole = whole.less(settings.reserved_cpu, node.memory_gb * settings.reserved_memory)
+        whole = whole.less(
+            _reserved_cpu(whole.cpu, settings), node.memory_gb * settings.reserved_memory
+        )
     return whole if sidecar is None else whole.less(sidecar.cpu, sidecar.memory_gb)
+
+
+def _reserved_cpu(cpus: float, settings: KubeRay) -> float:
+    given = settings.reserved_cpu
+    return RESERVED_CPU + RESERVED_CPU_OF_EACH * cpus if given is None else given
 
 
 def amounts(cpu: float, memory_gb: float) -> dict[str, Any]:

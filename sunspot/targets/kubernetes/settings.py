@@ -179,10 +179,11 @@ class KubeRay(Config, frozen=True):
     shared_memory: Quantity | None = Field(
         default=None, description="size of /dev/shm, by default half of a pod's memory"
     )
-    reserved_cpu: Number = Field(
-        default=0.5,
+    reserved_cpu: Number | None = Field(
+        default=None,
         ge=0,
-        description="CPUs of a vm_size that its pod leaves to the machine's own services",
+        description="CPUs of a vm_size that its pod leaves to the machine's own services, by "
+        "default what AKS keeps: 0.5 and a hundredth of its vCPUs",
     )
     reserved_memory: Number = Field(
         default=0.25,
