@@ -6,8 +6,8 @@
     az://container/folder                           the account is AZURE_STORAGE_ACCOUNT
 
 Azure Blob is opened with the managed identity of the machine that opens it (AZURE_CLIENT_ID says
-which), never with a key; a connection string in AZURE_STORAGE_CONNECTION_STRING is for emulators
-such as Azurite.
+which), on AKS with that of the pod's service account, never with a key; a connection string in
+AZURE_STORAGE_CONNECTION_STRING is for emulators such as Azurite.
 """
 
 import os
@@ -45,10 +45,9 @@ class NodeIdentityFileSystem(fs.AzureFileSystem):
     """
 
     def __init__(self, account: str, domain: str) -> None:
-        # With a client ID Arrow uses only a managed identity, without one any login that it finds.
         super().__init__(
             account,
-            client_id=os.environ.get("AZURE_CLIENT_ID") or None,
+            client_id=_client_id(),
             blob_storage_authority=f".blob.{domain}",
             dfs_storage_authority=f".dfs.{domain}",
         )
@@ -57,6 +56,17 @@ class NodeIdentityFileSystem(fs.AzureFileSystem):
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what makes it again; the identity is that of the machine that does."""
         return type(self), self._place
+
+
+def _client_id() -> str | None:
+    """With it Arrow asks the machine's metadata service only, without it any login that it finds.
+
+    A pod's identity on AKS is not one of the machine: its login is the token in a file, which
+    AKS's webhook names beside the client ID (Microsoft's "Workload identity on AKS").
+    """
+    if os.environ.get("AZURE_FEDERATED_TOKEN_FILE"):
+        return None
+    return os.environ.get("AZURE_CLIENT_ID") or None
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,29 @@ def test_a_worker_opens_what_the_head_sends_as_itself(tmp_path: Path):
     assert {asked.fields["client_id"] for asked in workers.requests} == {WORKER}
 
 
+# What AKS's webhook adds to a pod (azure.github.io/azure-workload-identity, "Mutating Admission
+# Webhook").
+IN_A_POD = {
+    "AZURE_CLIENT_ID": WORKER,
+    "AZURE_TENANT_ID": "tenant",
+    "AZURE_AUTHORITY_HOST": "https://login.microsoftonline.com/",
+    "AZURE_FEDERATED_TOKEN_FILE": "/var/run/secrets/azure/tokens/azure-identity-token",
+}
+
+
+@pytest.mark.parametrize(
+    ("found", "asked"), [(IN_A_POD, ""), ({"AZURE_CLIENT_ID": WORKER}, WORKER)]
+)
+def test_only_a_machine_asks_its_metadata_service(found: dict[str, str], asked: str):
+    code = """
+import _storage
+from pyarrow import fs
+opened = _storage.open_storage("abfss://results@acct.dfs.core.windows.net/a").filesystem
+print(fs.AzureFileSystem.__reduce__(opened)[1][0]["client_id"])
+"""
+    assert run(code, found, path=str(WORKLOADS)).decode().strip() == asked
+
+
 def test_a_training_is_stored_by_machines_that_the_driver_is_not_on(
     sunspot: Sunspot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
