@@ -66,9 +66,13 @@ def needed(called: Names) -> Iterator[Right]:
 
 def _rules(called: Names) -> list[dict[str, Any]]:
     return [
-        # A RayService is a RayCluster that its operator makes: no further right than to make one.
+        # A RayService or a RayJob is a RayCluster that its operator makes: no further right than to
+        # make one.
         _rule("ray.io", "rayclusters", _APPLY),
         _rule("ray.io", "rayservices", _APPLY),
+        _rule("ray.io", "rayjobs", _APPLY),
+        # `kubectl logs job/NAME` looks for the Job that submits, and for its pod.
+        _rule("batch", "jobs", ["get", "list"]),
         _rule("policy", "poddisruptionbudgets", _APPLY),
         # A rule with a name cannot allow `create` (kubernetes.io, "Using RBAC Authorization").
         _rule("", "secrets", ["create"]),

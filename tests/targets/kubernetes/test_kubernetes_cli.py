@@ -62,11 +62,13 @@ def test_the_role_is_enough_and_not_more():
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    # What `kubectl apply`, `create secret` and `port-forward` ask for, and `kubectl get secret`.
+    # What `kubectl apply`, `create secret`, `port-forward` and `logs job/NAME` ask for, and
+    # `kubectl get secret`.
     needed = {
         *((what, verb) for what in KINDS for verb in APPLY),
         *(("secrets", "create"), ("secrets", "get"), ("services", "get"), ("pods", "list")),
         ("pods/portforward", "create"),
+        *(("jobs", "get"), ("pods/log", "get")),
     }
     assert needed <= set(rights)
     assert rights["secrets", "get"] == ["mine-token"]
@@ -77,7 +79,7 @@ def test_the_role_is_enough_and_not_more():
 
 
 APPLY = ("get", "create", "patch", "delete")
-KINDS = ("rayclusters", "rayservices", "poddisruptionbudgets")
+KINDS = ("rayclusters", "rayservices", "rayjobs", "poddisruptionbudgets")
 
 
 def test_another_target_has_no_role():

@@ -30,7 +30,7 @@ def test_the_example_is_a_stack_and_does_what_its_comments_say():
     pod = worker_pod(cluster)
     assert cluster["metadata"]["namespace"] == "ml"
     assert group["idleTimeoutSeconds"] == 60
-    assert pod["nodeSelector"]["agentpool"] == "gpu"
+    assert pod["nodeSelector"]["kubernetes.azure.com/agentpool"] == "gpu"
     assert len(pod["tolerations"]) == 3
     assert {"name": "data", "mountPath": "/data"} in pod["containers"][0]["volumeMounts"]
 
