@@ -148,10 +148,7 @@ def _create_cluster(
             )
         ),
         api_server_access_profile=_access(plan),
-        auto_upgrade_profile=containerservice.ManagedClusterAutoUpgradeProfileArgs(
-            upgrade_channel=containerservice.UpgradeChannel.PATCH,
-            node_os_upgrade_channel=containerservice.NodeOSUpgradeChannel.NODE_IMAGE,
-        ),
+        auto_upgrade_profile=_upgrades(plan),
         network_profile=containerservice.ContainerServiceNetworkProfileArgs(
             network_plugin=containerservice.NetworkPlugin.AZURE,
             network_plugin_mode=containerservice.NetworkPluginMode.OVERLAY,
@@ -196,6 +193,23 @@ def _identity(
         return containerservice.ManagedClusterIdentityArgs(type=kinds.SYSTEM_ASSIGNED)
     return containerservice.ManagedClusterIdentityArgs(
         type=kinds.USER_ASSIGNED, user_assigned_identities=[identity.id]
+    )
+
+
+def _upgrades(plan: AksPlan) -> containerservice.ManagedClusterAutoUpgradeProfileArgs:
+    """What AKS upgrades by itself: nothing that drains nodes, where the head may not be evicted.
+
+    Its upgrade would fail at the head's budget, and leave the cluster in a failed state (Microsoft,
+    "Troubleshoot UpgradeFailed errors due to eviction failures caused by PDBs"). Such nodes' system
+    is patched in place.
+    """
+    cluster, nodes = containerservice.UpgradeChannel, containerservice.NodeOSUpgradeChannel
+    if plan.keeps_head:
+        return containerservice.ManagedClusterAutoUpgradeProfileArgs(
+            upgrade_channel=cluster.NONE, node_os_upgrade_channel=nodes.UNMANAGED
+        )
+    return containerservice.ManagedClusterAutoUpgradeProfileArgs(
+        upgrade_channel=cluster.PATCH, node_os_upgrade_channel=nodes.NODE_IMAGE
     )
 
 

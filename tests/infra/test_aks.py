@@ -205,6 +205,16 @@ def test_what_is_in_the_cluster_goes_with_it(made):
     assert {r.deleted_with for r in [*inside, *made.of("AgentPool")]} == {cluster}
 
 
+@pytest.mark.parametrize(
+    ("budget", "channels"), [(True, ("none", "Unmanaged")), (False, ("patch", "NodeImage"))]
+)
+def test_aks_drains_no_node_for_an_upgrade_where_the_head_may_not_be_evicted(budget, channels):
+    run = build(aks_stack(kubernetes={"head_disruption_budget": budget}))
+    assert len(run.of("PodDisruptionBudget")) == int(budget)
+    profile = run.one("ManagedCluster").inputs["autoUpgradeProfile"]
+    assert (profile["upgradeChannel"], profile["nodeOSUpgradeChannel"]) == channels
+
+
 def test_pools_of_long_or_odd_names_are_told_apart():
     names = [
         pool.name

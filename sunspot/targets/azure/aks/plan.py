@@ -132,6 +132,11 @@ class AksPlan:
         return any(pool.has_gpus for pool in self.pools)
 
     @property
+    def keeps_head(self) -> bool:
+        """Whether the head's pod refuses to be evicted."""
+        return any(made["kind"] == "PodDisruptionBudget" for made in self.manifest)
+
+    @property
     def sizes(self) -> tuple[VmSize, ...]:
         """The sizes of its machines, each once."""
         sizes = (self.system_size, *(pool.size for pool in self.pools))
