@@ -201,6 +201,18 @@ def test_without_the_right_it_says_which_and_the_workers_come_back(head, arm):
     assert ("POST", f"{VIRTUAL_MACHINES}/{HEAD}/deallocate") in arm.requests
 
 
+def test_a_head_that_may_not_see_how_far_azure_is_stops_all_the_same(head, arm):
+    free_the_sets(arm)
+    arm.evict(arm.vms[f"{GPU}_0"])
+    arm.polls_denied = True
+    head.follow("stop-head")
+    head.cluster.act("stop-head")
+    assert ("POST", f"{VIRTUAL_MACHINES}/{HEAD}/deallocate") in arm.requests
+    # Nothing is billed for a head that is off.
+    assert arm.sets[FIXED].capacity == 0
+    assert head.record.lease.read() == "closed"
+
+
 def test_the_whole_way_from_idle_to_deallocated(head, arm):
     free_the_sets(arm)
     arm.evict(arm.vms[f"{GPU}_0"])

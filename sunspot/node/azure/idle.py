@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from sunspot.node.asleep import How
-from sunspot.node.azure.arm import Arm, ArmError
+from sunspot.node.azure.arm import Answer, Arm, ArmError, OperationFailedError
 from sunspot.node.azure.imds import Imds
 from sunspot.node.azure.live import Live
 from sunspot.node.azure.record import HeadRecord
@@ -205,8 +205,20 @@ class HeadCluster:
         if int(found.body["sku"].get("capacity") or 0) == capacity:
             return
         body = {"sku": {**found.body["sku"], "capacity": capacity}}
-        answer = self._arm.send("PATCH", path, COMPUTE_VERSION, body, found.etag)
-        self._arm.wait(answer, CHANGE_S)
+        self._follow(self._arm.send("PATCH", path, COMPUTE_VERSION, body, found.etag))
+
+    def _follow(self, answer: Answer) -> None:
+        """Waits for a change that Azure has begun, as long as it can be seen how far it is.
+
+        That needs a right beside the change's own (taskcluster/taskcluster#8594:
+        locations/operations/read), which a role for one resource does not give.
+        """
+        try:
+            self._arm.wait(answer, CHANGE_S)
+        except OperationFailedError:
+            raise
+        except ArmError as error:
+            log.warning("Azure has begun, and its progress cannot be seen: %s", error)
 
     # The head
 
@@ -232,7 +244,7 @@ class HeadCluster:
     def _stop_head(self) -> None:
         log.warning("the head deallocates itself; bring it back with: sunspot start %s", self.name)
         path = f"{self._place.compute}/virtualMachines/{self._place.head}/deallocate"
-        self._arm.wait(self._arm.send("POST", path, COMPUTE_VERSION, None), CHANGE_S)
+        self._follow(self._arm.send("POST", path, COMPUTE_VERSION, None))
 
 
 def main(arguments: list[str]) -> int:
