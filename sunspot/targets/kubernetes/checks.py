@@ -21,10 +21,13 @@ from sunspot.targets.kubernetes.errors import (
 from sunspot.targets.kubernetes.settings import KEY, TARGET
 from sunspot.targets.protocol import Finding, Level, Progress
 
-OLDEST_KUBERAY = (1, 6)
 INSTALL = (
     "an administrator installs it: helm install kuberay-operator kuberay/kuberay-operator "
-    "--version 1.6.0 (docs.ray.io, KubeRay Operator Installation)"
+    "--version {version}.0 (docs.ray.io, KubeRay Operator Installation)"
+)
+UPGRADE = (
+    "an administrator upgrades KubeRay to {version}, with its CRDs, which helm does not upgrade "
+    "(docs.ray.io, KubeRay upgrade guide)"
 )
 # What KubeRay's Helm chart labels the operator with (helm-chart/kuberay-operator, 1.6).
 _OPERATOR = "app.kubernetes.io/name=kuberay-operator"
@@ -55,23 +58,24 @@ def findings(api: Api, stack: Stack, progress: Progress) -> Iterator[Finding]:
     Raises:
         UnreachableError: the API server does not answer.
     """
-    raycluster.make(stack)
+    oldest = raycluster.oldest_kuberay(raycluster.make(stack)[0]["spec"])
     progress(f"asking {api.place.called}")
     version = api.read("/version").get("gitVersion", "of an unknown version")
     yield _finding("API server", "ok", f"Kubernetes {version}, context {api.place.context or '-'}")
     served = api.find(f"/apis/{RAY}")
     kinds = {one["name"] for one in (served or {}).get("resources", ())}
     if "rayclusters" not in kinds:
-        yield _finding("KubeRay", "failure", f"this Kubernetes has no {RAY} RayCluster", INSTALL)
+        install = INSTALL.format(version=_version(oldest))
+        yield _finding("KubeRay", "failure", f"this Kubernetes has no {RAY} RayCluster", install)
         return
-    yield from _operator(api)
+    yield from _operator(api, oldest)
     missing = _missing_rights(api, stack)
     if missing:
         give = GIVE_RIGHTS.format(stack=stack.name)
         yield _finding("rights", "failure", f"you may not {', '.join(missing)}", give)
         return
     yield _finding("rights", "ok", "you may do all that Sunspot does")
-    yield from _accepted(api, stack)
+    yield from _accepted(api, stack, oldest)
     yield from _nodes(api, stack)
     yield from _quotas(api, stack)
 
@@ -80,7 +84,11 @@ def _finding(check: str, level: Level, detail: str, remedy: str = "") -> Finding
     return Finding(check=check, level=level, detail=detail, remedy=remedy)
 
 
-def _operator(api: Api) -> Iterator[Finding]:
+def _version(numbers: tuple[int, int]) -> str:
+    return ".".join(map(str, numbers))
+
+
+def _operator(api: Api, oldest: tuple[int, int]) -> Iterator[Finding]:
     """The operator's deployment, where one may see it. Elsewhere its CRD says how old it is."""
     try:
         listed = api.list(path("apps/v1", "deployments"), labelSelector=_OPERATOR)
@@ -95,9 +103,10 @@ def _operator(api: Api) -> Iterator[Finding]:
         image = one["spec"]["template"]["spec"]["containers"][0]["image"]
         called = f"{one['metadata']['namespace']}/{one['metadata']['name']} ({image})"
         numbers = re.search(r":v?(\d+)\.(\d+)", image)  # a digest or "nightly" says nothing
-        if numbers and tuple(map(int, numbers.groups())) < OLDEST_KUBERAY:
-            wanted = ".".join(map(str, OLDEST_KUBERAY))
-            yield _finding("KubeRay", "failure", f"{called} is older than {wanted}", INSTALL)
+        if numbers and tuple(map(int, numbers.groups())) < oldest:
+            wanted = _version(oldest)
+            upgrade = UPGRADE.format(version=wanted)
+            yield _finding("KubeRay", "failure", f"{called} is older than {wanted}", upgrade)
         elif not (one.get("status") or {}).get("readyReplicas"):
             yield _finding(
                 "KubeRay",
@@ -145,7 +154,7 @@ def _may(api: Api, namespace: str, asked: rights.Right) -> bool:
     return bool((answer.get("status") or {}).get("allowed"))
 
 
-def _accepted(api: Api, stack: Stack) -> Iterator[Finding]:
+def _accepted(api: Api, stack: Stack, oldest: tuple[int, int]) -> Iterator[Finding]:
     """Whether the API server would take the RayCluster: it tries, and creates nothing."""
     made, called = raycluster.make(stack)[0], raycluster.names(stack)
     where = path(RAY, "rayclusters", called.namespace)
@@ -165,13 +174,13 @@ def _accepted(api: Api, stack: Stack) -> Iterator[Finding]:
                 "--namespace",
             )
         elif unknown := re.findall(r'unknown field "([^"]+)"', said):
-            wanted = ".".join(map(str, OLDEST_KUBERAY))
+            wanted = _version(oldest)
             yield _finding(
                 "KubeRay",
                 "failure",
                 f"its RayCluster has no {', '.join(unknown)}: it is older than {wanted}, or "
                 f"{KEY} > patch has a field that does not exist",
-                INSTALL,
+                UPGRADE.format(version=wanted),
             )
         else:
             yield _finding("RayCluster", "failure", said)

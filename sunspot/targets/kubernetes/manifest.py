@@ -14,10 +14,6 @@ from sunspot.targets.kubernetes.pods import TOKEN_KEY
 from sunspot.targets.kubernetes.raycluster import Names
 from sunspot.targets.kubernetes.settings import TARGET
 
-# What the first fields that are used here came with.
-_KUBERAY = "KubeRay 1.6"
-_NEWER_KUBERAY = "KubeRay 1.7"
-
 _HEADER = """\
 # The cluster of the stack {stack!r} for {kuberay} or later, made by Sunspot.
 #
@@ -113,11 +109,8 @@ def rights_text(stack: Stack) -> str:
 
 
 def _kuberay(spec: Mapping[str, Any]) -> str:
-    """The first version of KubeRay that has every field of the spec."""
-    newer = "gcsFaultToleranceOptions" in spec or any(
-        "priority" in group for group in spec["workerGroupSpecs"]
-    )
-    return _NEWER_KUBERAY if newer else _KUBERAY
+    major, minor = raycluster.oldest_kuberay(spec)
+    return f"KubeRay {major}.{minor}"
 
 
 def _fault_tolerance(spec: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,10 @@ from sunspot.targets.kubernetes.settings import (
 from sunspot.targets.kubernetes.values import cluster_name
 
 MANAGED_BY = {"app.kubernetes.io/managed-by": "sunspot"}
+
+# The versions of KubeRay that the fields came with which are used here: authOptions and the others;
+# gcsFaultToleranceOptions with a backend, and the priority of a group.
+KUBERAY, NEWER_KUBERAY = (1, 6), (1, 7)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +92,14 @@ def make(stack: Stack) -> list[dict[str, Any]]:
         raise wrong(f"stack {stack.name} on {TARGET}", problems)
     budget = [_budget(called)] if given.head_disruption_budget else []
     return [_cluster(stack, called), *budget]
+
+
+def oldest_kuberay(spec: Mapping[str, Any]) -> tuple[int, int]:
+    """The first version of KubeRay that has every field of a RayCluster's spec."""
+    newer = "gcsFaultToleranceOptions" in spec or any(
+        "priority" in group for group in spec["workerGroupSpecs"]
+    )
+    return NEWER_KUBERAY if newer else KUBERAY
 
 
 def _cluster(stack: Stack, called: Names) -> dict[str, Any]:

@@ -92,6 +92,16 @@ def test_an_operator_that_is_old_or_does_not_run(kubernetes, image, ready, said)
     assert_refused(kubernetes, said, image)
 
 
+def test_what_only_a_newer_kuberay_has_asks_for_that_one(kubernetes):
+    kubernetes.api.add(
+        "/apis/apps/v1/namespaces/ray/deployments/kuberay-operator",
+        made_by("quay.io/kuberay/operator:v1.6.0"),
+    )
+    kubernetes.api.one("deployments")["status"] = {"readyReplicas": 1}
+    kubernetes.write(f"{FILE}  sunspot:kubernetes: {{gcs_fault_tolerance: {{}}}}\n")
+    assert_refused(kubernetes, "operator:v1.6.0", "older than 1.7", "CRDs")
+
+
 def made_by(image):
     template = {"spec": {"containers": [{"image": image}]}}
     labels = {"app.kubernetes.io/name": "kuberay-operator"}
