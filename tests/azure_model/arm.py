@@ -321,8 +321,8 @@ class Arm:
             names = [vm.name for vm in here]
             scaled_in = Operation(then=lambda: self._remove(scale_set, names))
             return Reply(202, scale_set.body(), self._watched(scaled_in))
-        if grown < 0:
-            assert wanted >= len(here), "Azure would choose a victim"
+        # dataplat/dbatools#10540: as many go as the capacity sinks, also where it is above the VMs.
+        assert grown >= 0 or not here, "Azure would choose a victim"
         refusal = self.refusals.get(scale_set.name, [])
         if grown > 0 and refusal and refusal[0][0] != 202:
             return error(*refusal.pop(0))

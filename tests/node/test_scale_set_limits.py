@@ -74,10 +74,37 @@ def test_machines_that_azure_has_not_listed_yet_count(machines, arm):
 
 def test_capacity_for_which_no_machine_came_does_not_keep_a_set_from_growing(machines, arm):
     machines.create("gpu", 1)
+    kept = ids(machines)
     arm.sets[GPU].capacity = 5
     machines.create("gpu", 2)
-    assert arm.sets[GPU].capacity == 3
+    # It is not given back: Azure would take the machine that runs.
+    assert arm.sets[GPU].capacity == 7
     assert len(ids(machines)) == 3
+    assert set(kept) <= set(ids(machines))
+    machines.create("gpu", 4)
+    assert len(ids(machines)) == 5
+
+
+def test_a_refused_launch_takes_no_machine_that_runs(machines, arm):
+    machines.create("gpu", 2)
+    kept = ids(machines)
+    # The operation fails, its capacity stays, and no machine of it is ever listed.
+    real = arm._begin
+    arm._begin = lambda scale_set: real(scale_set) and arm.vms.popitem()[1]
+    arm.refusals[GPU] = [(202, "AllocationFailed", "no capacity")]
+    with pytest.raises(LaunchRefusedError):
+        machines.create("gpu", 2)
+    assert ids(machines) == kept
+    assert arm.sets[GPU].capacity == 4
+
+
+def test_capacity_of_a_set_without_machines_is_given_back(machines, arm):
+    real = arm._begin
+    arm._begin = lambda scale_set: real(scale_set) and arm.vms.popitem()[1]
+    arm.refusals[GPU] = [(202, "AllocationFailed", "no capacity")]
+    with pytest.raises(LaunchRefusedError):
+        machines.create("gpu", 2)
+    assert arm.sets[GPU].capacity == 0
 
 
 def test_a_long_list_is_not_asked_for_at_each_tick(machines, arm):

@@ -31,7 +31,7 @@ from sunspot.node.azure.arm import Answer, Arm, ArmError, OperationFailedError
 from sunspot.node.azure.imds import Imds
 from sunspot.node.azure.live import Live
 from sunspot.node.azure.record import HeadRecord
-from sunspot.node.azure.vms import Vm, vm_of
+from sunspot.node.azure.vms import Vm, capacity_of, vm_of
 from sunspot.node.events import EventRecord
 from sunspot.node.files import write_private
 from sunspot.node.idle import Action, NotDoneError, Policy, keep_alive, watch
@@ -197,12 +197,12 @@ class HeadCluster:
 
     def _capacity(self, scale_set: str) -> int:
         path = f"{self._place.compute}/virtualMachineScaleSets/{scale_set}"
-        return int(self._arm.get(path, COMPUTE_VERSION).body["sku"].get("capacity") or 0)
+        return capacity_of(self._arm.get(path, COMPUTE_VERSION).body)
 
     def _resize(self, scale_set: str, capacity: int) -> None:
         path = f"{self._place.compute}/virtualMachineScaleSets/{scale_set}"
         found = self._arm.get(path, COMPUTE_VERSION)
-        if int(found.body["sku"].get("capacity") or 0) == capacity:
+        if capacity_of(found.body) == capacity:
             return
         body = {"sku": {**found.body["sku"], "capacity": capacity}}
         self._follow(self._arm.send("PATCH", path, COMPUTE_VERSION, body, found.etag))

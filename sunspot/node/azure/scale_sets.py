@@ -2,9 +2,9 @@
 
 Each Ray node type has a scale set, which grows by its `sku.capacity` and from which single VMs are
 deleted by name (Microsoft's "Orchestration modes API comparison": the batch delete works for
-Flexible sets, and their instance id is the VM's name). Capacity is never lowered below the number
-of VMs, since Azure would choose which ones to delete. VM names are not reused: Azure appends eight
-random characters.
+Flexible sets, and their instance id is the VM's name). Capacity is never lowered while the set has
+VMs, not even to their number: Azure deletes as many that run as it sinks, and adds as many as it
+rises (dataplat/dbatools#10540). VM names are not reused: Azure appends eight random characters.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 from sunspot.node.azure import imds, refusals
 from sunspot.node.azure.arm import BASE_URL, Answer, Arm, ArmError, OperationFailedError
-from sunspot.node.azure.vms import Cluster, Vm, vm_of
+from sunspot.node.azure.vms import Cluster, Vm, capacity_of, vm_of
 from sunspot.node.machines import LaunchDeniedError, LaunchRefusedError, Machine
 
 COMPUTE_VERSION = "2024-11-01"
@@ -195,23 +195,18 @@ class ScaleSetMachines:
             vms = map(vm_of, page)
             yield [vm for vm in vms if vm.scale_set.lower() in self._types]
 
-    def _all_vms(self) -> Iterator[Vm]:
-        return chain.from_iterable(self._pages())
-
     def _vms_of(self, scale_set: str) -> dict[str, Vm]:
         return {
             vm.name: vm
-            for vm in self._all_vms()
+            for vm in chain.from_iterable(self._pages())
             if vm.scale_set.lower() == scale_set.lower() and vm.state != "deleting"
         }
 
     def _launch(self, scale_set: str, count: int, maximum: int | None) -> None:
         before = self._vms_of(scale_set)
-        if maximum is not None and len(before) < maximum:
-            capacity, state = self._read(scale_set)
-            if capacity >= maximum and state not in CHANGING:
-                self._drop_phantoms(scale_set)
-        answer, count = self._request(scale_set, count, maximum)
+        grows = maximum is not None and len(before) < maximum
+        phantoms = self._phantoms(scale_set, len(before)) if grows else 0
+        answer, count = self._request(scale_set, count, maximum, phantoms)
         if answer.operation is None:
             self._settle_lost(scale_set, count, before)
             return
@@ -232,12 +227,14 @@ class ScaleSetMachines:
             # Azure accepted the launch and will list the machines: losing sight is not a failure.
             log.warning("%s: growing by %d, but %s", scale_set, count, error)
 
-    def _request(self, scale_set: str, count: int, maximum: int | None) -> tuple[Answer, int]:
+    def _request(
+        self, scale_set: str, count: int, maximum: int | None, phantoms: int
+    ) -> tuple[Answer, int]:
         """Raises the capacity; returns ARM's answer, and by how many the maximum allowed."""
         asked: list[int] = []
 
         def grown(capacity: int) -> int:
-            asked.append(_more(scale_set, capacity, count, maximum))
+            asked.append(_more(scale_set, capacity - phantoms, count, maximum))
             return capacity + asked[-1]
 
         try:
@@ -310,7 +307,7 @@ class ScaleSetMachines:
 
         def attempt() -> Answer:
             found = self._arm.get(path, COMPUTE_VERSION)
-            capacity = _capacity(found.body)
+            capacity = capacity_of(found.body)
             wanted = capacity if capacity in maybe_done else change(capacity)
             if wanted == capacity:
                 return found
@@ -335,7 +332,7 @@ class ScaleSetMachines:
         """The set's capacity, and its provisioningState in lower case."""
         body = self._arm.get(self._path(scale_set), COMPUTE_VERSION).body
         state = (body.get("properties") or {}).get("provisioningState", "")
-        return _capacity(body), str(state).lower()
+        return capacity_of(body), str(state).lower()
 
     def _delete(self, scale_set: str, names: list[str]) -> Answer | None:
         try:
@@ -367,10 +364,9 @@ class ScaleSetMachines:
 
     def _tidy(self, scale_set: str, before: Mapping[str, Vm]) -> None:
         """Removes what a failed launch left: VMs that never started, capacity without VMs."""
-        if failed := self._failed(scale_set, before):
-            answer = self._delete(scale_set, failed)
-            if answer is not None:
-                self._arm.wait(answer, CHANGE_TIMEOUT_S)
+        failed = self._failed(scale_set, before)
+        if failed and (answer := self._delete(scale_set, failed)) is not None:
+            self._arm.wait(answer, CHANGE_TIMEOUT_S)
         self._drop_phantoms(scale_set)
 
     def _failed(self, scale_set: str, before: Mapping[str, Vm]) -> list[str]:
@@ -379,15 +375,19 @@ class ScaleSetMachines:
         return [vm.name for vm in here if vm.state == "failed" and vm.name not in before]
 
     def _drop_phantoms(self, scale_set: str) -> None:
-        """Gives back capacity for which there is no VM. One that is being deleted has its own."""
-        sets = [vm.scale_set.lower() for vm in self._all_vms()]
-        here = sets.count(scale_set.lower())
-        if scale_set.lower() in self._types:  # those of a group that is fixed by now are not listed
-            self._resize(scale_set, lambda capacity: min(capacity, here))
+        """Gives back the capacity of a set without VMs."""
+        if scale_set.lower() in self._types and not self._count(scale_set):
+            self._resize(scale_set, lambda _: 0)
 
+    def _phantoms(self, scale_set: str, here: int) -> int:
+        """For how much of its capacity a set has no VM, unless it is changing."""
+        capacity, state = self._read(scale_set)
+        settled = state not in CHANGING and capacity > here
+        return max(0, capacity - self._count(scale_set)) if settled else 0
 
-def _capacity(body: Mapping[str, Any]) -> int:
-    return int(body["sku"].get("capacity") or 0)
+    def _count(self, scale_set: str) -> int:
+        # One that is being deleted still has its capacity.
+        return sum(vm.scale_set.lower() == scale_set.lower() for p in self._pages() for vm in p)
 
 
 def _more(scale_set: str, capacity: int, count: int, maximum: int | None) -> int:

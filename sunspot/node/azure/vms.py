@@ -46,3 +46,8 @@ def vm_of(item: Mapping[str, Any]) -> Vm:
         scale_set=scale_set.rpartition("/")[2],
         state=str(properties.get("provisioningState", "")).lower(),
     )
+
+
+def capacity_of(scale_set: Mapping[str, Any]) -> int:
+    """How many VMs a scale set is to have, as ARM has it."""
+    return int(scale_set["sku"].get("capacity") or 0)
