@@ -322,7 +322,9 @@ class Arm:
             scaled_in = Operation(then=lambda: self._remove(scale_set, names))
             return Reply(202, scale_set.body(), self._watched(scaled_in))
         # dataplat/dbatools#10540: as many go as the capacity sinks, also where it is above the VMs.
-        assert grown >= 0 or not here, "Azure would choose a victim"
+        for victim in here[: max(0, -grown)]:
+            self.billed.end(victim.name)
+            self.vms.pop(victim.name)
         refusal = self.refusals.get(scale_set.name, [])
         if grown > 0 and refusal and refusal[0][0] != 202:
             return error(*refusal.pop(0))
