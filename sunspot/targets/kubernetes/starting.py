@@ -18,9 +18,6 @@ from sunspot.targets.kubernetes.objects import CRASH_REASON, IMAGE_REASONS, Clus
 from sunspot.targets.kubernetes.pods import RAY_CONTAINER, TOKEN_KEY
 from sunspot.targets.protocol import Lasting, Progress
 
-STACK_ANNOTATION = "sunspot/stack"
-"""On a RayCluster that `up` made: the stack, for machines without a record of it."""
-
 POLL_S = 0.5
 TAIL_LINES = 20
 
@@ -48,7 +45,9 @@ def create(stack: Stack, made: list[Object], cluster: Cluster, *, own_secret: bo
     names, api = cluster.names, cluster.api
     token = secrets.token_hex(32) if own_secret else read_token(cluster)
     ray_cluster, *others = made
-    ray_cluster["metadata"]["annotations"] = {STACK_ANNOTATION: records.as_annotation(stack)}
+    ray_cluster["metadata"]["annotations"] = {
+        records.STACK_ANNOTATION: records.as_annotation(stack)
+    }
     try:
         owner = api.create(path(RAY, "rayclusters", names.namespace), ray_cluster)
     except ApiError as error:
