@@ -290,7 +290,7 @@ class KubernetesTarget:
     ) -> ClusterHandle:
         waiting = starting.Waiting(record.cluster(), progress)
         waiting.head(deadline)
-        progress("the head is up")
+        # The way in opens while Ray starts.
         handle = self._handle(stack.name, record, progress, dashboard_port)
         waiting.members(stack, handle, deadline)
         progress("ready")
