@@ -1,9 +1,11 @@
-"""From the command to the first task's result: `sunspot up` and a job, beside kubectl's own way.
+"""From the command to the first task's result: `sunspot up` and a program, beside kubectl's way.
 
-The peer is what KubeRay's pages do: `kubectl apply` of its sample RayCluster, with the same sizes
-and image, a poll until it is ready, and a program in the head's pod by `kubectl exec`. Needs a
-kubeconfig for a Kubernetes with KubeRay's operator, and kubectl for the peer. Each run makes a
-namespace and deletes it; deleting does not count.
+The peer is what KubeRay's "RayCluster Quickstart" does: `kubectl apply` of its sample RayCluster,
+with the same sizes and image, a poll until it is ready, and a program in the head's pod by `kubectl
+exec`; ours is `sunspot up` and the same program there by `sunspot ssh`. With --job, both send it as
+a job: `sunspot submit`, and the page's second way, `ray job submit`. Needs a kubeconfig for a
+Kubernetes with KubeRay's operator, and kubectl for the peer. Each run makes a namespace and deletes
+it; deleting does not count.
 
     python benchmarks/kubernetes.py --image rayproject/ray:2.60.0-py311
 """
@@ -18,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +40,16 @@ def main() -> None:
     parser = _options.parser(__doc__)
     parser.add_argument("--image", required=True, help="image of Ray that the nodes have or pull")
     parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--job", action="store_true", help="send the program as a job")
     asked = parser.parse_args()
     compare(
         "kubernetes",
-        lambda: _timed(_ours, asked.image),
-        lambda: _timed(_peer, asked.image),
+        lambda: _timed(partial(_ours, as_job=asked.job), asked.image),
+        lambda: _timed(partial(_peer, as_job=asked.job), asked.image),
         asked.pairs,
         peer_name="kubectl apply",
         aim=1.05,
+        extra={"way": "job" if asked.job else "exec"},
     )
 
 
@@ -67,7 +72,7 @@ def _namespace() -> Iterator[str]:
         _kubectl("delete", "namespace", name)
 
 
-def _ours(namespace: str, image: str, folder: Path) -> None:
+def _ours(namespace: str, image: str, folder: Path, *, as_job: bool) -> None:
     group = {"worker_nodes": WORKER, "market": "on-demand"}
     config = {
         "sunspot:target": "kubernetes",
@@ -79,11 +84,12 @@ def _ours(namespace: str, image: str, folder: Path) -> None:
     (folder / "Pulumi.bench.yaml").write_text(yaml.safe_dump({"config": config}))
     (folder / "empty").mkdir()
     _sunspot(folder, "up", "bench")
-    job = ("submit", "--stack", "bench", "--working-dir", "empty", "--", "python", "-c", TASK)
-    assert "result 7" in _sunspot(folder, *job)
+    job = ("submit", "--stack", "bench", "--working-dir", "empty")
+    way = job if as_job else ("ssh", "bench")
+    assert "result 7" in _sunspot(folder, *way, "--", "python", "-c", TASK)
 
 
-def _peer(namespace: str, image: str, folder: Path) -> None:  # noqa: ARG001
+def _peer(namespace: str, image: str, folder: Path, *, as_job: bool) -> None:  # noqa: ARG001
     _kubectl(
         "apply", "--namespace", namespace, "--filename=-", stdin=yaml.safe_dump(_sample(image))
     )
@@ -91,7 +97,9 @@ def _peer(namespace: str, image: str, folder: Path) -> None:  # noqa: ARG001
         time.sleep(POLL_S)
     selector = "ray.io/node-type=head"
     head = _kubectl("get", "pods", "-n", namespace, "--selector", selector, "--output=name").strip()
-    said = _kubectl("exec", "-n", namespace, head, "--", "python", "-c", TASK)
+    job = ("ray", "job", "submit", "--address", "http://127.0.0.1:8265", "--")
+    program = (*(job if as_job else ()), "python", "-c", TASK)
+    said = _kubectl("exec", "-n", namespace, head, "--", *program)
     assert "result 7" in said
 
 

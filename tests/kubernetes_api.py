@@ -43,7 +43,8 @@ class KubernetesApi:
     `objects` are by their paths. `make_pods`, the operator, gets a RayCluster that is created, and
     returns its pods. `forbidden` has pairs of verb and resource that the user may not; `fields` are
     those that a RayCluster's spec has, None where there is no such kind. `head_ports` leads from a
-    port of a head to one of this machine; `logs` has what containers printed, by the pod.
+    port of a head to one of this machine; `logs` has what containers printed, by the pod; `deleted`
+    has the kinds that were deleted, in their order, each with the grace period that it was given.
     """
 
     def __init__(self) -> None:
@@ -54,6 +55,7 @@ class KubernetesApi:
         self.head_ports: dict[int, int] = {}
         self.logs: dict[str, str] = {}
         self.seen: list[tuple[str, str]] = []
+        self.deleted: list[tuple[str, int | None]] = []
         self.lock = threading.RLock()
         self.numbers = 0
         self.add("/api/v1/namespaces/default", {"metadata": {"name": "default"}})
@@ -132,8 +134,11 @@ class KubernetesApi:
             self._operate(path.rsplit("/", 1)[0], found)
         return found
 
-    def delete(self, path: str) -> dict[str, Any]:
+    def delete(self, path: str, options: dict[str, Any]) -> dict[str, Any]:
         found = self._existing("delete", path)
+        if options.get("dryRun"):
+            return {"status": "Success"}
+        self.deleted.append((path.split("/")[-2], options.get("gracePeriodSeconds")))
         found["metadata"]["deletionTimestamp"] = "2026-01-01T01:00:00Z"
         if not found["metadata"].get("finalizers"):
             self._remove(path)
@@ -155,6 +160,8 @@ class KubernetesApi:
 
     def _operate(self, path: str, made: dict[str, Any]) -> None:
         """KubeRay's part: the pods that are to be, which belong to the RayCluster."""
+        if "deletionTimestamp" in made["metadata"]:  # it makes none for a cluster that ends
+            return
         root = path.replace("/apis/ray.io/v1/", "/api/v1/").replace("/rayclusters", "/pods")
         wanted = {one["metadata"]["name"]: one for one in self.make_pods(made)}
         for name, one in wanted.items():

@@ -38,7 +38,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answered(lambda path, _query: self.api.patch(path, self._body()))
 
     def do_DELETE(self) -> None:
-        self._answered(lambda path, _query: (self._body(), self.api.delete(path))[1])
+        self._answered(lambda path, _query: self.api.delete(path, self._body()))
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         pass

@@ -68,6 +68,8 @@ def run(
     Nothing of the cluster is left then, also after an error. Ctrl-C stops the command and takes
     the cluster down. What the command should leave, it writes to storage outside the cluster.
     """
+    from sunspot.targets.azure.aks import by_pulumi
+
     command = given.meta.get(AfterDashes.KEY, [])
     if not command:
         raise UsageError(
@@ -86,6 +88,8 @@ def run(
         "working_dir": working_dir,
     }
     loaded = stacks.load(stack)
+    if target_name is None and context is None:
+        by_pulumi.refuse_up(loaded)
     target = clusters.get(target_name or loaded.target)
     wanted = fitted(loaded, target, gpu=gpu, context=context, namespace=namespace)
     if (batches := abilities.find(target, Batches)) is not None:

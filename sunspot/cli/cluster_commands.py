@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 from dataclasses import dataclass
@@ -91,7 +92,11 @@ def up(
     ] = False,
 ) -> None:
     """Bring a cluster up and print how to reach it."""
+    from sunspot.targets.azure.aks import by_pulumi
+
     loaded = stacks.load_file(file, stack) if file else stacks.load(stack or DEFAULT_STACK)
+    if target_name is None and context is None:
+        by_pulumi.refuse_up(loaded)
     name, target = loaded.name, clusters.get(target_name or loaded.target)
     if replace_head:
         target = abilities.need(target, ReplacesHeads).replacing_head()
@@ -165,8 +170,21 @@ def down(
         found = []
     agreed = Agreed(storage=delete_storage or volumes, left_behind=yes)
     if not any(_take_down(target, name, agreed) for target, name in found):
+        if stack and not target_name:
+            _refuse_pulumis(stack)
         which = f"stack {stack!r} is not up" if stack else "no cluster is up"
         console.out.print(f"{which} - nothing to do")
+
+
+def _refuse_pulumis(name: str) -> None:
+    """Refuses to call a stack of this project "not up" that only Pulumi knows."""
+    from sunspot.targets.azure.aks import by_pulumi
+
+    found = None
+    with contextlib.suppress(SunspotError):  # without a file that can be read, nothing is known
+        found = stacks.find(name)
+    if found is not None:
+        by_pulumi.refuse_down(found)
 
 
 @commands.command(epilog="Example: sunspot status --json | jq '.nodes[].name'")

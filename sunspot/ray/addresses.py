@@ -95,7 +95,16 @@ class AddressWatch:
             return True
         if _is_loopback(host):  # it depends on the node that the program runs on
             return False
+        if self._is_behind_name(host):
+            return False
         return _ip(host) is not None and _ip(host) != _ip(own_host)
+
+    def _is_behind_name(self, host: str) -> bool:
+        """Whether a number may be the head's, which is known by a name only, as on Kubernetes."""
+        own, number = _parts(self._handle.head_address)[0], _ip(host)
+        if number is None or number.is_loopback:
+            return False
+        return _ip(own) is None and not _is_loopback(own)
 
     def _may_be_own_client(self, address: str) -> bool:
         if (own := self._handle.client_address) is not None:
@@ -103,7 +112,10 @@ class AddressWatch:
         return (self._handle.driver_address or "").startswith(RAY_CLIENT)
 
     def _is_own(self, address: str) -> bool:
-        return _where(address) == _where(self._handle.head_address)
+        own = self._handle.head_address
+        if _parts(address)[1] == _parts(own)[1] and self._is_behind_name(_parts(address)[0]):
+            return True
+        return _where(address) == _where(own)
 
 
 def _in_code(file: Path) -> Iterator[str]:

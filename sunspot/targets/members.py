@@ -21,6 +21,9 @@ from sunspot.targets.protocol import NodeStatus
 # (ray/dashboard/utils.py, compose_state_message, 2.60). A lost one has "Unexpected termination".
 _REMOVED = re.compile(r"^expected termination|drain|idle", re.IGNORECASE)
 
+UNANSWERED = "the head's job API does not answer yet"
+"""What a cluster lacks while its head starts."""
+
 # The order of the nodes after the head.
 _ORDER = {"up": 1, "draining": 1, "starting": 2, "lost": 3}
 
@@ -60,7 +63,7 @@ def missing(stack: Stack, handle: ClusterHandle) -> str:
     try:
         alive = [one for one in JobClient(handle).state("nodes") if one["state"] == "ALIVE"]
     except SunspotError:
-        return "the head's job API does not answer yet"
+        return UNANSWERED
     groups = [(one.get("labels") or {}).get(GROUP_LABEL) for one in alive]
     joined = {
         group.name: sum(groups.count(node_type) for node_type in group.node_types())

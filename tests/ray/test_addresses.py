@@ -27,6 +27,7 @@ def watch(tmp_path, told):
 
 
 HERE, AZURE = "[::ffff:127.0.0.1]:23456", "10.0.0.4:6379"
+SERVICE = "mine-head-svc.ml.svc:6379"
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,8 @@ HERE, AZURE = "[::ffff:127.0.0.1]:23456", "10.0.0.4:6379"
         (HERE, f"{GCS_FAILS}address 127.0.0.1:6379 within 5 seconds.", "127.0.0.1:6379"),
         (AZURE, f"{RAY_SAYS}address: 10.0.0.5:6379...", "10.0.0.5:6379"),
         (AZURE, f"{GCS_FAILS}address old-head:6379 within 5 seconds.", "old-head:6379"),
+        (SERVICE, f"{RAY_SAYS}address: 10.0.0.5:6380...", "10.0.0.5:6380"),
+        (SERVICE, f"{GCS_FAILS}address 127.0.0.1:6379 within 5 seconds.", "127.0.0.1:6379"),
     ],
 )
 def test_what_the_job_prints_shows_another_clusters_address(watch, told, head, line, address):
@@ -55,6 +58,7 @@ def test_what_the_job_prints_shows_another_clusters_address(watch, told, head, l
         (AZURE, "10.0.0.4:6379"),
         (AZURE, "127.0.0.1:6379"),  # on the head
         (AZURE, "head:6379"),  # a name may be the head's
+        (SERVICE, "10.244.0.29:6379"),  # and a number may be that of a head with a name
     ],
 )
 def test_the_clusters_own_address_in_any_form_is_passed_over(watch, told, head, address):
@@ -64,6 +68,7 @@ def test_the_clusters_own_address_in_any_form_is_passed_over(watch, told, head, 
 
 def test_a_head_that_is_away_is_not_called_another_cluster(watch, told):
     watch(HERE).printed(f"{GCS_FAILS}address 127.0.0.1:23456 within 5 seconds.\n")
+    watch(SERVICE).printed(f"{GCS_FAILS}address 10.244.0.29:6379 within 5 seconds.\n")
     assert told == []
 
 

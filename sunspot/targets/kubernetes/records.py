@@ -23,6 +23,11 @@ from sunspot.targets.kubernetes.raycluster import Names
 from sunspot.targets.records import BrokenRecordsError, Folders, not_up
 from sunspot.targets.tunnel import Tunnel
 
+STACK_ANNOTATION = "sunspot/stack"
+"""On a RayCluster that `up` or Pulumi made: the stack, for machines without a record of it."""
+PULUMI_ANNOTATION = "sunspot/pulumi-stack"
+"""On one that Pulumi made: the name of its stack."""
+
 FILE, TOKEN_FILE, PLACE_FILE = "cluster.json", "token", "place.json"
 
 
@@ -34,11 +39,13 @@ class Record:
         place: the Kubernetes and the namespace.
         names: what it is called there.
         own_secret: whether the token's Secret goes with the cluster; another one is the user's.
+        by_pulumi: whether Pulumi made it, which then takes it down, too.
     """
 
     place: Place
     names: Names
     own_secret: bool = True
+    by_pulumi: bool = False
 
     def cluster(self) -> Cluster:
         """Its objects."""
@@ -71,6 +78,7 @@ class Records:
                 place=Place(**found["place"]),
                 names=Names(**found["names"]),
                 own_secret=bool(found["own_secret"]),
+                by_pulumi=bool(found.get("by_pulumi")),
             )
         except (TypeError, KeyError) as error:
             raise self.folders.broken(name, self.folders.path(name) / PLACE_FILE, error) from error

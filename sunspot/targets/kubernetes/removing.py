@@ -1,4 +1,4 @@
-"""Taking a cluster down: its objects, then its pods, then what this machine has of it."""
+"""Taking a cluster down: its pods, what makes and holds them, then what this machine has of it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import contextlib
 import time
 from dataclasses import dataclass
 
+from sunspot.signals import deferred
 from sunspot.targets.kubernetes.api import POLICY, Object, path
 from sunspot.targets.kubernetes.errors import NOT_FOUND, ApiError, RefusedError
-from sunspot.targets.kubernetes.objects import Cluster
+from sunspot.targets.kubernetes.objects import Cluster, Pod
 from sunspot.targets.kubernetes.raycluster import MANAGED_BY
 from sunspot.targets.protocol import Progress, Removal
 
@@ -41,11 +42,17 @@ class Removing:
         names = self.cluster.names
         progress(f"deleting {names.cluster} in namespace {names.namespace}")
         api = self.cluster.api
-        for where in (self.cluster.where, *self._beside()):
-            if self._is_ours(api.find(where)):
-                api.delete(where)
+        where = self.cluster.where
+        if self._is_ours(self.cluster.found()):
+            # Refused here to whoever may end the pods and not delete what makes them again.
+            api.delete(where, dryRun=["All"])
+        # An interrupt between the two would only have KubeRay make the pods again.
+        with deferred():
+            self._end_pods()
+            for one in (where, *self._beside()):
+                if self._is_ours(api.find(one)):
+                    api.delete(one)
         self._wait_for_cluster(progress)
-        self._hurry()
         self._wait_for_pods(progress)
         left = self.left()
         remedy = (
@@ -57,7 +64,7 @@ class Removing:
     def left(self) -> list[str]:
         """What still exists of it, one line each."""
         names, api = self.cluster.names, self.cluster.api
-        found = [f"pod {pod.name}" for pod in self.cluster.pods()]
+        found = [f"pod {pod.name}" for pod in self._pods()]
         if self._is_ours(self.cluster.found()):
             found.append(f"RayCluster {names.cluster}")
         if self.own_secret and self._is_ours(api.find(self.cluster.secret)):
@@ -94,18 +101,27 @@ class Removing:
             if error.status != NOT_FOUND:
                 raise
 
-    def _hurry(self) -> None:
-        """Spares the workers their draining: there is no node left to which their tasks could go.
+    def _pods(self) -> list[Pod]:
+        """Its pods; none while a RayCluster of this name is somebody else's."""
+        found = self.cluster.found()
+        return [] if found is not None and not self._is_ours(found) else self.cluster.pods()
+
+    def _end_pods(self) -> None:
+        """Gives the pods only a moment: there is no node left to which their tasks could go.
+
+        Before the RayCluster, since after it the garbage collector deletes them, with their whole
+        grace period, and to shorten that later does not end a preStop hook that runs (Kubernetes
+        1.34). KubeRay makes no other pod while they end.
 
         It needs a right that an older Role does not give; the pods end without it, too.
         """
-        for pod in self.cluster.pods():
+        for pod in self._pods():
             where = path("v1", "pods", self.cluster.names.namespace, pod.name)
             with contextlib.suppress(RefusedError):
                 self.cluster.api.delete(where, gracePeriodSeconds=GRACE_S)
 
     def _wait_for_pods(self, progress: Progress) -> None:
-        pods, told = self.cluster.pods(), 0
+        pods, told = self._pods(), 0
         grace = max((_grace(pod.object) for pod in pods), default=0)
         deadline = time.monotonic() + grace + POD_PATIENCE_S
         while pods and time.monotonic() < deadline:
@@ -113,7 +129,7 @@ class Removing:
                 told = len(pods)
                 progress(f"waiting for {told} pod{'s' if told > 1 else ''} to end")
             time.sleep(POLL_S)
-            pods = self.cluster.pods()
+            pods = self._pods()
 
 
 def _grace(pod: Object) -> int:

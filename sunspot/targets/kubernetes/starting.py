@@ -18,9 +18,6 @@ from sunspot.targets.kubernetes.objects import CRASH_REASON, IMAGE_REASONS, Clus
 from sunspot.targets.kubernetes.pods import RAY_CONTAINER, TOKEN_KEY
 from sunspot.targets.protocol import Lasting, Progress
 
-STACK_ANNOTATION = "sunspot/stack"
-"""On a RayCluster that `up` made: the stack, for machines without a record of it."""
-
 POLL_S = 0.5
 TAIL_LINES = 20
 
@@ -48,7 +45,9 @@ def create(stack: Stack, made: list[Object], cluster: Cluster, *, own_secret: bo
     names, api = cluster.names, cluster.api
     token = secrets.token_hex(32) if own_secret else read_token(cluster)
     ray_cluster, *others = made
-    ray_cluster["metadata"]["annotations"] = {STACK_ANNOTATION: records.as_annotation(stack)}
+    ray_cluster["metadata"]["annotations"] = {
+        records.STACK_ANNOTATION: records.as_annotation(stack)
+    }
     try:
         owner = api.create(path(RAY, "rayclusters", names.namespace), ray_cluster)
     except ApiError as error:
@@ -127,19 +126,27 @@ class Waiting:
     said: dict[str, str] = field(default_factory=dict)
 
     def head(self, deadline: float) -> None:
-        """Waits until the head's Ray container runs.
+        """Waits until the head's Ray container runs; Ray itself is still to start.
 
         Raises:
             UsageError: an image cannot be pulled.
             SunspotError: it can never run, or did not in time.
         """
-        while not any(pod.is_head and _is_ready(pod) for pod in self.look()):
-            self._check_time(deadline, "the head's pod is not ready")
+        while not any(pod.is_head and _ray_runs(pod) for pod in self.look()):
+            self._check_time(deadline, "the head's pod does not run")
             time.sleep(POLL_S)
 
     def members(self, stack: Stack, handle: ClusterHandle, deadline: float) -> None:
-        """Waits until every minimum worker is a member. Raises as `head` does."""
-        while missing := members.missing(stack, handle):
+        """Waits until Ray answers and every minimum worker is a member. Raises as `head` does.
+
+        Ray's own answer comes up to 15 s before KubeRay's probe, of 10 s and then every 5, has one.
+        """
+        is_up = False
+        while (missing := members.missing(stack, handle)) or not is_up:
+            if not is_up and missing != members.UNANSWERED:
+                is_up = True
+                self.progress("the head is up")
+                continue
             self.look()
             self._say("members", missing)
             self._check_time(deadline, missing)
@@ -221,10 +228,10 @@ class Waiting:
             self.progress(Lasting(text) if lasting else text)
 
 
-def _is_ready(pod: Pod) -> bool:
-    """Whether Ray's container runs and passes its probes; the autoscaler's may come later."""
-    states = {one["name"]: one for one in pod.ray_and_beside()}
-    return pod.runs and bool(states.get(RAY_CONTAINER, {}).get("ready"))
+def _ray_runs(pod: Pod) -> bool:
+    """Whether Ray's container runs; the autoscaler's may come later."""
+    states = {one["name"]: one.get("state") or {} for one in pod.ray_and_beside()}
+    return pod.runs and "running" in states.get(RAY_CONTAINER, {})
 
 
 def _image(pod: Pod) -> str:

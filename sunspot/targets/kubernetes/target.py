@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
 from sunspot import stack as stacks
@@ -135,8 +135,14 @@ class KubernetesTarget:
     ) -> Removal | None:
         if not self.discover(name):
             return None
+        recorded = self.records.readable(name)
         with self.records.folders.locked(name, progress):
             removal = self._remove(name, progress)
+        if recorded is not None and recorded.by_pulumi:
+            raise UsageError(
+                f"Pulumi made the Ray cluster of {name!r}, and AKS with it: take both down with: "
+                f"pulumi destroy -s {name}. This machine's port-forward to it is closed"
+            )
         return removal or Removal(looked_for=LOOKED_FOR)
 
     def names(self) -> list[str]:
@@ -235,17 +241,17 @@ class KubernetesTarget:
         return False
 
     def _adopt(self, name: str, record: Record) -> bool:
-        """Records a cluster that another machine brought up; False if there is none."""
+        """Records a cluster that Pulumi or another machine brought up; False if there is none."""
         cluster = record.cluster()
         found = cluster.found()
-        text = ((found or {}).get("metadata", {}).get("annotations") or {}).get(
-            starting.STACK_ANNOTATION
-        )
+        annotations = (found or {}).get("metadata", {}).get("annotations") or {}
+        text = annotations.get(records.STACK_ANNOTATION)
         stack = None if text is None else records.from_annotation(text)
         if stack is None or stack.name != name:
             return False
         token = starting.read_token(cluster)
-        self.records.write(record, stack)
+        by_pulumi = records.PULUMI_ANNOTATION in annotations
+        self.records.write(replace(record, by_pulumi=by_pulumi), stack)
         self.records.write_token(name, token)
         return True
 
@@ -284,7 +290,7 @@ class KubernetesTarget:
     ) -> ClusterHandle:
         waiting = starting.Waiting(record.cluster(), progress)
         waiting.head(deadline)
-        progress("the head is up")
+        # The way in opens while Ray starts.
         handle = self._handle(stack.name, record, progress, dashboard_port)
         waiting.members(stack, handle, deadline)
         progress("ready")
@@ -349,6 +355,9 @@ class KubernetesTarget:
             record = self.records.read(name)
         except BrokenRecordsError:
             record = self._by_file(name)
+        if record.by_pulumi:  # also when its Kubernetes is gone
+            self.records.folders.remove(name)
+            return None
         removal = Removing(record.cluster(), record.own_secret).take_down(progress)
         if not removal.left:
             self.records.folders.remove(name)

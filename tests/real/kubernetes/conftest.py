@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +12,13 @@ from kubernetes_stacks import group, stack
 from machines.kubernetes import needed
 from machines.kubernetes.cluster import RUNNING, Cluster, Kubectl, cluster
 from machines.processes import DEADLINE_S
-from ray_clusters import SMALL_AUTOSCALER, SMALL_HEAD, SMALL_WORKER, RayCluster
+from ray_clusters import SMALL_AUTOSCALER, SMALL_HEAD, SMALL_WORKER, Namespaces, RayCluster
 from waiting import wait_for
 
 from sunspot.stack import Stack
 from sunspot.targets.kubernetes import manifest, raycluster
 
 TIMEOUT_S = 900
-
-Namespaces = Callable[[], str]
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import re
 import secrets
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,9 @@ from sunspot.targets.kubernetes import manifest, raycluster
 from sunspot.targets.kubernetes.pods import RAY_CONTAINER, TOKEN_KEY
 
 READY_S = 400
+
+# Makes a namespace of a test's own; its name.
+Namespaces = Callable[[], str]
 
 # What fits beside each other into the memory of a small machine.
 SMALL_AUTOSCALER = {"cpu": 0.25, "memory_gb": 1}

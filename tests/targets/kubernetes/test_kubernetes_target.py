@@ -142,6 +142,33 @@ def test_down_leaves_nothing(kubernetes, up):
     assert "nothing to do" in run("down", "mine").stdout
 
 
+def test_down_ends_the_pods_before_what_makes_and_holds_them(kubernetes, up):
+    # After it the garbage collector has deleted them, with all of their grace period.
+    run("down", "mine")
+    assert kubernetes.api.deleted[:3] == [("pods", 2), ("pods", 2), ("rayclusters", None)]
+
+
+def test_down_ends_no_pod_where_the_raycluster_may_not_be_deleted(kubernetes, up):
+    kubernetes.api.forbidden = {("delete", "rayclusters")}
+    assert "cannot delete" in failed(2, "down", "mine")
+    assert kubernetes.api.deleted == []
+    kubernetes.api.forbidden = set()
+
+
+def test_down_deletes_the_rest_where_pods_may_not_be_deleted(kubernetes, up):
+    kubernetes.api.forbidden = {("delete", "pods")}
+    assert "mine is down" in run("down", "mine").stdout
+    assert kubernetes.api.names("pods") == []
+
+
+def test_down_ends_no_pod_of_somebody_elses_cluster_of_that_name(kubernetes, up):
+    kubernetes.api.one("rayclusters")["metadata"]["labels"] = {}
+    assert "mine is down" in run("down", "mine").stdout
+    assert kubernetes.api.names("rayclusters") == ["mine"]
+    assert kubernetes.api.names("pods") == ["mine-head-1", "mine-workers-0"]
+    kubernetes.api.objects.clear()
+
+
 def test_commands_go_to_the_place_of_the_cluster_whatever_the_current_context(kubernetes, up):
     config = yaml.safe_load(kubernetes.kubeconfig.read_text())
     kubernetes.kubeconfig.write_text(yaml.safe_dump(config | {"current-context": "elsewhere"}))

@@ -20,7 +20,7 @@ from sunspot.targets.azure.fit import fit
 from sunspot.targets.azure.plan import PROJECT, location_of
 from sunspot.targets.azure.settings import Access, AzureSettings, Storage
 from sunspot.targets.azure.sizes import check_counts, check_regions, check_sizes
-from sunspot.targets.kubernetes import patching, raycluster
+from sunspot.targets.kubernetes import patching, raycluster, records
 from sunspot.targets.kubernetes.raycluster import Names
 from sunspot.targets.kubernetes.settings import (
     KEY,
@@ -163,6 +163,11 @@ def plan(stack: Stack) -> AksPlan:
     _check(sized)
     placed = _placed(sized)
     manifest = raycluster.make(placed)
+    # By these, all commands find the cluster, and `sunspot down` leaves it to Pulumi.
+    manifest[0]["metadata"]["annotations"] = {
+        records.STACK_ANNOTATION: records.as_annotation(placed),
+        records.PULUMI_ANNOTATION: stack.name,
+    }
     subnets = azure.network.subnet_ids
     return AksPlan(
         stack=stack.name,

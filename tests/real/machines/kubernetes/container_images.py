@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from machines import base_image
-from machines.kept import kept, key
+from machines.kept import kept, key, locked, remove_others
 from machines.kubernetes import BIN, CACHE
 from machines.processes import DEADLINE_S, StepError, checked, environment, server
 
@@ -25,19 +25,26 @@ PAUSE = "docker.io/local/pause:1"
 RAY = ("docker.io/local/ray:2.60.0", "docker.io/rayproject/ray:2.60.0-py311")
 
 
+# A store of another recipe has 930 MB.
+UNUSED_S = 24 * 3600
+
+
 def store() -> Path:
     """The root of a containerd that has the images; not to be written to."""
     base = base_image.base_image()
     recipe = Path(__file__).read_text()
     pause = hashlib.sha256((BIN / "pause").read_bytes()).hexdigest()
     made = key(recipe, base.tar.parent.name, base_image.CHANGES, RAY, pause)
-    return kept(CACHE / f"images-{made}", lambda folder: _fill(folder, base.tar))
+    found = kept(CACHE / f"images-{made}", lambda folder: _fill(folder, base.tar))
+    remove_others(found, "images-*", UNUSED_S)
+    return found
 
 
 def copy_store(target: Path) -> None:
     """A copy for one cluster. Only databases are written to; all else is linked, which is quick."""
     source = store()
-    checked(["cp", "--archive", "--link", source, target])
+    with locked(source):
+        checked(["cp", "--archive", "--link", source, target])
     for database in target.rglob("*.db"):
         database.unlink()
         shutil.copy(source / database.relative_to(target), database)

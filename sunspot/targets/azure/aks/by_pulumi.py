@@ -1,0 +1,41 @@
+"""A stack file that describes AKS itself: what `sunspot up` and `down` say of it."""
+
+from __future__ import annotations
+
+from sunspot.errors import UsageError
+from sunspot.stack import Stack
+from sunspot.targets.azure.aks_settings import Aks
+from sunspot.targets.azure.settings import AzureSettings
+from sunspot.targets.kubernetes.settings import TARGET
+
+
+def refuse_up(stack: Stack) -> None:
+    """Refuses a stack whose Kubernetes Pulumi makes, which would otherwise go to another one.
+
+    Raises:
+        UsageError: it is such a stack; the message has the commands.
+    """
+    if _describes_aks(stack):
+        name = stack.name
+        raise UsageError(
+            f"stack {name!r} describes an AKS cluster, which only Pulumi makes: pulumi up -s "
+            f"{name} && $(pulumi stack output kubeconfig_command -s {name}); then sunspot status "
+            f"{name}. For its Ray cluster only, in a Kubernetes that you have already: sunspot up "
+            f"{name} --context CONTEXT"
+        )
+
+
+def refuse_down(stack: Stack) -> None:
+    """Refuses to call such a stack "not up", which may be up and cost. Raises as `refuse_up`."""
+    if _describes_aks(stack):
+        raise UsageError(
+            f"stack {stack.name!r} describes an AKS cluster, which only Pulumi knows and deletes: "
+            f"pulumi destroy -s {stack.name}. No Ray cluster of it was found on this machine or by "
+            "its kubeconfig"
+        )
+
+
+def _describes_aks(stack: Stack) -> bool:
+    """Whether the file says where on Azure it is to be, or how AKS is set up."""
+    azure = AzureSettings.of(stack)
+    return stack.target == TARGET and (azure.location is not None or azure.aks != Aks())
