@@ -3,17 +3,21 @@
 What the head's own code makes of it: tests/node/test_live.py, tests/integration/.
 """
 
+import threading
 from dataclasses import replace
 
 import pytest
 from azure_clusters import FIXED_SET, GPU, join, leave, settings
 from azure_model.arm import HEAD, SCALE_SETS, VIRTUAL_MACHINES
 from azure_model.http_service import Reply
+from azure_model.http_service import serving as serving_http
 from azure_stacks import declared, members, run
 from ssh_server import needs_sshd
 
+from sunspot.errors import SunspotError
 from sunspot.node.azure import live
 from sunspot.targets.azure import by_hand, head_settings, scaling
+from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.scaling import Size
 
 pytestmark = [needs_sshd, pytest.mark.usefixtures("az")]
@@ -221,3 +225,17 @@ def test_status_says_where_file_and_cluster_differ(cluster):
     assert "sunspot scale x gpu=0:4" in told
     assert run("scale", "x", "gpu=0:4").exit_code == 0
     assert "by hand" not in run("status", "x").output
+
+
+def test_an_arm_that_does_not_answer_is_given_up_soon(az, monkeypatch):
+    monkeypatch.setattr(scaling, "GLANCE_S", 0.2)
+    ended = threading.Event()
+
+    def hang(_):
+        ended.wait(60)
+        return Reply(200, {})
+
+    with serving_http(hang) as url:
+        with pytest.raises(SunspotError, match="timed out"):
+            scaling.running(f"{VIRTUAL_MACHINES}/{HEAD}", Endpoints(management=url))
+        ended.set()
