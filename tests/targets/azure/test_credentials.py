@@ -69,7 +69,7 @@ def test_a_service_principal_needs_no_cli(principal):
 
 def test_a_secret_that_azure_refuses(principal):
     principal.token = None
-    with pytest.raises(SunspotError, match="ARM_CLIENT_SECRET.*AADSTS7000222"):
+    with pytest.raises(SunspotError, match=r"ARM_CLIENT_SECRET.*AADSTS7000222"):
         Login(Endpoints(login=principal.url)).token(RESOURCE)
 
 
