@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -53,28 +53,47 @@ def kinds(found: Sequence[Replacement], engine: Planning, stack: str) -> list[st
 
 
 def drain(
-    cluster: Cluster, leaving: Sequence[str], progress: Progress, endpoints: Endpoints
+    name: str,
+    connect: Callable[[], Cluster],
+    leaving: Sequence[str],
+    progress: Progress,
+    endpoints: Endpoints,
 ) -> None:
     """Drains and deletes all workers of these node types; returns when they are gone.
 
+    Args:
+        name: the stack's name.
+        connect: reaches its cluster.
+        leaving: the node types.
+        progress: called with each step.
+        endpoints: the addresses of Azure.
+
     Raises:
         UsageError: some still work at DRAIN_LIMIT_S.
-        SunspotError: Azure or Ray refused, or did not answer.
+        SunspotError: the head cannot be reached; Azure or Ray refused, or did not answer.
     """
     from sunspot.node.azure.arm import ArmError
 
-    one = _Leaving(cluster, leaving, progress, endpoints)
     try:
-        one.run()
+        _Leaving(connect(), leaving, progress, endpoints).run()
     except ArmError as error:
         failure = SunspotError(missing_role.explained(str(error)))
-        failure.add_note(one.how_it_stands())
+        failure.add_note(_how_it_stands(name, leaving))
         raise failure from error
-    except UsageError:
-        raise
     except (SunspotError, KeyboardInterrupt) as error:
-        error.add_note(one.how_it_stands())
+        if not isinstance(error, UsageError):  # which says so itself
+            error.add_note(_how_it_stands(name, leaving))
         raise
+
+
+def _how_it_stands(name: str, leaving: Sequence[str]) -> str:
+    """What to do where this ended early."""
+    return (
+        f"No scale set was deleted. Workers of {', '.join(leaving)} that drain take no new work, "
+        f"and leave when theirs ends. Go on: sunspot up {name} · delete them with what runs on "
+        f"them: sunspot up {name} --now · keep the group: put it back into Pulumi.{name}.yaml, "
+        f"then: sunspot up {name}"
+    )
 
 
 def closed(settings: LiveSettings, stack: str, leaving: Sequence[str]) -> LiveSettings:
@@ -116,16 +135,6 @@ class _Leaving:
     @property
     def _called(self) -> str:
         return ", ".join(self._kinds)
-
-    def how_it_stands(self) -> str:
-        """What to do where this ended early."""
-        name = self._cluster.stack.name
-        return (
-            f"No scale set was deleted. Workers of {self._called} that drain take no new work, "
-            f"and leave when theirs ends. Go on: sunspot up {name} · delete them with what runs "
-            f"on them: sunspot up {name} --now · keep the group: put it back into "
-            f"Pulumi.{name}.yaml, then: sunspot up {name}"
-        )
 
     def run(self) -> None:
         name = self._cluster.stack.name
@@ -183,5 +192,5 @@ class _Leaving:
     def _refusal(self, working: Sequence[str]) -> UsageError:
         return UsageError(
             f"{self._called}: {', '.join(working)} still work after {DRAIN_LIMIT_S / 60:.0f} "
-            f"minutes. {self.how_it_stands()}"
+            f"minutes. {_how_it_stands(self._cluster.stack.name, self._kinds)}"
         )

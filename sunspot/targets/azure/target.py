@@ -161,7 +161,8 @@ class AzureTarget:
             try:
                 found = replacing.look(engine, wanted, progress, replace_head=self.replaces_head)
                 if not self.removes_now and (go := leaving.kinds(found, engine, stack.name)):
-                    leaving.drain(self._cluster(stack.name, progress), go, progress, self.endpoints)
+                    reach = functools.partial(self._cluster, stack.name, progress)
+                    leaving.drain(stack.name, reach, go, progress, self.endpoints)
                 self.records.write(stack.name, replace(record, folder=str(folder), stack=dumped))
                 state = engine.up(progress)
                 self.records.remember(stack.name, folder, stack, state)

@@ -13,10 +13,13 @@ from ssh_server import needs_sshd
 from cloud_init.live import live_settings
 from sunspot.node.azure import live
 from sunspot.targets.azure import leaving
+from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.azure.plan import plan
 from sunspot.targets.azure.preview.user_data import stand_ins
 from sunspot.targets.azure.replacing import SCALE_SET, Replacement
 from sunspot.targets.local.target import LocalTarget
+from sunspot.targets.protocol import silent
+from sunspot.targets.ssh import UnreachableError
 
 pytestmark = [needs_sshd, pytest.mark.usefixtures("az")]
 
@@ -164,6 +167,15 @@ def test_without_a_login_nothing_goes_and_now_is_named(cluster, place, az):
     assert "az login" in result.stderr
     assert "--now" in result.stderr
     assert "up" not in place.fake.calls
+
+
+def test_a_head_that_cannot_be_reached_names_now():
+    def connect():
+        raise UnreachableError("no route to the head")
+
+    with pytest.raises(UnreachableError) as raised:
+        leaving.drain("x", connect, ["gpu"], silent, Endpoints())
+    assert "sunspot up x --now" in " ".join(raised.value.__notes__)
 
 
 def test_nothing_is_drained_where_the_head_is_replaced(cluster, place):
