@@ -1,4 +1,7 @@
-"""What was scaled by hand in the cluster that runs, so that an update keeps it and says so."""
+"""What the cluster that runs has and its stack file does not: an update says so.
+
+What was scaled by hand is kept; the workers of groups that leave end with what runs on them.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -7,6 +10,7 @@ import pulumi
 
 from sunspot.errors import SunspotError
 from sunspot.node.azure.live import LiveSettings
+from sunspot.spec_values import HEAD
 from sunspot.targets.azure import by_hand
 from sunspot.targets.azure.head import vm_of
 from sunspot.targets.azure.plan import AzurePlan
@@ -40,6 +44,8 @@ async def _read(
         found = await asyncio.to_thread(read, vm)
         groups = plan.cluster.scaling_groups
         lines = [] if found is None else by_hand.told(found, groups, plan.stack)
+        if found is not None and (gone := by_hand.left_out(found, _node_types(plan))):
+            lines.append(_cut_off(gone, plan.stack))
     except SunspotError as error:
         pulumi.log.warn(
             "cannot see which groups were scaled by hand, so they get the sizes of "
@@ -49,3 +55,20 @@ async def _read(
     for line in lines:
         pulumi.log.warn(line)
     return found
+
+
+def _node_types(plan: AzurePlan) -> set[str]:
+    return {HEAD, *(pool.node_type for pool in plan.pools)}
+
+
+def _cut_off(gone: list[str], stack: str) -> str:
+    """What becomes of workers whose scale sets this update deletes, and how to avoid it.
+
+    A program of Pulumi's cannot wait for them, as `sunspot up` does.
+    """
+    called = ", ".join(gone)
+    return (
+        f"workers of {called} are deleted with what runs on them, if there are any. To let it end "
+        f"first: sunspot up {stack} · or set their maximum to 0 before they leave the file: "
+        f"sunspot scale {stack} {gone[0]}=0:0"
+    )

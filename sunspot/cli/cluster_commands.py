@@ -29,7 +29,12 @@ from sunspot.cli.base import (
 from sunspot.errors import SunspotError, UsageError
 from sunspot.stack import Stack
 from sunspot.targets import abilities, clusters, drift
-from sunspot.targets.consent import DeletesLeftBehind, LeftBehindError, ReplacesHeads
+from sunspot.targets.consent import (
+    DeletesLeftBehind,
+    DrainsGroups,
+    LeftBehindError,
+    ReplacesHeads,
+)
 from sunspot.targets.protocol import Outputs, Removal, Target
 from sunspot.targets.scaling import Scaling, Size, parse
 
@@ -90,6 +95,14 @@ def up(
             "cluster's state be lost.",
         ),
     ] = False,
+    now: Annotated[
+        bool,
+        typer.Option(
+            "--now",
+            help="On Azure: delete the workers of removed groups with what runs on them, instead "
+            "of draining them first.",
+        ),
+    ] = False,
 ) -> None:
     """Bring a cluster up and print how to reach it."""
     from sunspot.targets.azure.aks import by_pulumi
@@ -100,6 +113,8 @@ def up(
     name, target = loaded.name, clusters.get(target_name or loaded.target)
     if replace_head:
         target = abilities.need(target, ReplacesHeads).replacing_head()
+    if now:
+        target = abilities.need(target, DrainsGroups).removing_now()
     wanted = fitted(loaded, target, gpu=gpu, context=context, namespace=namespace)
     with console.progress(f"bringing up {name}") as progress:
         started = target.up(

@@ -9,7 +9,7 @@ from sunspot.errors import UsageError
 from sunspot.spec import ScalingGroup
 from sunspot.stack import Stack
 from sunspot.targets.callers import Opens
-from sunspot.targets.consent import DeletesLeftBehind, ReplacesHeads
+from sunspot.targets.consent import DeletesLeftBehind, DrainsGroups, ReplacesHeads
 from sunspot.targets.contacting import Contacting
 from sunspot.targets.evicting import Evicting
 from sunspot.targets.forwarding import Forwarding
@@ -55,6 +55,7 @@ _WHAT: dict[type, str] = {
     JobManifests: "printing what it is given for one command",
     Batches: "a cluster for one command",
     ReplacesHeads: "replacing its head",
+    DrainsGroups: "removing groups without a drain",
     DeletesLeftBehind: "deleting what is left behind",
     Suspending: "suspending clusters",
     Idling: "looking after idle clusters",

@@ -17,6 +17,15 @@ class ReplacesHeads(Protocol):
         ...
 
 
+@runtime_checkable
+class DrainsGroups(Protocol):
+    """An `up` waits until the workers of groups that leave have ended their work."""
+
+    def removing_now(self) -> Target:
+        """This target, whose `up` deletes them with what runs on them."""
+        ...
+
+
 class LeftBehindError(UsageError):
     """Something of a cluster exists that cannot be taken down in order. Nothing was changed.
 

@@ -12,7 +12,6 @@ OperationPreempted, and the set works on (kubernetes/autoscaler#3018, #9505); se
 
 from __future__ import annotations
 
-import base64
 import functools
 import itertools
 import json
@@ -24,29 +23,23 @@ from typing import Any
 
 from waiting import wait_for
 
-from azure_model import http_service, power
+from azure_model import http_service, vm_requests
 from azure_model.access_tokens import MANAGEMENT, access_token
 from azure_model.arm_errors import COMPUTE, SETS, denied, error
-from azure_model.compute import Bills, Operation, ScaleSet, Vm
+from azure_model.compute import GROUP, VIRTUAL_MACHINES, Bills, Operation, ScaleSet, Vm
 from azure_model.http_service import Reply, Request
 from azure_model.imds import FakeAzure
 from azure_model.resource_ids import SUBSCRIPTION, group_id
 from azure_model.rights import Rights
 
-GROUP = "sunspot-test1a2b3c4d"
 HEAD = "sunspot-test-head"
 PAGE = 2
 
-VIRTUAL_MACHINES = f"{group_id(GROUP)}/providers/Microsoft.Compute/virtualMachines"
 SCALE_SETS = f"{group_id(GROUP)}/providers/Microsoft.Compute/virtualMachineScaleSets"
 OPERATIONS = f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Compute/locations/uksouth"
 # Soon enough for a test; Azure says seconds.
 RETRY_AFTER = {"Retry-After": "0.05"}
 DELETION_S = 0.05
-# Where the consoles' logs are, which Azure keeps in a storage account of its own.
-CONSOLES = "/bootdiagnostics"
-# Azure/azure-powershell#16597.
-BAD_USER_DATA = "UserData must be in Base64 encoding and with a maximum length of 87384 characters."
 
 PREEMPTED = "The operation has been preempted by a more recent operation"
 NETWORK = "Microsoft.Network"
@@ -143,8 +136,8 @@ class Arm:
         """The answer to one request."""
         if request.path.startswith("/metadata/"):
             return self.imds.answer(request)
-        if request.path.startswith(CONSOLES):
-            return self._console(request)
+        if request.path.startswith(vm_requests.CONSOLES):
+            return vm_requests.console(self, request)
         with self.lock:
             self.requests.append((request.method, request.path))
             if request.headers.get("Authorization") != f"Bearer {access_token(MANAGEMENT)}":
@@ -175,84 +168,14 @@ class Arm:
         if "api-version" not in request.query:
             return error(400, "MissingApiVersionParameter", "no api-version")
         if request.path == VIRTUAL_MACHINES:
-            if lacks := self._lacks((f"{COMPUTE}/virtualMachines/read", VIRTUAL_MACHINES)):
+            if lacks := self.lacks((f"{COMPUTE}/virtualMachines/read", VIRTUAL_MACHINES)):
                 return lacks
             return self._list(int(request.query.get("$skiptoken", 0)))
         if request.path.startswith(f"{VIRTUAL_MACHINES}/"):
-            name, _, action = request.path.removeprefix(f"{VIRTUAL_MACHINES}/").partition("/")
-            return self._action(name, action) if action else self._of_vm(name, request)
+            return vm_requests.answer(self, request)
         if request.path == SCALE_SETS:  # Virtual Machine Scale Sets - List
             return Reply(200, {"value": [one.body() for one in self.sets.values()]})
         return self._of_scale_set(request)
-
-    def _of_vm(self, name: str, request: Request) -> Reply:
-        """A VM itself: Virtual Machines - Get, and - Update, which takes If-Match."""
-        vm = self.vms.get(name)
-        if vm is None:
-            return error(404, "ResourceNotFound", f"no {name}")
-        wanted = {"GET": "read", "PATCH": "write"}[request.method]
-        if lacks := self._lacks(
-            (f"{COMPUTE}/virtualMachines/{wanted}", f"{VIRTUAL_MACHINES}/{name}")
-        ):
-            return lacks
-        if request.method == "GET":
-            return Reply(200, vm.body(with_user_data=request.query.get("$expand") == "userData"))
-        self.before_change(vm)
-        if request.headers.get("If-Match") not in (None, f'"{vm.revision}"'):
-            return error(412, "PreconditionFailed", "the etag is old")
-        properties = json.loads(request.body)["properties"]
-        try:
-            text = base64.b64decode(properties.get("userData") or "", validate=True).decode()
-        except ValueError:
-            return error(400, "InvalidParameter", BAD_USER_DATA)
-        vm.change(properties)
-        if name == self.imds.name:
-            self.imds.user_data = text
-        return Reply(202, vm.body(with_user_data=False), self._watched(Operation()))
-
-    def _action(self, name: str, action: str) -> Reply:
-        """An action on one VM."""
-        vm = self.vms.get(name)
-        if vm is None:
-            return error(404, "ResourceNotFound", f"no {name}")
-        if action in power.ACTIONS:
-            return self._power(vm, action)
-        match action:
-            case "retrieveBootDiagnosticsData":  # Retrieve Boot Diagnostics Data: 200
-                right = f"{COMPUTE}/virtualMachines/retrieveBootDiagnosticsData/action"
-                if lacks := self._lacks((right, f"{VIRTUAL_MACHINES}/{name}")):
-                    return lacks
-                return Reply(200, {"serialConsoleLogBlobUri": f"{self.url}{CONSOLES}/{name}?sig=s"})
-            case "powerOff":
-                vm.state = "Stopped"
-                return Reply(202, None, self._watched(Operation()))
-            case "restart":  # Virtual Machines - Restart: 202 with an operation
-                then = functools.partial(self.on_restart, vm)
-                return Reply(
-                    202, None, self._watched(Operation(then=then, polls=self.restart_polls))
-                )
-            case "simulateEviction":  # Virtual Machines - Simulate Eviction: 204
-                if vm.scale_set is None:
-                    return error(409, "OperationNotAllowed", f"{name} is not a spot machine")
-                threading.Thread(target=self.on_eviction, args=[vm], daemon=True).start()
-                return Reply(204)
-        return error(405, "MethodNotAllowed", action)
-
-    def _power(self, vm: Vm, action: str) -> Reply:
-        right = f"{COMPUTE}/virtualMachines/{power.ACTIONS[action]}"
-        if lacks := self._lacks((right, f"{VIRTUAL_MACHINES}/{vm.name}")):
-            return lacks
-        if action == "instanceView":
-            return Reply(200, power.view(vm))
-        operation = power.begin(vm, action, self.refusals.get(vm.name, []))
-        return Reply(202, None, self._watched(operation))
-
-    def _console(self, request: Request) -> Reply:
-        """A console's log: the signature is the right, and another one is refused."""
-        if "Authorization" in request.headers or request.query.get("sig") != "s":
-            return error(403, "AuthenticationFailed", "the signature is all that counts")
-        vm = self.vms.get(request.path.rpartition("/")[2])
-        return Reply(404) if vm is None else Reply(206, vm.console)
 
     def _of_scale_set(self, request: Request) -> Reply:
         _, _, rest = request.path.partition(f"{SCALE_SETS}/")
@@ -261,7 +184,7 @@ class Arm:
             return error(404, "ResourceNotFound", f"no {request.path}")
         scale_set = self.sets[name]
         wanted = {"GET": "read", "PATCH": "write", "POST": "delete/action"}[request.method]
-        if lacks := self._lacks((f"{SETS}/{wanted}", f"{SCALE_SETS}/{name}")):
+        if lacks := self.lacks((f"{SETS}/{wanted}", f"{SCALE_SETS}/{name}")):
             return lacks
         match request.method, action:
             case "GET", "":
@@ -283,7 +206,7 @@ class Arm:
         self._settle(scale_set, operation.then)
         return error(503, "ServiceUnavailable", "try again later")
 
-    def _lacks(self, *needs: tuple[str, str], linked: str = "") -> Reply | None:
+    def lacks(self, *needs: tuple[str, str], linked: str = "") -> Reply | None:
         """The answer to a request without one of these rights (action, resource); None with all."""
         for action, scope in needs:
             if self.rights is not None and not self.rights.allows(action, scope):
@@ -320,7 +243,7 @@ class Arm:
             self._set(here, "Deleting")
             names = [vm.name for vm in here]
             scaled_in = Operation(then=lambda: self._remove(scale_set, names))
-            return Reply(202, scale_set.body(), self._watched(scaled_in))
+            return Reply(202, scale_set.body(), self.watched(scaled_in))
         # dataplat/dbatools#10540: as many go as the capacity sinks, also where it is above the VMs.
         for victim in here[: max(0, -grown)]:
             self.billed.end(victim.name)
@@ -328,9 +251,7 @@ class Arm:
         refusal = self.refusals.get(scale_set.name, [])
         if grown > 0 and refusal and refusal[0][0] != 202:
             return error(*refusal.pop(0))
-        if grown > 0 and (
-            lacks := self._lacks(*self.uses, linked=f"{SCALE_SETS}/{scale_set.name}")
-        ):
+        if grown > 0 and (lacks := self.lacks(*self.uses, linked=f"{SCALE_SETS}/{scale_set.name}")):
             return lacks
         scale_set.capacity = wanted
         scale_set.revision += 1
@@ -340,7 +261,7 @@ class Arm:
             (f"{NETWORK}/networkInterfaces/join/action", NICS),
             (f"{COMPUTE}/disks/write", DISKS),
         )
-        lacks = self._lacks(*creates) if grown > 0 else None
+        lacks = self.lacks(*creates) if grown > 0 else None
         made = [] if lacks else [self._begin(scale_set) for _ in range(grown)]
         operation = Operation(polls=self.launch_polls, then=lambda: self._boot(made))
         if lacks:
@@ -354,7 +275,7 @@ class Arm:
                 self._boot(came)
 
             operation = Operation({"code": code, "message": message}, then=grant_in_part)
-        return Reply(202, scale_set.body(), self._watched(operation))
+        return Reply(202, scale_set.body(), self.watched(operation))
 
     def _begin(self, scale_set: ScaleSet) -> Vm:
         vm = Vm(f"{scale_set.name}_{next(self.serial):08x}", scale_set.name)
@@ -371,7 +292,7 @@ class Arm:
         for vm in vms:
             self.on_boot(vm)
 
-    def _watched(self, operation: Operation) -> dict[str, str]:
+    def watched(self, operation: Operation) -> dict[str, str]:
         """The headers of an answer whose operation goes on, with a status."""
         identifier = f"{OPERATIONS}/operations/{next(self.serial)}"
         self.operations[identifier] = operation
@@ -387,7 +308,7 @@ class Arm:
             (f"{NETWORK}/networkInterfaces/delete", NICS),
             (f"{COMPUTE}/disks/delete", DISKS),
         )
-        lost = bool(self._lacks(*deletes)) or not self.lost_deletions.isdisjoint(names)
+        lost = bool(self.lacks(*deletes)) or not self.lost_deletions.isdisjoint(names)
         self.lost_deletions.difference_update(names)
         for name in names:
             assert self.vms[name].scale_set == scale_set.name

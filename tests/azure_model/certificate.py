@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+EC, RSA = ("ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"), ("rsa:2048",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
@@ -16,14 +18,20 @@ class Certificate:
     key: Path
 
     @classmethod
-    def create(cls, folder: Path, names: Sequence[str]) -> Self:
-        """A certificate for these host names, valid for two days; needs openssl."""
+    def create(cls, folder: Path, names: Sequence[str], key: Sequence[str] = EC) -> Self:
+        """A certificate for these host names, valid for two days; needs openssl.
+
+        Args:
+            folder: where its files go.
+            names: the host names.
+            key: openssl's words for what key it has.
+        """
         made = cls(file=folder / "certificate.pem", key=folder / "certificate.key")
         alternatives = ",".join(f"DNS:{name}" for name in names)
         subprocess.run(
             [
-                *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt"),
-                *("ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=test"),
+                *("openssl", "req", "-x509", "-newkey", *key),
+                *("-nodes", "-days", "2", "-subj", "/CN=test"),
                 *("-addext", f"subjectAltName={alternatives}"),
                 *("-keyout", str(made.key), "-out", str(made.file)),
             ],

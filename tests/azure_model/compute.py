@@ -7,6 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from azure_model.resource_ids import group_id
+
+GROUP = "sunspot-test1a2b3c4d"
+VIRTUAL_MACHINES = f"{group_id(GROUP)}/providers/Microsoft.Compute/virtualMachines"
+
 
 @dataclass
 class ScaleSet:

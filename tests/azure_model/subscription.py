@@ -17,7 +17,7 @@ from email.utils import formatdate
 from typing import Any
 from urllib.parse import unquote
 
-from azure_model import http_service
+from azure_model import entra, http_service
 from azure_model.arm import Arm
 from azure_model.http_service import Reply, Request
 from azure_model.resource_ids import SUBSCRIPTION, TENANT
@@ -138,24 +138,10 @@ class Subscription:
         return self._manage(request)
 
     def _login(self, request: Request) -> Reply:
-        """Microsoft's identity platform: its OpenID metadata, and client credentials."""
-        if request.path.endswith("/openid-configuration"):
-            root = f"{self.url}/{TENANT}"
-            endpoints = {one: f"{root}/oauth2/v2.0/{one}" for one in ("token", "authorize")}
-            return Reply(
-                200,
-                {
-                    "token_endpoint": endpoints["token"],
-                    "authorization_endpoint": endpoints["authorize"],
-                    "issuer": f"{root}/v2.0",
-                },
-            )
-        if request.form.get("client_secret") != self.secret:
-            # "Microsoft Entra authentication and authorization error codes".
-            said = "AADSTS7000222: The provided client secret keys are expired."
-            return Reply(401, {"error": "invalid_client", "error_description": said})
-        body = {"token_type": "Bearer", "expires_in": 3599, "access_token": token()}
-        return Reply(200, body)
+        def issued(form: Mapping[str, str]) -> str | None:
+            return token() if form.get("client_secret") == self.secret else None
+
+        return entra.answer(request, self.url, TENANT, issued)
 
     def _registry(self, request: Request) -> Reply:
         """The distribution API: a challenge, a token for anybody, and a manifest."""

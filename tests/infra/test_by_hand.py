@@ -1,5 +1,8 @@
 """What an update of a stack makes of groups that were scaled by hand."""
 
+from dataclasses import replace
+
+import pulumi
 import pytest
 from builds import build, group, make_stack
 
@@ -96,3 +99,31 @@ def test_a_size_as_in_the_file_is_not_told():
 def test_what_somebody_else_wrote_as_sizes_is_an_error():
     with pytest.raises(SunspotError, match="scaled by hand cannot be read"):
         by_hand.entries(LiveSettings(scaled={"gpu": {"size": [1]}}))
+
+
+def warned(monkeypatch, stack, running):
+    """What an update of a stack warns of."""
+    found = []
+    monkeypatch.setattr(pulumi.log, "warn", found.append)
+    build(stack, read=lambda _: running)
+    return [one for one in found if "what runs on them" in one]
+
+
+def test_a_group_that_leaves_undrained_is_warned_of(monkeypatch):
+    running = scaled(make_stack(FIXED, GPU))
+    assert warned(monkeypatch, make_stack(FIXED, GPU), running) == []
+    (told,) = warned(monkeypatch, make_stack(FIXED), running)
+    assert "gpu, gpu-on-demand" in told
+    assert "sunspot up test" in told
+    assert "sunspot scale test gpu=0:0" in told
+    (told,) = warned(monkeypatch, make_stack(GPU), running)
+    assert "workers of fixed" in told
+
+
+def test_a_group_that_has_left_or_has_no_workers_is_not_warned_of(monkeypatch):
+    stack = make_stack(FIXED, GPU)
+    left = replace(scaled(stack), leaving=("gpu", "gpu-on-demand"))
+    assert warned(monkeypatch, make_stack(FIXED), left) == []
+    empty = scaled(stack, fixed=(0, 0), gpu=(0, 0))
+    assert warned(monkeypatch, make_stack(FIXED), empty) == []
+    assert warned(monkeypatch, make_stack(GPU), empty) == []

@@ -93,6 +93,7 @@ class Arm:
         tokens: the source of access tokens.
         base_url: ARM's address.
         patience_s: how long one call is repeated while ARM is busy or does not answer.
+        timeout_s: how long ARM may take for one answer.
         sleep: how to wait, in seconds.
     """
 
@@ -102,11 +103,13 @@ class Arm:
         base_url: str = BASE_URL,
         *,
         patience_s: float = PATIENCE_S,
+        timeout_s: float = READ_TIMEOUT_S,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._tokens = tokens
         self._base_url = base_url.rstrip("/")
         self._patience_s = patience_s
+        self._timeouts = (min(CONNECT_TIMEOUT_S, timeout_s), timeout_s)
         self._sleep = sleep
         self._lock = threading.Lock()
         self._not_before = 0.0  # monotonic: when ARM accepts requests again
@@ -239,7 +242,7 @@ class Arm:
             params=None if version is None else {"api-version": version},
             json=body,
             headers=headers,
-            timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S),
+            timeout=self._timeouts,
             allow_redirects=False,
             auth=lambda request: request,  # otherwise a .netrc file would replace the token
         )

@@ -47,6 +47,7 @@ class LiveSettings:
         idle: what is done when nothing uses the cluster; see idle.py. None for nothing.
         awake: the settings themselves, where these are those of a cluster that sleeps.
         scaled: what `sunspot scale` gave to groups, by name; the head only notes that it changes.
+        leaving: node types whose workers `sunspot up` drains before their scale sets go.
     """
 
     autoscaler: Mapping[str, Any] | None = None
@@ -54,6 +55,7 @@ class LiveSettings:
     idle: Mapping[str, Any] | None = None
     awake: LiveSettings | None = field(default=None, repr=False)
     scaled: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    leaving: tuple[str, ...] = ()
 
     def text(self) -> str:
         """The settings as user data, before Azure's base64."""
@@ -99,6 +101,7 @@ def parse(text: str) -> LiveSettings:
             prices={str(name): float(usd) for name, usd in prices.items()},
             idle=_checked_idle(found.get("idle")),
             scaled={str(name): dict(one) for name, one in found.get("scaled", {}).items()},
+            leaving=tuple(map(str, found.get("leaving", ()))),
         )
     except KeyError as error:
         raise LiveSettingsError(f"{error} is missing") from error

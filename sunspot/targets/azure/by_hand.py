@@ -7,7 +7,7 @@ stack carries it over, and says so.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -185,6 +185,21 @@ def told(running: LiveSettings, groups: Iterable[ScalingGroup], stack: str) -> l
                 f"{group.name}={now}"
             )
     return lines
+
+
+def left_out(running: LiveSettings, node_types: Collection[str]) -> list[str]:
+    """The node types that the cluster may have workers of, and an update leaves out undrained.
+
+    Args:
+        running: the settings of the cluster.
+        node_types: those of the stack file, and the head's.
+    """
+    empty = {name for name, given in entries(running).items() if given.size[1] == 0}
+    if running.autoscaler is not None:
+        types = running.autoscaler["available_node_types"].items()
+        empty |= {name for name, kind in types if kind["max_workers"] == 0}
+    known = running.prices.keys() | running.elastic_types()
+    return sorted(known - empty - {*node_types, *running.leaving})
 
 
 def _kept(

@@ -1,7 +1,7 @@
-"""The login to Azure that the user has: a service principal's, or that of the Azure CLI.
+"""The login to Azure that the user has: one of the environment, or that of the Azure CLI.
 
-A service principal stands in the environment (ARM_CLIENT_ID, ARM_CLIENT_SECRET, ARM_TENANT_ID), as
-Pulumi's provider takes it.
+Those of the environment are in environment.py. The Azure CLI is asked itself, since it also lists
+what its user may see.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sunspot.errors import SunspotError, UsageError
-from sunspot.targets.azure import stack_file
+from sunspot.targets.azure import environment, stack_file
 
 TIMEOUT_S = 60.0
 PRINCIPAL = ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID")
@@ -79,19 +79,17 @@ class Login:
         return self._token
 
     def _ask(self, resource: str) -> str:
-        known = principal()
-        if known is None:
-            where = ("--subscription", self._subscription) if self._subscription else ()
-            asked = ("account", "get-access-token", "--resource", resource, *where)
-            return _of_cli("accessToken", *asked)
-        import requests
-
-        try:
-            return principals_token(known, self._endpoints)
-        except (requests.ConnectionError, requests.Timeout) as error:
-            raise SunspotError(f"{self._endpoints.login} did not answer ({error})") from error
-        except (requests.RequestException, KeyError, TypeError, ValueError) as error:
-            raise SunspotError(f"Azure did not accept the service principal ({error})") from error
+        found = environment.token(
+            self._endpoints.login,
+            f"{Endpoints().management}/.default",
+            # Only Azure's own addresses are known to the discovery.
+            disable_instance_discovery=self._endpoints != Endpoints(),
+        )
+        if found is not None:
+            return found
+        where = ("--subscription", self._subscription) if self._subscription else ()
+        asked = ("account", "get-access-token", "--resource", resource, *where)
+        return _of_cli("accessToken", *asked)
 
     def subscription(self) -> str:
         """The subscription to work in.
@@ -101,7 +99,7 @@ class Login:
         """
         if self._subscription:
             return self._subscription
-        if principal() is not None:
+        if environment.is_given():
             raise SunspotError(f"no subscription is chosen: set {SUBSCRIPTION_VARIABLE}")
         return _of_cli("id", "account", "show")
 
@@ -131,24 +129,6 @@ def principal() -> dict[str, str] | None:
     """The service principal of the environment; None if it is not complete."""
     found = {name: os.environ.get(name, "") for name in PRINCIPAL}
     return found if all(found.values()) else None
-
-
-def principals_token(known: Mapping[str, str], endpoints: Endpoints) -> str:
-    """A service principal's access token. Raises RequestException, or Type-, Key- or ValueError."""
-    import requests
-
-    answer = requests.post(
-        f"{endpoints.login}/{known['ARM_TENANT_ID']}/oauth2/v2.0/token",
-        data={
-            "grant_type": "client_credentials",
-            "client_id": known["ARM_CLIENT_ID"],
-            "client_secret": known["ARM_CLIENT_SECRET"],
-            "scope": f"{Endpoints().management}/.default",
-        },
-        timeout=TIMEOUT_S,
-    )
-    answer.raise_for_status()
-    return answer.json()["access_token"]
 
 
 def _of_cli(key: str, *arguments: str) -> str:

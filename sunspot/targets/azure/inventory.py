@@ -1,8 +1,7 @@
 """The contents of a resource group, from Azure itself and not from Pulumi or Ray.
 
-With a service principal in the environment (ARM_CLIENT_ID, ARM_CLIENT_SECRET, ARM_TENANT_ID) it
-uses Azure's REST API, otherwise the Azure CLI. Pulumi's provider uses the same logins, so a user
-who could create the cluster needs nothing else.
+With a login in the environment it uses Azure's REST API, otherwise the Azure CLI. Pulumi's provider
+uses the same logins, so a user who could create the cluster needs nothing else.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sunspot.errors import SunspotError
-from sunspot.targets.azure import missing_role
-from sunspot.targets.azure.credentials import TIMEOUT_S, Endpoints, az, principal, principals_token
+from sunspot.targets.azure import environment, missing_role
+from sunspot.targets.azure.credentials import TIMEOUT_S, Endpoints, Login, az
 
 _GONE = "ResourceGroupNotFound"
 
@@ -51,9 +50,8 @@ def items(group_id: str, listing: Listing, endpoints: Endpoints | None = None) -
     Raises:
         SunspotError: Azure could not be asked.
     """
-    known = principal()
-    if known is not None:
-        return _by_rest(group_id, listing, known, endpoints or Endpoints())
+    if environment.is_given():
+        return _by_rest(group_id, listing, endpoints or Endpoints())
     return _by_cli(group_id, listing)
 
 
@@ -83,13 +81,11 @@ def _flat(item: Item) -> dict[str, Any]:
     return flat
 
 
-def _by_rest(
-    group_id: str, listing: Listing, known: Mapping[str, str], endpoints: Endpoints
-) -> list[Item] | None:
+def _by_rest(group_id: str, listing: Listing, endpoints: Endpoints) -> list[Item] | None:
     import requests
 
     try:
-        headers = {"Authorization": f"Bearer {principals_token(known, endpoints)}"}
+        headers = {"Authorization": f"Bearer {Login(endpoints).token(endpoints.management)}"}
         url = f"{endpoints.management}{group_id}{listing.path}?api-version={listing.api_version}"
         found: list[Item] = []
         while url:

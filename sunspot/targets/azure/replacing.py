@@ -21,6 +21,9 @@ NATIVE = "azure-native:"
 # Outside a scale set, a stack has only the head's, and the one with the cluster's state.
 STATE_DISK = f"{NATIVE}compute:Disk"
 IRREPLACEABLE = frozenset({f"{NATIVE}compute:VirtualMachine", STATE_DISK})
+# Whose deletion is told, too.
+SCALE_SET = f"{NATIVE}compute:VirtualMachineScaleSet"
+_TOLD = IRREPLACEABLE | {SCALE_SET}
 
 _REPLACED = frozenset({"replace", "create-replacement", "delete-replaced"})
 _DELETED = "delete"
@@ -119,13 +122,13 @@ class Plan:
         )
 
     def replacements(self, errors: Sequence[str] = ()) -> tuple[Replacement, ...]:
-        """What would be replaced, and which head or disk would be deleted.
+        """What would be replaced, and which head, disk or scale set would be deleted.
 
         Args:
             errors: what the preview printed as errors; it names what is protected there.
         """
         found = {**dict(_protected(errors)), **self._found}
-        return tuple(one for one in found.values() if not one.deleted or one.is_irreplaceable)
+        return tuple(one for one in found.values() if not one.deleted or one.type in _TOLD)
 
 
 def _causes(metadata: Any) -> Iterator[str]:
@@ -204,8 +207,10 @@ class Wanted:
         return [] if self.before is None else list(_differences(self.before, self.now))
 
 
-def look(engine: Planning, wanted: Wanted, progress: Progress, *, replace_head: bool) -> None:
-    """Tells what an `up` would replace. Where nothing stands yet, Pulumi is not asked.
+def look(
+    engine: Planning, wanted: Wanted, progress: Progress, *, replace_head: bool
+) -> tuple[Replacement, ...]:
+    """Tells what an `up` would replace, and returns it; nothing is asked before the first one.
 
     Args:
         engine: the stack, of Pulumi's.
@@ -219,7 +224,7 @@ def look(engine: Planning, wanted: Wanted, progress: Progress, *, replace_head: 
     """
     state = engine.state()
     if state is None or not state.irreplaceable:
-        return
+        return ()
     has_disk = any(one.type == STATE_DISK for one in state.irreplaceable)
     if replace_head:
         engine.unprotect(state.protected_of(*IRREPLACEABLE - {STATE_DISK}))
@@ -234,6 +239,7 @@ def look(engine: Planning, wanted: Wanted, progress: Progress, *, replace_head: 
         progress(Lasting(str(one)))
     if lost:
         progress(Lasting(_becomes(wanted, lost, has_disk=has_disk)))
+    return found
 
 
 def _becomes(wanted: Wanted, lost: Sequence[Replacement], *, has_disk: bool) -> str:

@@ -39,6 +39,7 @@ DRAIN_TIMEOUT_S = 60.0
 DRAIN_START_S = 60.0
 JOIN_TIMEOUT_S = UP_TIMEOUT_S
 POLL_S = 3.0
+GLANCE_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +60,17 @@ class Cluster:
     run_on_head: Callable[[Sequence[str], float], str]
 
 
-def arm_of(resource: str, endpoints: Endpoints) -> Arm:
-    """A client of ARM with the user's login, for the subscription of a resource."""
-    from sunspot.node.azure.arm import Arm
+def arm_of(resource: str, endpoints: Endpoints, *, is_patient: bool = True) -> Arm:
+    """A client of ARM with the user's login, for the subscription of a resource.
+
+    One that is not patient gives up after seconds.
+    """
+    from sunspot.node.azure.arm import READ_TIMEOUT_S, Arm
 
     _, _, subscription, *_ = resource.split("/")
     login = Login(endpoints, subscription=subscription)
-    return Arm(login, endpoints.management, patience_s=PATIENCE_S)
+    patience_s, timeout_s = (PATIENCE_S, READ_TIMEOUT_S) if is_patient else (GLANCE_S, GLANCE_S)
+    return Arm(login, endpoints.management, patience_s=patience_s, timeout_s=timeout_s)
 
 
 def check(stack: Stack, sizes: Mapping[str, Size]) -> None:
@@ -91,13 +96,15 @@ def sizes(stack: Stack, vm: str, endpoints: Endpoints) -> dict[str, Size]:
 def running(vm: str, endpoints: Endpoints | None = None) -> LiveSettings | None:
     """The settings of the cluster whose head is this VM; None if there is no such VM.
 
+    A preview waits for it, so an ARM that does not answer within seconds is not waited for.
+
     Raises:
         SunspotError: there is no login, or Azure does not answer.
     """
     from sunspot.node.azure.arm import ArmError
 
     try:
-        return HeadSettings(arm_of(vm, endpoints or Endpoints()), vm).read()
+        return HeadSettings(arm_of(vm, endpoints or Endpoints(), is_patient=False), vm).read()
     except ArmError as error:
         raise SunspotError(missing_role.explained(str(error))) from error
 
@@ -208,20 +215,7 @@ class _Scaling:
     # Fixed groups: their scale sets
 
     def _machines(self, group: ScalingGroup) -> ScaleSetMachines:
-        from sunspot.node.azure.scale_sets import ScaleSetMachines
-        from sunspot.node.azure.vms import Cluster as Place
-
-        cluster = self._cluster
-        _, _, subscription, _, resource_group, *_ = cluster.vm.split("/")
-        place = Place(
-            subscription_id=subscription,
-            resource_group=resource_group,
-            head=cluster.vm.rpartition("/")[2],
-            head_type=HEAD,
-            scale_sets={group.name: scale_set_of(cluster_name(cluster.stack.name), group.name)},
-            maximums={group.name: group.max_workers},
-        )
-        return ScaleSetMachines(place, self._arm)
+        return machines_of(self._cluster, self._arm, {group.name: group.max_workers})
 
     def _resize(self, group: ScalingGroup, added: dict[str, list[str]]) -> None:
         machines = self._machines(group)
@@ -238,7 +232,7 @@ class _Scaling:
 
     def _to_go(self, here: Sequence[str], count: int) -> list[str]:
         """Those that are not members first, then those that Azure lists last."""
-        joined = {one["node_name"] for one in self._alive()}
+        joined = {one["node_name"] for one in alive(self._cluster.handle)}
         return sorted(here, key=lambda one: (one in joined, -here.index(one)))[:count]
 
     def _remove(self, machines: ScaleSetMachines, names: Sequence[str]) -> None:
@@ -261,19 +255,13 @@ class _Scaling:
 
     # Ray's view
 
-    def _alive(self) -> list[dict[str, object]]:
-        from sunspot.ray.jobs import JobClient
-
-        nodes = JobClient(self._cluster.handle).state("nodes")
-        return [one for one in nodes if one["state"] == "ALIVE"]
-
     def _wait_until_members(self) -> None:
         from sunspot.node.collector import GROUP_LABEL
 
         deadline = time.monotonic() + JOIN_TIMEOUT_S
         reported = ""
         while True:
-            labels = [one.get("labels") or {} for one in self._alive()]
+            labels = [one.get("labels") or {} for one in alive(self._cluster.handle)]
             types = [one.get(GROUP_LABEL) for one in labels if isinstance(one, dict)]
             waiting = ", ".join(self._still_awaited(types))
             if not waiting:
@@ -296,6 +284,37 @@ class _Scaling:
                 yield f"{here} of {low} workers of {group.name} joined"
             elif here > high:
                 yield f"{here - high} workers of {group.name} have yet to leave"
+
+
+def machines_of(cluster: Cluster, arm: Arm, maximums: Mapping[str, int]) -> ScaleSetMachines:
+    """The machines of some of a cluster's scale sets.
+
+    Args:
+        cluster: the cluster.
+        arm: a client of ARM.
+        maximums: the most machines that each of their node types may have.
+    """
+    from sunspot.node.azure.scale_sets import ScaleSetMachines
+    from sunspot.node.azure.vms import Cluster as Place
+
+    _, _, subscription, _, resource_group, *_ = cluster.vm.split("/")
+    name = cluster_name(cluster.stack.name)
+    place = Place(
+        subscription_id=subscription,
+        resource_group=resource_group,
+        head=cluster.vm.rpartition("/")[2],
+        head_type=HEAD,
+        scale_sets={kind: scale_set_of(name, kind) for kind in maximums},
+        maximums=maximums,
+    )
+    return ScaleSetMachines(place, arm)
+
+
+def alive(handle: ClusterHandle) -> list[dict[str, object]]:
+    """Ray's nodes that are members now, as its state API tells of them."""
+    from sunspot.ray.jobs import JobClient
+
+    return [one for one in JobClient(handle).state("nodes") if one["state"] == "ALIVE"]
 
 
 def _ids(machines: ScaleSetMachines) -> list[str]:

@@ -23,6 +23,7 @@ from sunspot.targets.azure import (
     head,
     history,
     inventory,
+    leaving,
     left_behind,
     node_log,
     project,
@@ -92,6 +93,7 @@ class AzureTarget:
         quick: the preconditions that `up` checks first.
         endpoints: the addresses of Azure.
         replaces_head: whether `up` may replace the head of a cluster that is up.
+        removes_now: whether `up` deletes workers of removed groups without draining them first.
         name: the target's name in the registry.
     """
 
@@ -102,6 +104,7 @@ class AzureTarget:
     quick: Callable[[Stack, Path], list[Finding]] = doctor.quick
     endpoints: Endpoints = field(default_factory=Endpoints)
     replaces_head: bool = False
+    removes_now: bool = False
     name: str = TARGET
 
     def check(self, stack: Stack) -> None:
@@ -119,6 +122,9 @@ class AzureTarget:
 
     def replacing_head(self) -> AzureTarget:
         return replace(self, replaces_head=True)
+
+    def removing_now(self) -> AzureTarget:
+        return replace(self, removes_now=True)
 
     def first_contact(self, stack: Stack) -> AbstractContextManager[Contact]:
         from sunspot.targets.azure import first_contact
@@ -151,23 +157,20 @@ class AzureTarget:
             before = self.records.read(stack.name)
             record = before or Record(folder="", stack=dumped, outputs={})
             self.records.write(stack.name, replace(record, folder=str(folder)))
-            wanted = replacing.Wanted(
-                name=stack.name, now=dumped, before=None if before is None else before.stack
-            )
+            wanted = replacing.Wanted(name=stack.name, now=dumped, before=before and before.stack)
             try:
-                replacing.look(engine, wanted, progress, replace_head=self.replaces_head)
+                found = replacing.look(engine, wanted, progress, replace_head=self.replaces_head)
+                if not self.removes_now and (go := leaving.kinds(found, engine, stack.name)):
+                    reach = functools.partial(self._cluster, stack.name, progress)
+                    leaving.drain(stack.name, reach, go, progress, self.endpoints)
                 self.records.write(stack.name, replace(record, folder=str(folder), stack=dumped))
                 state = engine.up(progress)
                 self.records.remember(stack.name, folder, stack, state)
                 connect = functools.partial(self._connect, stack.name, progress, dashboard_port)
                 handle = wait.until_joined(stack, connect, progress, timeout_s)
-            except KeyboardInterrupt as interrupt:
-                interrupt.add_note(remaining.after_up(stack.name))
-                raise
-            except UsageError:  # nothing was changed
-                raise
-            except SunspotError as error:
-                error.add_note(remaining.after_up(stack.name))
+            except (KeyboardInterrupt, SunspotError) as error:
+                if not isinstance(error, UsageError):  # before which the program was not run
+                    error.add_note(remaining.after_up(stack.name))
                 raise
         return Up(handle, was_up=False)
 
@@ -242,15 +245,12 @@ class AzureTarget:
 
     def scale(self, name: str, sizes: Mapping[str, Size], progress: Progress) -> None:
         scaling.check(self.stack(name), sizes)
-        vm = self._head_id(name)
         with self.records.locked(name, progress):
-            handle = self._connect(name, progress)
-            run = head.running(self._ssh(name, self.records.known(name)), handle.head_address)
-            cluster = scaling.Cluster(stack=self.stack(name), vm=vm, handle=handle, run_on_head=run)
-            scaling.scale(cluster, sizes, progress, self.endpoints)
+            scaling.scale(self._cluster(name, progress), sizes, progress, self.endpoints)
 
     def sizes(self, name: str) -> Mapping[str, Size]:
-        return scaling.sizes(self.stack(name), self._head_id(name), self.endpoints)
+        vm = head.vm_of(self._group_id(name), self.records.known(name).head)
+        return scaling.sizes(self.stack(name), vm, self.endpoints)
 
     def evict(self, name: str, node: str, notice_s: float | None, progress: Progress) -> str:
         if notice_s is not None:
@@ -364,8 +364,14 @@ class AzureTarget:
                 record = self._known.refresh(name, silent)
         return record.group_id
 
-    def _head_id(self, name: str) -> str:
-        return head.vm_of(self._group_id(name), self.records.known(name).head)
+    def _cluster(self, name: str, progress: Progress) -> scaling.Cluster:
+        """How to reach a cluster whose lock is held."""
+        handle, record = self._connect(name, progress), self.records.known(name)
+        if not record.group_id:  # that of an older version
+            record = self._known.refresh(name, progress)
+        run = head.running(self._ssh(name, record), handle.head_address)
+        vm = head.vm_of(record.group_id, record.head)
+        return scaling.Cluster(stack=self.stack(name), vm=vm, handle=handle, run_on_head=run)
 
     def _current(self, name: str, progress: Progress = silent) -> Record:
         """The record as it is if the tunnel is alive; otherwise updated from Pulumi's state."""

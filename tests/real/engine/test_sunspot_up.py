@@ -326,3 +326,22 @@ def test_a_second_interrupt_leaves_no_process_and_says_how_to_unlock(fresh, head
     assert f"pulumi cancel -s {STACK}" in printed
     _, alive = psutil.wait_procs(below, timeout=DEADLINE_S)
     assert alive == []
+
+
+def test_a_removed_group_is_drained_first_unless_told_otherwise(deployed, head):
+    edited = settings()
+    edited["sunspot:cluster"]["scaling_groups"] = [
+        one for one in edited["sunspot:cluster"]["scaling_groups"] if one["name"] != FIXED
+    ]
+    deployed.write_stack(STACK, edited)
+    before = deployed.cloud.resources()
+    # Its login has no token for Azure Resource Manager, so nothing can be drained.
+    printed = " ".join(sunspot(deployed, head, "up", STACK, code=1).split())
+    assert f"will delete VirtualMachineScaleSet {HELD}" in printed
+    assert "No scale set was deleted" in printed
+    assert f"sunspot up {STACK} --now" in printed
+    assert deployed.cloud.resources() == before
+
+    deployed.cloud.take_notes()
+    assert "x is up (azure)" in sunspot(deployed, head, "up", STACK, "--now")
+    assert ("delete", HELD) in deployed.cloud.take_notes()

@@ -13,18 +13,10 @@ from sunspot.targets.azure.inventory import addresses
 from sunspot.targets.azure.remaining import remaining
 
 
-@pytest.fixture
-def principal(monkeypatch):
-    for name in ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID"):
-        monkeypatch.setenv(name, "x")
-
-
-def by_rest(pages, ask=remaining):
+def by_rest(principal, pages, ask=remaining):
     """Asks Azure's login and its REST API; the latter's pages: path -> (status, body)."""
 
     def answer(request):
-        if request.method == "POST":
-            return Reply(200, {"access_token": "t0"})
         if request.headers["Authorization"] != "Bearer t0":
             return Reply(401, {})
         return Reply(*pages[request.path])
@@ -33,7 +25,7 @@ def by_rest(pages, ask=remaining):
         for _, body in pages.values():
             if "nextLink" in body:
                 body["nextLink"] = address + body["nextLink"]
-        return ask(GROUP, Endpoints(login=address, management=address))
+        return ask(GROUP, Endpoints(login=principal.url, management=address))
 
 
 def test_azure_is_asked_page_by_page(principal):
@@ -41,7 +33,7 @@ def test_azure_is_asked_page_by_page(principal):
         f"{GROUP}/resources": (200, {"value": [{"id": "a"}], "nextLink": "/more"}),
         "/more": (200, {"value": [{"id": "b"}]}),
     }
-    assert by_rest(pages) == ["a", "b"]
+    assert by_rest(principal, pages) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -52,13 +44,15 @@ def test_azure_is_asked_page_by_page(principal):
     ],
 )
 def test_a_group_that_is_gone_or_empty(principal, status, body, left):
-    assert by_rest({f"{GROUP}/resources": (status, body)}) == left
+    assert by_rest(principal, {f"{GROUP}/resources": (status, body)}) == left
 
 
 @pytest.mark.parametrize("status", [401, 404, 500])
 def test_an_answer_that_says_nothing_is_an_error(principal, status):
     with pytest.raises(SunspotError, match="did not answer"):
-        by_rest({f"{GROUP}/resources": (status, {"error": {"code": "SubscriptionNotFound"}})})
+        by_rest(
+            principal, {f"{GROUP}/resources": (status, {"error": {"code": "SubscriptionNotFound"}})}
+        )
 
 
 def nic(machine, *addresses, primary=0):
@@ -79,16 +73,14 @@ def test_the_addresses_of_machines_by_rest(principal):
         path: (200, {"value": first, "nextLink": "/more"}),
         "/more": (200, {"value": [nic("vm_b", "10.0.0.7", "10.0.0.8", primary=1)]}),
     }
-    assert by_rest(pages, addresses) == {"vm_a": "10.0.0.5", "vm_b": "10.0.0.8"}
+    assert by_rest(principal, pages, addresses) == {"vm_a": "10.0.0.5", "vm_b": "10.0.0.8"}
     gone = {path: (404, {"error": {"code": "ResourceGroupNotFound"}})}
-    assert by_rest(gone, addresses) == {}
+    assert by_rest(principal, gone, addresses) == {}
 
 
 @pytest.fixture
-def az(tmp_path, monkeypatch):
+def az(no_login, tmp_path, monkeypatch):
     """Puts an `az` on the PATH that is this script."""
-    for name in ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID"):
-        monkeypatch.delenv(name, raising=False)
 
     def write(script):
         tool = tmp_path / "az"

@@ -3,35 +3,26 @@
 What the head's own code makes of it: tests/node/test_live.py, tests/integration/.
 """
 
+import threading
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
-from azure_model.arm import GROUP, HEAD, SCALE_SETS, VIRTUAL_MACHINES, Vm, serving
+from azure_clusters import FIXED_SET, GPU, join, leave, settings
+from azure_model.arm import HEAD, SCALE_SETS, VIRTUAL_MACHINES
 from azure_model.http_service import Reply
-from azure_model.pulumi_state import MACHINE_TYPE, account, group, resource
-from azure_stacks import declared, member, members, run, up
+from azure_model.http_service import serving as serving_http
+from azure_stacks import declared, members, run
 from ssh_server import needs_sshd
 
-from cloud_init.live import live_settings
+from sunspot.errors import SunspotError
 from sunspot.node.azure import live
 from sunspot.targets.azure import by_hand, head_settings, scaling
-from sunspot.targets.azure import target as azure
 from sunspot.targets.azure.credentials import Endpoints
-from sunspot.targets.azure.plan import plan
-from sunspot.targets.azure.preview.user_data import stand_ins
 from sunspot.targets.scaling import Size
 
 pytestmark = [needs_sshd, pytest.mark.usefixtures("az")]
 
-FIXED_SET = "sunspot-x-fixed"
-GPU = {"ray.io/node-group": "gpu", "ray.io/market-type": "spot"}
 PATCH = ("PATCH", f"{VIRTUAL_MACHINES}/{HEAD}")
-
-
-def settings(arm):
-    """What stands in the head's user data, as IMDS serves it."""
-    return live.parse(arm.imds.user_data)
 
 
 def limits(arm, kind="gpu"):
@@ -42,59 +33,20 @@ def limits(arm, kind="gpu"):
     return here["min_workers"], here["max_workers"]
 
 
-@pytest.fixture
-def cluster(place, api, sshd, monkeypatch):
-    """The stack "x", up: `arm` is Azure, `joins` says whether machines become members."""
-    with serving() as arm:
-        target = replace(place.target, endpoints=Endpoints(management=arm.url))
-        monkeypatch.setattr(azure, "create", lambda: target)
-        monkeypatch.setattr(scaling, "POLL_S", 0.02)
-        monkeypatch.setattr(head_settings, "PAUSE_S", 0.02)
-        arm.add(FIXED_SET)
-        arm.sets[FIXED_SET].capacity = 2
-        for name in ("vm_a", "vm_b"):
-            arm.vms[name] = Vm(name, FIXED_SET, "Succeeded")
-        described = plan(declared(), place.project)
-        arm.vms[HEAD].user_data = live_settings(described, stand_ins(described))
-        place.fake.made = (
-            group(GROUP),
-            resource(MACHINE_TYPE, f"{VIRTUAL_MACHINES}/{HEAD}", protect=True, vmId="one"),
-            account(),
-        )
-        made = SimpleNamespace(arm=arm, target=target, api=api.known, joins=True, gone=[])
-        arm.on_boot = lambda vm: _join(made, vm.name, "fixed")
-        arm.on_delete = lambda name: _leave(made, name)
-        # A stand-in for `docker exec ... python -m sunspot.node.drain ...`.
-        sshd.stub("docker", f'echo "$@" >> {place.project}/drained')
-        made.drained = place.project / "drained"
-        up(place)
-        yield made
-
-
-def _join(cluster, name, group):
-    labels = {**GPU, "ray.io/node-group": group}
-    if cluster.joins:
-        cluster.api.nodes = [*cluster.api.nodes, member(name, labels=labels)]
-
-
-def _leave(cluster, name):
-    cluster.api.nodes = [one for one in cluster.api.nodes if one["node_name"] != name]
-
-
 def _as_the_autoscaler(cluster):
     """Keeps the members of `gpu` within the limits of the user data, at each look at them."""
-    plain = cluster.arm._watched
+    plain = cluster.arm.watched
 
     def watched(operation):
         low, high = limits(cluster.arm)
         names = [n["node_name"] for n in cluster.api.nodes if n["labels"] == GPU]
         for number in range(len(names), low):
-            _join(cluster, f"gpu_{number}", "gpu")
+            join(cluster, f"gpu_{number}", "gpu")
         for name in names[high:]:
-            _leave(cluster, name)
+            leave(cluster, name)
         return plain(operation)
 
-    cluster.arm._watched = watched
+    cluster.arm.watched = watched
 
 
 def test_an_autoscaled_group_gets_its_limits_through_the_user_data(cluster):
@@ -231,9 +183,9 @@ def test_a_missing_role_is_named_with_its_scope_and_the_command(cluster):
     )
     told = {"error": {"code": "AuthorizationFailed", "message": message}}
 
-    plain = cluster.arm._of_vm
-    cluster.arm._of_vm = lambda name, request: (
-        Reply(403, told) if request.method == "PATCH" else plain(name, request)
+    plain = cluster.arm._right
+    cluster.arm._right = lambda request: (
+        Reply(403, told) if request.method == "PATCH" else plain(request)
     )
     result = run("scale", "x", "gpu=1")
     text = " ".join(result.stderr.split())
@@ -273,3 +225,17 @@ def test_status_says_where_file_and_cluster_differ(cluster):
     assert "sunspot scale x gpu=0:4" in told
     assert run("scale", "x", "gpu=0:4").exit_code == 0
     assert "by hand" not in run("status", "x").output
+
+
+def test_an_arm_that_does_not_answer_is_given_up_soon(az, monkeypatch):
+    monkeypatch.setattr(scaling, "GLANCE_S", 0.2)
+    ended = threading.Event()
+
+    def hang(_):
+        ended.wait(60)
+        return Reply(200, {})
+
+    with serving_http(hang) as url:
+        with pytest.raises(SunspotError, match="timed out"):
+            scaling.running(f"{VIRTUAL_MACHINES}/{HEAD}", Endpoints(management=url))
+        ended.set()

@@ -2,7 +2,6 @@
 
 import pytest
 import yaml
-from azure_model.http_service import Reply, serving
 from azure_model.resource_ids import SUBSCRIPTION
 
 from sunspot.errors import SunspotError, UsageError
@@ -19,9 +18,7 @@ RESOURCE = "https://management.azure.com/"
 
 
 @pytest.fixture(autouse=True)
-def nothing(monkeypatch, tmp_path):
-    for name in (*PRINCIPAL, SUBSCRIPTION_VARIABLE):
-        monkeypatch.delenv(name, raising=False)
+def nothing(no_login, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
 
@@ -62,13 +59,18 @@ def test_without_any_login():
         Login().token(RESOURCE)
 
 
-def test_a_service_principal_needs_no_cli(monkeypatch):
-    for name in PRINCIPAL:
-        monkeypatch.setenv(name, "x")
-    with serving(lambda _: Reply(200, {"access_token": "t2"})) as url:
-        assert Login(Endpoints(login=url)).token(RESOURCE) == "t2"
-    with serving(lambda _: Reply(401, {})) as url, pytest.raises(SunspotError, match="principal"):
-        Login(Endpoints(login=url)).token(RESOURCE)
+def test_a_service_principal_needs_no_cli(principal):
+    login = Login(Endpoints(login=principal.url))
+    assert [login.token(RESOURCE) for _ in range(2)] == ["t0"] * 2
+    (form,) = principal.forms
+    assert (form["client_id"], form["client_secret"]) == ("client", "secret")
+    assert form["scope"] == "https://management.azure.com/.default"
+
+
+def test_a_secret_that_azure_refuses(principal):
+    principal.token = None
+    with pytest.raises(SunspotError, match=r"ARM_CLIENT_SECRET.*AADSTS7000222"):
+        Login(Endpoints(login=principal.url)).token(RESOURCE)
 
 
 def test_the_subscription(az, monkeypatch):
@@ -119,18 +121,3 @@ def test_an_az_that_may_not_be_run_is_no_traceback(az, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SunspotError, match="az"):
         Login().subscription()
-
-
-@pytest.mark.parametrize("answer", [Reply(200, []), Reply(200, None), Reply(200, "<html>")])
-def test_a_login_that_answers_something_else_is_no_traceback(monkeypatch, answer):
-    for name in PRINCIPAL:
-        monkeypatch.setenv(name, "x")
-    with serving(lambda _: answer) as url, pytest.raises(SunspotError):
-        Login(Endpoints(login=url)).token(RESOURCE)
-
-
-def test_a_login_that_is_not_there_is_not_a_refusal(monkeypatch):
-    for name in PRINCIPAL:
-        monkeypatch.setenv(name, "x")
-    with pytest.raises(SunspotError, match="did not answer"):
-        Login(Endpoints(login="http://127.0.0.1:1")).token(RESOURCE)

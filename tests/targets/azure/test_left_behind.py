@@ -35,8 +35,6 @@ class Groups:
     asked: list[tuple[str, str]] = field(default_factory=list)
 
     def __call__(self, request: Request) -> Reply:
-        if request.path.endswith("/token"):
-            return Reply(200, {"access_token": "t0"})
         self.asked.append((request.method, request.path))
         if request.path == "/operation":
             self.polls -= 1
@@ -60,10 +58,8 @@ class Groups:
 
 
 @pytest.fixture
-def known(place, monkeypatch):
+def known(place, principal, monkeypatch):
     """Serves Azure to the command, which has a record of the stack, and Pulumi has not."""
-    for name in ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID"):
-        monkeypatch.setenv(name, "x")
     record = Record(
         folder=str(place.project),
         stack=declared().model_dump(mode="json"),
@@ -73,7 +69,7 @@ def known(place, monkeypatch):
     place.target.records.write("x", record)
     groups = Groups([DISK])
     with serving(groups) as address:
-        endpoints = Endpoints(login=address, management=address)
+        endpoints = Endpoints(login=principal.url, management=address)
         ask = functools.partial(remaining, endpoints=endpoints)
         target = replace(place.target, endpoints=endpoints, still_there=ask)
         monkeypatch.setattr(azure, "create", lambda: target)

@@ -74,24 +74,18 @@ def test_a_stack_need_not_define_roles():
     assert "sunspot:access > custom_roles: false" in (explain(text) or "")
 
 
-def test_who_may_not_list_a_group_is_told_the_role(monkeypatch):
-    for name in ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID"):
-        monkeypatch.setenv(name, "x")
+def test_who_may_not_list_a_group_is_told_the_role(principal):
     message = failed("Microsoft.Resources/subscriptions/resourceGroups/resources/read", GROUP)
 
     def answer(request):
-        if request.method == "POST":
-            return Reply(200, {"access_token": "t0"})
         return Reply(403, {"error": {"code": "AuthorizationFailed", "message": message}})
 
     with serving(answer) as address, pytest.raises(SunspotError) as caught:
-        remaining(GROUP, Endpoints(login=address, management=address))
+        remaining(GROUP, Endpoints(login=principal.url, management=address))
     assert f"--role Reader --scope {GROUP}" in str(caught.value)
 
 
-def test_the_azure_clis_words_are_explained_too(tmp_path, monkeypatch):
-    for name in ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID"):
-        monkeypatch.delenv(name, raising=False)
+def test_the_azure_clis_words_are_explained_too(no_login, tmp_path, monkeypatch):
     message = failed("Microsoft.Resources/subscriptions/resourceGroups/read", GROUP)
     (tmp_path / "az").write_text(
         f'#!/bin/sh\necho "ERROR: (AuthorizationFailed) {message}" >&2; exit 1'

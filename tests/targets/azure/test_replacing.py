@@ -64,12 +64,15 @@ def test_a_replacement_is_told_once_with_its_causes():
     assert not found.deleted
 
 
-def test_a_deletion_is_told_of_the_head_and_its_disk_only():
+def test_a_deletion_is_told_of_the_head_its_disk_and_of_workers_only():
     disk = "azure-native:compute:Disk"
     found = planned(
-        step("delete"), step("delete", "urn::set", kind=SET), step("delete", "urn::d", kind=disk)
+        step("delete"),
+        step("delete", "urn::set", kind=SET),
+        step("delete", "urn::d", kind=disk),
+        step("delete", "urn::role", kind="azure-native:authorization:RoleAssignment"),
     )
-    assert [(one.type, one.deleted) for one in found] == [(VM, True), (disk, True)]
+    assert [(one.type, one.deleted) for one in found] == [(VM, True), (SET, True), (disk, True)]
 
 
 # The engine's own words: pulumi's pkg/resource/deploy/step_generator.go, v3.258.0.

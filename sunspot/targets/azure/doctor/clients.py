@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from sunspot.errors import SunspotError
-from sunspot.targets.azure import missing_role
-from sunspot.targets.azure.credentials import PRINCIPAL, Endpoints
+from sunspot.targets.azure import environment, missing_role
+from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.azure.doctor.findings import short, tried
 from sunspot.targets.azure.doctor.login import Kind
 from sunspot.targets.protocol import Finding
@@ -165,24 +164,23 @@ def credential(kind: Kind, subscription: str, endpoints: Endpoints) -> TokenCred
         SunspotError: Azure's clients are not installed.
     """
     try:
-        from azure.identity import AzureCliCredential, ClientSecretCredential
+        from azure.identity import AzureCliCredential
 
         from sunspot.targets.azure.doctor.retries import ReadingRetries
     except ImportError as error:
         raise SunspotError(MISSING) from error
     if kind == "cli":
         return AzureCliCredential(subscription=subscription, process_timeout=60)
-    client, secret, tenant = (os.environ[name] for name in PRINCIPAL)
-    return ClientSecretCredential(
-        tenant,
-        client,
-        secret,
-        authority=endpoints.login,
+    found = environment.credential(
+        endpoints.login,
         # Only Azure's own addresses are known to the discovery.
         disable_instance_discovery=endpoints != Endpoints(),
         retry_policy_class=ReadingRetries,
         **_PATIENCE,
     )
+    if found is None:
+        raise SunspotError("the login of the environment is gone")
+    return found
 
 
 @contextmanager

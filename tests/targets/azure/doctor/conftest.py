@@ -8,7 +8,6 @@ from azure_model import http_service
 from azure_model import subscription as model
 from azure_model.arm import Vm
 from azure_model.arm import serving as serving_arm
-from azure_model.certificate import Certificate
 from azure_model.pulumi_stack import FakeStack
 from azure_model.resource_ids import SUBSCRIPTION, TENANT
 from azure_model.subscription import sku
@@ -25,11 +24,6 @@ from sunspot.targets.azure.records import Records
 from sunspot.targets.azure.target import AzureTarget
 
 VARIABLES = (*PRINCIPAL, *login.OTHERS, SUBSCRIPTION_VARIABLE, *machine.PASSPHRASES)
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
-    return Certificate.create(tmp_path_factory.mktemp("tls"), ["localhost"])
 
 
 @pytest.fixture(scope="module")
