@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import signal
@@ -74,6 +75,13 @@ def test_jupyterlab_answers_only_with_its_token_and_ends_with_sigterm(sunspot: S
             assert refused == 403
             known = {"Authorization": f"token {token}"}
             assert requests.get(kernels, headers=known, timeout=DEADLINE_S).json() == []
+            started = requests.post(kernels, headers=known, json={}, timeout=DEADLINE_S)
+            assert started.ok, started.text
+            # Otherwise whoever connects to the kernel's ports reads what its cells print.
+            runtime = sunspot.home / ".local" / "share" / "jupyter" / "runtime"
+            (connection,) = runtime.glob("kernel-*.json")
+            assert "curve_publickey" in json.loads(connection.read_text())
+            assert not connection.stat().st_mode & 0o077
         finally:
             jupyter.send_signal(signal.SIGTERM)
             _, rest = jupyter.communicate(timeout=DEADLINE_S)
