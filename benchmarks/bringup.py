@@ -90,7 +90,7 @@ def import_ray_seconds(programs: Path) -> float:
     return round(median(seconds), 4)
 
 
-def compare_environments(plain: Path) -> None:
+def compare_environments(plain: Path, pairs: int) -> None:
     """Print how the bring-up in this environment compares with that in one without extras."""
     found = [name for name in EXTRAS if importlib.util.find_spec(name)]
     if not found:
@@ -100,7 +100,7 @@ def compare_environments(plain: Path) -> None:
         "bringup-extras",
         lambda: bring_up_seconds(WORKERS, driver=programs),
         lambda: bring_up_seconds(WORKERS, programs),
-        PAIRS,
+        pairs,
         peer_name="without extras",
         aim=1.1,
         extra={
@@ -116,15 +116,17 @@ def main() -> None:
     options = _options.parser(__doc__)
     extras = "the environment without extras to compare with"
     options.add_argument("--extras", type=Path, metavar="VENV", help=extras)
-    if plain := options.parse_args().extras:
-        compare_environments(plain)
+    options.add_argument("--pairs", type=int, default=PAIRS, metavar="N", help="how many pairs")
+    asked = options.parse_args()
+    if asked.extras:
+        compare_environments(asked.extras, asked.pairs)
         return
     sequential = round(median(ray_start() for _ in range(3)), 4)
     compare(
         "bringup",
         lambda: bring_up_seconds(WORKERS),
         cluster_utils,
-        PAIRS,
+        asked.pairs,
         peer_name="ray.cluster_utils.Cluster",
         aim=0.6,
         extra={"ray_start": sequential},

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from sunspot.errors import UsageError
+from sunspot.node.notebook import ENCRYPTED
 
 # A kernel's interpreter that does not answer by then is taken for one that has Ray.
 KERNEL_TIMEOUT_S = 20.0
@@ -76,6 +77,6 @@ def _has_ray(program: str = "python") -> bool:
 def become_jupyter(arguments: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
     """Replaces this process by JupyterLab on the loopback address, which then gets all signals."""
     # -P: a random.py among somebody's notebooks is no module of JupyterLab's.
-    command = [sys.executable, "-P", "-m", "jupyterlab", "--ip=127.0.0.1", *arguments]
+    command = [sys.executable, "-P", "-m", "jupyterlab", "--ip=127.0.0.1", ENCRYPTED, *arguments]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_TOKEN"}
     os.execve(command[0], command, environment | dict(variables))  # noqa: S606

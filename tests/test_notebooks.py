@@ -10,6 +10,7 @@ from local_stacks import WORKERS, stack, write
 
 from sunspot import notebooks
 from sunspot.errors import UsageError
+from sunspot.node.notebook import ENCRYPTED
 from sunspot.node.processes import Process
 from sunspot.targets.local.target import LocalTarget
 from sunspot.targets.records import STATE_DIRECTORY_VARIABLE
@@ -74,7 +75,7 @@ def test_jupyterlab_gets_the_clusters_settings_and_its_own_arguments(run, jupyte
     done = run("dev", "--", "--no-browser", site=jupyter({}), RAY_AUTH_TOKEN="another's")
     assert done.returncode == 5, done.stderr  # JupyterLab's own
     started = json.loads(done.stdout)
-    assert started["arguments"] == ["--ip=127.0.0.1", "--no-browser"]
+    assert started["arguments"] == ["--ip=127.0.0.1", ENCRYPTED, "--no-browser"]
     environment = started["environment"]
     assert environment["RAY_ADDRESS"] == "[::ffff:127.0.0.1]:6379"
     assert environment["RAY_AUTH_MODE"] == "token"

@@ -155,6 +155,15 @@ def test_applications_that_are_not_there_are_not_taken_for_running(api, port):
     assert "default is RUNNING" in result.stdout
 
 
+@pytest.mark.parametrize("then", [[], [application(status="DELETING", deployments=[])]])
+def test_an_application_that_another_command_removes_is_not_waited_for(api, port, then):
+    starts = application(status="DEPLOYING", deployments=[])
+    api.after = [instance(starts, port=int(port)), instance(*then, port=int(port))]
+    said = failed(1, "deploy", "main:app", "--port", port)
+    assert "removed default" in said
+    assert "sunspot serve status" in said
+
+
 def test_a_failed_import_shows_its_own_error(api, port):
     api.after = [instance(application("default", "DEPLOY_FAILED", NOT_IMPORTED, deployments=[]))]
     said = failed(1, "deploy", "main:app", "--port", port)

@@ -38,6 +38,10 @@ NOTEBOOKS = Path("/tmp/ray/notebooks")  # noqa: S108
 VARIABLE = "SUNSPOT_NOTEBOOKS"
 """Names another folder."""
 
+# Otherwise every user of the machine reads, on a kernel's ports, what its cells are and print.
+# A kernel that cannot do it runs as before (jupyter_client's manager.py, 8.10).
+ENCRYPTED = "--KernelManager.transport_encryption=auto"
+
 
 def main() -> None:
     """Runs JupyterLab until stdin ends or JupyterLab does."""
@@ -108,6 +112,7 @@ def command(python: str, port: int, arguments: Sequence[str]) -> list[str]:
     safe = ["-P"] if sys.version_info >= (3, 11) else []
     server = [python, *safe, "-m", "jupyterlab", "--no-browser"]
     server += ["--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
+    server.append(ENCRYPTED)
     if os.geteuid() == 0:  # the image's own user
         server.append("--allow-root")
     return [*server, *arguments]

@@ -21,12 +21,16 @@ _SIZED = re.compile(
     r"When connecting to an existing cluster, (?:num_cpus and num_gpus|\w+) must not be provided"
 )
 _NO_INPUT = re.compile(r"^EOFError: EOF when reading a line", re.MULTILINE)
+# A Ray that a job starts gets the job's environment, but has other files (packaging.py, 2.60).
+_OTHER_FILES = re.compile(r"Failed to download runtime_env file package gcs://")
+# A job's environment is merged with the program's by a deep copy (runtime_env.py, 2.60).
+_MODULE_OBJECT = re.compile(r"_merge_runtime_env.*cannot pickle 'module' object", re.DOTALL)
 
 
 def of_failure(log: str) -> list[str]:
     """The hints that the end of a failed job's log calls for, a sentence or two each."""
-    found = [packages.missing_module(log), _no_device(log), _sized(log), _no_input(log)]
-    return [hint for hint in found if hint is not None]
+    looks = (packages.missing_module, _no_device, _sized, _no_input, _own_ray, _module_object)
+    return [hint for look in looks if (hint := look(log)) is not None]
 
 
 def _no_device(log: str) -> str | None:
@@ -56,4 +60,25 @@ def _no_input(log: str) -> str | None:
     return (
         "the program reads from a terminal, which a job does not have: give it what it asks for as "
         "an argument, after --, or as a variable: sunspot submit --env NAME=VALUE"
+    )
+
+
+def _own_ray(log: str) -> str | None:
+    if not _OTHER_FILES.search(log):
+        return None
+    return (
+        "a Ray that the program starts for itself, as by ray.init(address='local') or `ray start`, "
+        "takes over the job's files and does not find them. Write ray.init(), which uses the "
+        "cluster; or, to have a Ray beside it: "
+        "sunspot submit -- env -u RAY_JOB_CONFIG_JSON_ENV_VAR python PROGRAM"
+    )
+
+
+def _module_object(log: str) -> str | None:
+    if not _MODULE_OBJECT.search(log):
+        return None
+    return (
+        "in a job, py_modules takes no imported modules: write the path of the module's folder, "
+        "runtime_env={'py_modules': ['path/of/module']}, or leave it out, since modules in the "
+        "working directory go along with the job"
     )

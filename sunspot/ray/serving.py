@@ -24,7 +24,7 @@ AWAY_S = 60.0
 # As long as a spot machine may need to come, and an image or packages to be installed on it.
 WAIT_S = 1200.0
 
-RUNNING, FAILED = "RUNNING", "DEPLOY_FAILED"
+RUNNING, FAILED, DELETING = "RUNNING", "DEPLOY_FAILED", "DELETING"
 READY = "HEALTHY"  # of a proxy and of a deployment
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -217,11 +217,12 @@ class ServeClient:
             timeout_s: how many seconds it may take.
 
         Raises:
-            SunspotError: one of them failed, it took longer, or the dashboard is silent for
-                AWAY_S.
+            SunspotError: one of them failed, another command removed it, it took longer, or the
+                dashboard is silent for AWAY_S.
         """
         deadline = time.monotonic() + timeout_s
         told, silent_until = "", time.monotonic() + AWAY_S
+        seen: set[str] = set()
         while True:
             try:
                 found = self.instance()
@@ -233,6 +234,10 @@ class ServeClient:
                 silent_until = time.monotonic() + AWAY_S
                 apps = [app for app in found.applications.values() if app.name in names]
                 _check(apps, before)
+                there = {app.name for app in apps if app.status != DELETING}
+                if gone := sorted(seen - there):
+                    raise self._removed(gone)
+                seen |= there
                 is_whole = {app.name for app in apps} == set(names)
                 if is_whole and all(app.status == RUNNING for app in apps) and found.is_ready:
                     return found
@@ -251,6 +256,14 @@ class ServeClient:
             raise
         except SunspotError:
             pass  # a head that restarts cannot be reached in many ways; AWAY_S ends them all
+
+    def _removed(self, gone: Sequence[str]) -> SunspotError:
+        """The error for applications that were there; a config replaces what another deployed."""
+        return SunspotError(
+            f"another command has removed {', '.join(gone)} meanwhile: a `serve deploy` of a "
+            "config that does not have them, or `serve shutdown`. To have all of them, deploy one "
+            f"config with all. What is there: sunspot serve status {self._client.handle.name}"
+        )
 
     def _not_in_time(self, now: str, timeout_s: float, found: Instance) -> SunspotError:
         name = self._client.handle.name

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from sunspot.ray import demand
@@ -10,6 +11,10 @@ from sunspot.ray.addresses import AddressWatch
 from sunspot.ray.demand import TIMEOUT_S, Waiting
 from sunspot.ray.feasibility import NodeType
 from sunspot.ray.jobs import Job, JobClient
+
+# `ray stop`, in a shell's words or in a list's; not behind a comment sign.
+_STOPS_RAY = re.compile(r"""^[^#\n]*\bray["',\s]+stop\b""", re.MULTILINE)
+_PROGRAMS = (".py", ".sh")
 
 
 class JobWatch:
@@ -38,6 +43,11 @@ class JobWatch:
     def program(self, entrypoint: Sequence[str], directory: Path) -> None:
         """Looks at the program before it runs."""
         self._addresses.program(entrypoint, directory)
+        if any(map(_STOPS_RAY.search, _texts(entrypoint, directory))):
+            self._warn(
+                "the program says `ray stop`, which ends all of Ray on the machine where it runs: "
+                "this cluster's nodes, and the job. Remove it; ray.init() finds the cluster"
+            )
 
     def printed(self, text: str) -> None:
         """Looks at the next piece of what the job prints."""
@@ -85,6 +95,17 @@ class JobWatch:
                     f"({alive} of at most {most} nodes are up)"
                 )
                 return
+
+
+def _texts(entrypoint: Sequence[str], directory: Path) -> Iterator[str]:
+    """The command line, and the programs in it that can be read."""
+    yield " ".join(entrypoint)
+    for word in entrypoint:
+        if word.endswith(_PROGRAMS):
+            try:
+                yield (directory / word).read_text(encoding="utf-8")
+            except (OSError, ValueError):
+                continue  # the job itself says what is wrong with it
 
 
 def _key(asked: Waiting) -> str:

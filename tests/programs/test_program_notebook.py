@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 import requests
@@ -54,9 +57,11 @@ def test_a_notebook_runs_unchanged(brought: Brought, drivers_variables: dict[str
     assert "[0, 1, 4, 9]" in done.stdout
 
 
-@pytest.mark.usefixtures("cluster")
-def test_jupyterlab_answers_only_with_its_token_and_ends_with_sigterm(sunspot: Sunspot):
+@contextlib.contextmanager
+def jupyterlab(sunspot: Sunspot) -> Iterator[tuple[str, dict[str, str], list[str]]]:
+    """JupyterLab's address, headers with its token, and what it has said once it has ended."""
     arguments = ("--no-browser", "--allow-root")
+    said: list[str] = []
     with sunspot.started("notebook", "programs", "--", *arguments) as jupyter:
         assert jupyter.stderr is not None
         try:
@@ -64,17 +69,40 @@ def test_jupyterlab_answers_only_with_its_token_and_ends_with_sigterm(sunspot: S
             found = ADDRESS.search(line)
             assert found is not None, line
             address, token = found.groups()
-            kernels = f"{address}/api/kernels"
-            # It prints its address shortly before it listens.
-            refused = wait_for(
-                "JupyterLab's server",
-                lambda: requests.get(kernels, timeout=DEADLINE_S).status_code,
-                not_yet=(requests.ConnectionError,),
-            )
-            assert refused == 403
-            known = {"Authorization": f"token {token}"}
-            assert requests.get(kernels, headers=known, timeout=DEADLINE_S).json() == []
+            yield address, {"Authorization": f"token {token}"}, said
         finally:
             jupyter.send_signal(signal.SIGTERM)
-            _, rest = jupyter.communicate(timeout=DEADLINE_S)
-    assert "Traceback" not in rest
+            said += jupyter.communicate(timeout=DEADLINE_S)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_jupyterlab_answers_only_with_its_token_and_ends_with_sigterm(sunspot: Sunspot):
+    with jupyterlab(sunspot) as (address, known, said):
+        kernels = f"{address}/api/kernels"
+        # It prints its address shortly before it listens.
+        refused = wait_for(
+            "JupyterLab's server",
+            lambda: requests.get(kernels, timeout=DEADLINE_S).status_code,
+            not_yet=(requests.ConnectionError,),
+        )
+        assert refused == 403
+        assert requests.get(kernels, headers=known, timeout=DEADLINE_S).json() == []
+    assert "Traceback" not in "".join(said)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_what_passes_on_a_kernels_ports_is_encrypted(sunspot: Sunspot):
+    with jupyterlab(sunspot) as (address, known, _):
+        started = wait_for(
+            "a kernel",
+            lambda: requests.post(
+                f"{address}/api/kernels", headers=known, json={}, timeout=DEADLINE_S
+            ),
+            not_yet=(requests.ConnectionError,),
+        )
+        assert started.ok, started.text
+        runtime = sunspot.home / ".local" / "share" / "jupyter" / "runtime"
+        connection = runtime / f"kernel-{started.json()['id']}.json"
+        # Without, whoever connects to these ports reads what its cells are and print.
+        assert "curve_publickey" in json.loads(connection.read_text())
+        assert not connection.stat().st_mode & 0o077

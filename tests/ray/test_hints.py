@@ -41,5 +41,21 @@ def test_a_program_that_asks_its_user_is_told_how_a_job_gets_values():
     assert hints.of_failure("EOFError: Compressed file ended") == []
 
 
+def test_a_ray_of_the_programs_own_is_told_how_it_runs():
+    log = (
+        "ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\n"
+        "OSError: Failed to download runtime_env file package gcs://_ray_pkg_0cdd.zip from the GCS"
+    )
+    (hint,) = hints.of_failure(log)
+    assert "env -u RAY_JOB_CONFIG_JSON_ENV_VAR" in hint
+
+
+def test_a_module_in_py_modules_is_told_to_be_a_path():
+    last = "TypeError: cannot pickle 'module' object\n"
+    (hint,) = hints.of_failure(f"    runtime_env = _merge_runtime_env(\n    ...\n{last}")
+    assert "py_modules" in hint
+    assert hints.of_failure(last) == []
+
+
 def test_another_failure_calls_for_no_hint():
     assert hints.of_failure("ValueError: gpu") == []

@@ -10,6 +10,7 @@ from waiting import wait_for
 from sunspot.errors import SunspotError
 from sunspot.ray import following
 from sunspot.ray.following import follow
+from sunspot.ray.watching import JobWatch
 
 
 class Looks:
@@ -79,3 +80,22 @@ def test_a_look_that_hangs_does_not_keep_back_the_end_of_the_job(api, client, te
         assert looks.jobs == []
     finally:
         answer.set()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "tells"),
+    [
+        (("python", "p.py"), 'subprocess.run(["ray", "stop", "--force"])\n', True),
+        (("python", "p.py"), 'os.system("ray stop")\n', True),
+        (("bash", "-c", "ray stop; python p.py"), "", True),
+        (("python", "p.py"), "# after it: ray stop\nray.shutdown()\n", False),
+        (("python", "p.py"), "array.stop = ray\n", False),
+        (("python", "elsewhere.py"), "ray stop", False),  # not there: Ray will say so
+    ],
+)
+def test_a_program_that_would_end_the_clusters_nodes_is_told_of(
+    client, tell, tmp_path, words, code, tells
+):
+    (tmp_path / "p.py").write_text(code)
+    JobWatch(client, [], tell, tell).program(words, tmp_path)
+    assert ["ray stop" in line for line in tell] == [True] * tells
