@@ -13,7 +13,7 @@ from sunspot.ray.feasibility import NodeType
 from sunspot.ray.jobs import Job, JobClient
 
 # `ray stop`, in a shell's words or in a list's; not behind a comment sign.
-_STOPS_RAY = re.compile(r"""^[^#\n]*\bray["',\s]+stop\b""", re.MULTILINE)
+_STOPS_RAY = re.compile(r"""^[^#\n]*\bray(?:[ \t]+|["'],\s*["'])stop\b""", re.MULTILINE)
 _PROGRAMS = (".py", ".sh")
 
 

@@ -90,6 +90,7 @@ def test_a_look_that_hangs_does_not_keep_back_the_end_of_the_job(api, client, te
         (("bash", "-c", "ray stop; python p.py"), "", True),
         (("python", "p.py"), "# after it: ray stop\nray.shutdown()\n", False),
         (("python", "p.py"), "array.stop = ray\n", False),
+        (("python", "p.py"), "import ray\nstop = 5\nsend(ray, stop)\n", False),
         (("python", "elsewhere.py"), "ray stop", False),  # not there: Ray will say so
     ],
 )
