@@ -1,7 +1,8 @@
 """A stand-in for Pulumi's Kubernetes provider: each object goes to an API server as it is.
 
 `python -P -m kubernetes_model.provider FOLDER` prints its port as the engine expects. A Helm
-release is only written down (FOLDER/releases.json): no chart can be had here.
+release is only written down (FOLDER/releases.json): no chart can be had here. Where there is a file
+FOLDER/unreachable, nothing can be read from the cluster (pulumi-kubernetes#1522).
 """
 # ruff: noqa: ARG002, N802 - the names and the arguments are gRPC's
 
@@ -26,6 +27,7 @@ VERSION = metadata.version("pulumi_kubernetes")
 THREADS = 8
 LOG_FILE = "log.jsonl"
 RELEASES_FILE = "releases.json"
+UNREACHABLE = "unreachable"
 # What is read-only, or the engine's.
 _NOT_SENT = ("status", "__defaults")
 
@@ -82,6 +84,8 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.CreateResponse(id=identifier, properties=request.properties)
 
     def Read(self, request: Any, context: Any) -> Any:
+        if (self.folder / UNREACHABLE).exists():
+            context.abort(grpc.StatusCode.UNKNOWN, "configured Kubernetes cluster is unreachable")
         found = _object(request.inputs)
         if self.objects is not None and not _is_release(request.urn):
             with self.lock:
