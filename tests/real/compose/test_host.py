@@ -33,6 +33,11 @@ EMPTY = {
     "Seconds to leave",
     "Nodes that left on a notice",
     "Notices by kind",
+    # There is no record of nodes that come and go.
+    "Cost so far by market",
+    "Events by kind",
+    "Groups that get no machines",
+    "Workers and their limits",
 }
 # Of Ray's own dashboard, what every cluster has data for.
 OF_RAY = {
