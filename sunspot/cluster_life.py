@@ -16,7 +16,7 @@ from sunspot.cluster_states import (
     ResourceStatus,
     StateCallback,
 )
-from sunspot.errors import SunspotError, UsageError
+from sunspot.errors import SunspotError
 from sunspot.ray import driver
 from sunspot.ray.handle import ClusterHandle
 from sunspot.signals import uninterrupted
@@ -99,7 +99,7 @@ class ClusterLife:
             self._move(ResourceState.ACTIVE, f"Ray cluster {self.name} is ready.")
             self._leave.enter_context(self._watch())
         except BaseException as error:
-            if start.is_ours(error):
+            if start.is_ours:
                 self.end(error)
             else:
                 self._leave_to_owner()
@@ -121,8 +121,6 @@ class ClusterLife:
 
         try:
             started = start.up(progress, timeout_s=self._activation_timeout_s)
-        except UsageError:
-            raise
         except SunspotError as error:
             raise ExternalResourceError(f"Could not activate {self.name}: {error}") from error
         if started.was_up:  # another process brought it up meanwhile, and still uses it

@@ -46,7 +46,7 @@ def cluster(target: Target, stack: Stack, show: Show) -> Iterator[ClusterHandle]
             raise _is_up(target, stack.name)
         yield up.handle
     except BaseException as error:
-        if start.is_ours(error):
+        if start.is_ours:
             _take_down_after(error, target, stack.name, show)
         raise
     _take_down(target, stack.name, show)

@@ -18,6 +18,7 @@ class Start:
     def __init__(self, target: Target, stack: Stack) -> None:
         self._target, self._stack = target, stack
         self._step = ""
+        self._refused = False
         self._up: Up | None = None
 
     def up(self, progress: Progress, *, timeout_s: float = UP_TIMEOUT_S) -> Up:
@@ -27,12 +28,16 @@ class Start:
             self._step = step
             progress(step)
 
-        self._up = self._target.up(self._stack, told, timeout_s=timeout_s)
+        try:
+            self._up = self._target.up(self._stack, told, timeout_s=timeout_s)
+        except UsageError:  # before anything is created, or the target has taken it away
+            self._refused = True
+            raise
         return self._up
 
-    def is_ours(self, error: BaseException) -> bool:
-        """Whether there may be something of this cluster after `error`, and not of another's."""
+    @property
+    def is_ours(self) -> bool:
+        """Whether there may be something of this cluster now, and not of another's."""
         if self._up is not None:
             return not self._up.was_up
-        # What is wrong with a stack is found before anything is created.
-        return not isinstance(error, UsageError) and not isinstance(self._step, WaitsForOthers)
+        return not self._refused and not isinstance(self._step, WaitsForOthers)
