@@ -373,27 +373,19 @@ def test_a_stack_is_taken_with_all_that_its_file_says(target, fake_ray):
     assert target.stacks == [stack.for_target("azure")]
 
 
-def test_a_cluster_that_another_process_brought_up_meanwhile_is_left_alone(make, target, states):
-    target.was_up = True
-    with pytest.raises(SunspotError, match="is up already"):
-        make().__enter__()
-    assert target.calls == ["up 900"]
-    assert states[-1] == "DEACTIVATED"
-
-
 @pytest.mark.parametrize(
-    ("step", "error"),
+    ("given", "error", "said"),
     [
-        (WaitsForOthers("waiting for process 7"), KeyboardInterrupt()),
-        ("looking for it", UsageError("another user has it")),
+        ({"was_up": True}, SunspotError, "is up already"),
+        ({"step": WaitsForOthers(), "up_error": KeyboardInterrupt("^C")}, KeyboardInterrupt, "C"),
+        ({"up_error": UsageError("Ann has it")}, ExternalResourceError, "Ann has it"),
     ],
 )
-def test_a_cluster_that_is_not_the_blocks_own_is_left_alone(make, target, states, step, error):
-    target.step, target.up_error = step, error
-    with pytest.raises((KeyboardInterrupt, ExternalResourceError)):
+def test_a_cluster_of_somebody_else_is_left_alone(make, target, states, given, error, said):
+    vars(target).update(given)
+    with pytest.raises(error, match=said):
         make().__enter__()
-    assert target.calls == ["up 900"]
-    assert states[-1] == "DEACTIVATED"
+    assert (target.calls, states[-1]) == (["up 900"], "DEACTIVATED")
 
 
 @pytest.mark.parametrize("failures", [1, 3])

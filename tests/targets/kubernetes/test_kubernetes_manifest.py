@@ -100,25 +100,6 @@ def test_a_pod_leaves_the_machine_of_a_vm_size_its_part():
     assert asked(reserved_cpu=1, reserved_memory=0) == {"cpu": "3000m", "memory": f"{16 * 1024}Mi"}
 
 
-# learn.microsoft.com/azure/aks/node-resource-reservations, in thousandths of a CPU.
-ALLOCATABLE_ON_AKS = {
-    "Standard_D2s_v5": 2000 - 100,
-    "Standard_D4s_v5": 4000 - 140,
-    "Standard_D8s_v5": 8000 - 180,
-    "Standard_D16s_v5": 16000 - 260,
-    "Standard_NC64as_T4_v3": 64000 - 740,
-}
-# cloud-node-manager, kube-proxy, azure-cns, azure-ip-masq-agent and the two CSI drivers.
-AKS_OWN_PODS = 50 + 100 + 40 + 100 + 30 + 30
-
-
-@pytest.mark.parametrize(("size", "allocatable"), ALLOCATABLE_ON_AKS.items())
-def test_the_pod_of_a_vm_size_fits_on_a_node_of_aks_of_that_size(size, allocatable):
-    pod = worker_pod(cluster(group(vm_size=size)))
-    asked = pod["containers"][0]["resources"]["requests"]["cpu"]
-    assert int(asked.removesuffix("m")) <= allocatable - AKS_OWN_PODS
-
-
 def test_kuberay_gets_no_flag_that_it_refuses_and_none_with_a_meaning_in_a_shell():
     made = cluster(SPOT, GPU)["spec"]
     for one in (made["headGroupSpec"], *made["workerGroupSpecs"]):

@@ -84,3 +84,22 @@ def test_shared_memory_is_half_of_the_memory_or_as_asked(given, expected):
     assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": expected}
     mounts = {one["name"]: one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
     assert mounts == {"shared-mem": "/dev/shm", "ray-logs": "/tmp/ray"}  # noqa: S108
+
+
+# learn.microsoft.com/azure/aks/node-resource-reservations, in thousandths of a CPU.
+ALLOCATABLE_ON_AKS = {
+    "Standard_D2s_v5": 2000 - 100,
+    "Standard_D4s_v5": 4000 - 140,
+    "Standard_D8s_v5": 8000 - 180,
+    "Standard_D16s_v5": 16000 - 260,
+    "Standard_NC64as_T4_v3": 64000 - 740,
+}
+# cloud-node-manager, kube-proxy, azure-cns, azure-ip-masq-agent and the two CSI drivers.
+AKS_OWN_PODS = 50 + 100 + 40 + 100 + 30 + 30
+
+
+@pytest.mark.parametrize(("size", "allocatable"), ALLOCATABLE_ON_AKS.items())
+def test_the_pod_of_a_vm_size_fits_on_a_node_of_aks_of_that_size(size, allocatable):
+    pod = worker_pod(cluster(group(vm_size=size)))
+    asked = pod["containers"][0]["resources"]["requests"]["cpu"]
+    assert int(asked.removesuffix("m")) <= allocatable - AKS_OWN_PODS
