@@ -26,59 +26,39 @@ _OTHER_FILES = re.compile(r"Failed to download runtime_env file package gcs://")
 # A job's environment is merged with the program's by a deep copy (runtime_env.py, 2.60).
 _MODULE_OBJECT = re.compile(r"_merge_runtime_env.*cannot pickle 'module' object", re.DOTALL)
 
-
-def of_failure(log: str) -> list[str]:
-    """The hints that the end of a failed job's log calls for, a sentence or two each."""
-    looks = (packages.missing_module, _no_device, _sized, _no_input, _own_ray, _module_object)
-    return [hint for look in looks if (hint := look(log)) is not None]
-
-
-def _no_device(log: str) -> str | None:
-    if not _NO_DEVICE.search(log):
-        return None
-    return (
+# What to do about each.
+_HINTS = {
+    _NO_DEVICE: (
         "the program found no GPU where it ran. On a cluster of this machine GPUs are only "
         "numbers: what should run here and on real GPUs says accelerator='auto' in Lightning, or "
         "takes ray.train.torch.get_device(), or 'cuda' if torch.cuda.is_available() else 'cpu'. "
         "Where there are GPUs, a job's own process has one if it asks: sunspot submit --num-gpus 1"
-    )
-
-
-def _sized(log: str) -> str | None:
-    if not _SIZED.search(log):
-        return None
-    return (
+    ),
+    _SIZED: (
         "the program's ray.init says how large Ray is to be, but a cluster has the size that its "
         "stack file says: remove num_cpus, num_gpus and the like from ray.init, or pass them only "
         "where no cluster is"
-    )
-
-
-def _no_input(log: str) -> str | None:
-    if not _NO_INPUT.search(log):
-        return None
-    return (
+    ),
+    _NO_INPUT: (
         "the program reads from a terminal, which a job does not have: give it what it asks for as "
         "an argument, after --, or as a variable: sunspot submit --env NAME=VALUE"
-    )
-
-
-def _own_ray(log: str) -> str | None:
-    if not _OTHER_FILES.search(log):
-        return None
-    return (
+    ),
+    _OTHER_FILES: (
         "a Ray that the program starts for itself, as by ray.init(address='local') or `ray start`, "
         "takes over the job's files and does not find them. Write ray.init(), which uses the "
         "cluster; or, to have a Ray beside it: "
         "sunspot submit -- env -u RAY_JOB_CONFIG_JSON_ENV_VAR python PROGRAM"
-    )
-
-
-def _module_object(log: str) -> str | None:
-    if not _MODULE_OBJECT.search(log):
-        return None
-    return (
+    ),
+    _MODULE_OBJECT: (
         "in a job, py_modules takes no imported modules: write the path of the module's folder, "
         "runtime_env={'py_modules': ['path/of/module']}, or leave it out, since modules in the "
         "working directory go along with the job"
-    )
+    ),
+}
+
+
+def of_failure(log: str) -> list[str]:
+    """The hints that the end of a failed job's log calls for, a sentence or two each."""
+    missing = packages.missing_module(log)
+    found = [hint for pattern, hint in _HINTS.items() if pattern.search(log)]
+    return found if missing is None else [missing, *found]
