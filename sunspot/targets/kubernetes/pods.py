@@ -18,6 +18,9 @@ MIN_CPU = 0.001  # Kubernetes' own precision
 # What AKS keeps of a node grows with it: a tenth of a CPU and a hundredth of each, 0.74 of 64
 # (learn.microsoft.com/azure/aks/node-resource-reservations); its own pods there ask for 0.35 more.
 RESERVED_CPU, RESERVED_CPU_OF_EACH = 0.5, 0.01
+# The same page: 20 MB for each of a node's 250 pods at most, 50 MB, and 100 MiB below which it
+# evicts pods, but a quarter at most. 3 % are the kernel's, and firmware's.
+RESERVED_GB, RESERVED_GB_OF_EACH, RESERVED_SHARE = 6.0, 0.03, 0.25
 
 RAY_CONTAINER = "ray"
 TOKEN_KEY = "auth_token"  # noqa: S105 - the Secret's key, which KubeRay expects
@@ -106,7 +109,7 @@ def share(node: RayNodeConfig, settings: KubeRay, sidecar: AutoscalerConfig | No
     whole = Share(cpu=node.cpu or 1, memory_gb=node.memory_gb)
     if node.vm_size is not None:
         whole = whole.less(
-            _reserved_cpu(whole.cpu, settings), node.memory_gb * settings.reserved_memory
+            _reserved_cpu(whole.cpu, settings), _reserved_gb(node.memory_gb, settings)
         )
     return whole if sidecar is None else whole.less(sidecar.cpu, sidecar.memory_gb)
 
@@ -114,6 +117,12 @@ def share(node: RayNodeConfig, settings: KubeRay, sidecar: AutoscalerConfig | No
 def _reserved_cpu(cpus: float, settings: KubeRay) -> float:
     given = settings.reserved_cpu
     return RESERVED_CPU + RESERVED_CPU_OF_EACH * cpus if given is None else given
+
+
+def _reserved_gb(memory_gb: float, settings: KubeRay) -> float:
+    if settings.reserved_memory is not None:
+        return memory_gb * settings.reserved_memory
+    return min(RESERVED_GB + RESERVED_GB_OF_EACH * memory_gb, RESERVED_SHARE * memory_gb)
 
 
 def amounts(cpu: float, memory_gb: float) -> dict[str, Any]:

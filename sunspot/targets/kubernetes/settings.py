@@ -185,11 +185,12 @@ class KubeRay(Config, frozen=True):
         description="CPUs of a vm_size that its pod leaves to the machine's own services, by "
         "default what AKS keeps: 0.5 and a hundredth of its vCPUs",
     )
-    reserved_memory: Number = Field(
-        default=0.25,
+    reserved_memory: Number | None = Field(
+        default=None,
         ge=0,
         lt=1,
-        description="share of the memory of a vm_size that its pod leaves to them",
+        description="share of the memory of a vm_size that its pod leaves to them, by default what "
+        "AKS keeps: a quarter, of a large one only 6 GiB and 3 %",
     )
     head_disruption_budget: bool = Field(
         default=True,

@@ -91,13 +91,14 @@ def test_a_head_without_cpus_for_tasks_still_runs_on_one():
 
 
 def test_a_pod_leaves_the_machine_of_a_vm_size_its_part():
-    sized = group(vm_size="Standard_D4s_v5")  # 4 vCPU, 16 GiB
-
-    def asked(**settings):
-        return worker_pod(cluster(sized, **settings))["containers"][0]["resources"]["limits"]
+    def asked(size="Standard_D4s_v5", **settings):  # 4 vCPU, 16 GiB
+        made = worker_pod(cluster(group(vm_size=size), **settings))
+        return made["containers"][0]["resources"]["limits"]
 
     assert asked() == {"cpu": "3460m", "memory": f"{12 * 1024}Mi"}
     assert asked(reserved_cpu=1, reserved_memory=0) == {"cpu": "3000m", "memory": f"{16 * 1024}Mi"}
+    # 900 GiB: not a quarter of it.
+    assert asked("Standard_ND96asr_v4")["memory"] == f"{(900 - 6 - 27) * 1024}Mi"
 
 
 def test_kuberay_gets_no_flag_that_it_refuses_and_none_with_a_meaning_in_a_shell():
