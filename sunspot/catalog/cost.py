@@ -14,9 +14,10 @@ from sunspot.catalog.prices import Prices
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Between `minimum` and `maximum` machines of one size; the head is a group of one.
+    """Between `minimum` and `maximum` machines of one size.
 
     `market` is "on-demand", "spot", or "spot-with-fallback", which may be all on-demand once full.
+    `never_spot` holds for machines that the user cannot have on the spot market, such as the head.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Group:
     market: str
     minimum: int
     maximum: int
+    never_spot: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

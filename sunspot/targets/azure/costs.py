@@ -42,7 +42,14 @@ class _Part(NamedTuple):
 
 def costs(plan: AzurePlan, prices: Prices) -> cost.Costs:
     """The costs of the head, of each group at these prices, and of what is not a machine."""
-    head = cost.Group(name=HEAD, size=plan.head.size.name, market="on-demand", minimum=1, maximum=1)
+    head = cost.Group(
+        name=HEAD,
+        size=plan.head.size.name,
+        market="on-demand",
+        minimum=1,
+        maximum=1,
+        never_spot=True,
+    )
     groups = plan.cluster.scaling_groups
     workers = (
         cost.Group(

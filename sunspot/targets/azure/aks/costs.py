@@ -17,13 +17,21 @@ _PAID_TIERS = ("Standard", "Premium")
 def costs(plan: AksPlan, prices: Prices) -> cost.Costs:
     """The costs of the nodes at these prices, and of what is not a machine."""
     own = (
-        cost.Group(name=HEAD, size=_head(plan), market="on-demand", minimum=1, maximum=1),
+        cost.Group(
+            name=HEAD,
+            size=_head(plan),
+            market="on-demand",
+            minimum=1,
+            maximum=1,
+            never_spot=True,
+        ),
         cost.Group(
             name=SYSTEM_POOL,
             size=plan.system_size.name,
             market="on-demand",
             minimum=SYSTEM_NODES,
             maximum=SYSTEM_NODES,
+            never_spot=True,
         ),
     )
     workers = (

@@ -16,6 +16,7 @@ from sunspot.targets.azure.tree import (
 
 KUBERNETES = "kubernetes:"
 ROLES = ("head", "workers")
+_OF = {"head": "the head's", "workers": "the workers'"}
 
 # Of a resource of Kubernetes: its type by its kind.
 _TYPES = {
@@ -84,7 +85,7 @@ def _workload(name: str, plan: AksPlan) -> Resource:
         _object(name, "operator", "Release", "KubeRay's operator"),
         *([_object(name, "gpus", "DaemonSet", "NVIDIA's device plugin")] if plan.has_gpus else []),
         _object(name, "token", "Secret", "Ray's token, random"),
-        *(_object(name, f"{one}-account", "ServiceAccount", f"the {one}'s") for one in ROLES),
+        *(_object(name, f"{one}-account", "ServiceAccount", _OF[one]) for one in ROLES),
         *(_object(name, made["kind"], made["kind"], "") for made in plan.manifest),
     ]
     return component("workload", "RayOnKubernetes", name, parts, plan.names.namespace)

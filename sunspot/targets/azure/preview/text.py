@@ -16,7 +16,6 @@ from sunspot.catalog import regions
 from sunspot.catalog.cost import Costs
 from sunspot.catalog.services import HOURS_A_MONTH
 from sunspot.console import filled
-from sunspot.spec_values import HEAD
 from sunspot.targets.azure import access
 from sunspot.targets.azure.access import Opening
 from sunspot.targets.azure.plan import AzurePlan
@@ -130,8 +129,7 @@ def cost_table(costs: Costs) -> Table:
             group.name,
             f"{span(group.minimum, group.maximum)} x {short(group.size)}, {market}",
             *(
-                # The head is never spot.
-                "-" if spot and group.name == HEAD else _usd(costs.usd(group, count, spot=spot))
+                "-" if spot and group.never_spot else _usd(costs.usd(group, count, spot=spot))
                 for count in (group.minimum, group.maximum)
                 for spot in (True, False)
             ),
@@ -182,7 +180,7 @@ def cost_lines(costs: Costs, location: str) -> Iterator[str]:
         )
     if costs.unknown:
         yield f"{UNKNOWN} No price known for {_sizes(costs.unknown)}; the sums leave it out."
-    shown = {g.size for g in costs.groups if g.market == "on-demand" and g.name != HEAD}
+    shown = {g.size for g in costs.groups if g.market == "on-demand" and not g.never_spot}
     named = {*costs.assumed, *costs.unknown}
     if others := sorted(size for size in shown - named if prices.of(size).spot is None):
         yield f"{UNKNOWN} No spot price known for {_sizes(others)}."
