@@ -90,17 +90,23 @@ def rays_autoscaler(nodes: int, measured: Measured) -> float:
 def _autoscaler_cpu_seconds(address: str) -> float:
     """The CPU seconds in a minute of the idle autoscaler of the cluster at this address."""
     time.sleep(WINDOW_S / 2)  # what runs once after a start
+    # Drivers may get the same address in another form.
+    port = address.rpartition(":")[2]
     (monitor,) = [
         process
         for process in psutil.process_iter(["cmdline"])
         if any(word.endswith("autoscaler/v2/monitor.py") for word in process.info["cmdline"] or ())
-        and f"--gcs-address={address}" in process.info["cmdline"]
+        and any(_is_gcs_at(port, word) for word in process.info["cmdline"])
     ]
     before = monitor.cpu_times()
     time.sleep(WINDOW_S)
     after = monitor.cpu_times()
     used = after.user + after.system - before.user - before.system
     return used * MINUTE_S / WINDOW_S
+
+
+def _is_gcs_at(port: str, word: str) -> bool:
+    return word.startswith("--gcs-address=") and word.endswith(f":{port}")
 
 
 def _demands(nodes: int) -> int:
