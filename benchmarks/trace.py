@@ -7,7 +7,7 @@ the default of both; the rest is as it comes. A task fills a node and sleeps, so
 cores decide nothing. Machine time is counted while a node is a member, the same on all sides.
 
     python benchmarks/trace.py
-    python benchmarks/trace.py --pairs 2
+    python benchmarks/trace.py --pairs 2 --picture trace.svg
 
 The last line has the mean seconds that a task waited, and each side's machine seconds. A run takes
 some two and a half minutes, and there are three of them in each round.
@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
@@ -25,6 +26,7 @@ from statistics import mean, median
 import _options
 import yaml
 from _cluster import BIN, CPUS_A_NODE, STACK, Project, project
+from _local_ray import WORKLOADS
 from _rays_autoscaler import ray_head
 
 from sunspot.node.files import write_private
@@ -127,6 +129,7 @@ def main() -> None:
     """Print the comparison; its last line is JSON."""
     options = _options.parser(__doc__)
     options.add_argument("--pairs", type=int, default=1, help="rounds of all sides; default: 1")
+    options.add_argument("--picture", type=Path, metavar="FILE", help="draw the last round, as SVG")
     options.add_argument("--keep", type=Path, metavar="FILE", help="write the runs there, as JSON")
     given = options.parse_args()
     runs: dict[str, list[Run]] = {name: [] for name in SIDES}
@@ -137,11 +140,55 @@ def main() -> None:
             runs[name].append(run)
             waits = f"{mean(run.waited):>14.2f}{max(run.waited):>9.2f}"
             print(f"{name:>18}{waits}{run.machine_seconds:>11.0f}", flush=True)
+    if given.picture:
+        given.picture.write_text(_picture({name: of[-1] for name, of in runs.items()}))
     if given.keep:
         given.keep.write_text(
             json.dumps({name: [vars(r) for r in of] for name, of in runs.items()})
         )
     print(json.dumps(_result(runs)))
+
+
+def _picture(runs: Mapping[str, Run]) -> str:
+    """Draw the tasks that are not done, on our side, and the workers of each."""
+    sys.path.insert(0, str(WORKLOADS))
+    from _chart import Chart, Line
+
+    workers = [
+        Line(label=f"{name}: {run.machine_seconds:.0f} s", points=_steps(run.members))
+        for name, run in runs.items()
+    ]
+    tasks = Line(label="tasks not done", points=_steps(_unfinished(runs["ours"])), dashed=True)
+    return Chart(
+        title="Workers of each side, and their machine time",
+        x_label="seconds",
+        y_label="workers; tasks",
+        lines=[*workers, tasks],
+    ).svg()
+
+
+def _unfinished(run: Run) -> list[tuple[float, int]]:
+    """Return when how many tasks were submitted and not done."""
+    submitted = [(at, seconds) for at, tasks, seconds in TRACE for _ in range(tasks)]
+    changes = [(float(at), 1) for at, _ in submitted]
+    changes += [
+        (at + waited + seconds, -1)
+        for (at, seconds), waited in zip(submitted, run.waited, strict=True)
+    ]
+    count, found = 0, [(0.0, 0)]
+    for at, change in sorted(changes):
+        count += change
+        found.append((at, count))
+    return [*found, (float(END_S), count)]
+
+
+def _steps(seen: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Return the corners of a line that jumps where the count changes."""
+    corners = [seen[0]]
+    for at, count in seen[1:]:
+        if count != corners[-1][1]:
+            corners += [(at, corners[-1][1]), (at, count)]
+    return [*corners, (seen[-1][0], seen[-1][1])]
 
 
 def _result(runs: Mapping[str, list[Run]]) -> dict[str, object]:
