@@ -21,6 +21,7 @@ from _cluster import BIN, CPUS_A_NODE, STACK, free_ports, ray_host, token_enviro
 GROUP = "workers"
 # Ray's default (ray/autoscaler/ray-schema.json, 2.60).
 RAYS_IDLE_MINUTES = 5
+RAYS_PROVIDER = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
 # The id that Ray's provider gives the head, which it counts as one of its nodes.
 HEAD_ID = "f" * 51 + "00000"
 
@@ -65,14 +66,20 @@ def _config(address: str, maximum: int, idle_minutes: float) -> dict[str, object
     resources = {"CPU": CPUS_A_NODE, "memory": 2 * 2**30}
     worker = {"resources": resources, "node_config": {}, "min_workers": 0, "max_workers": maximum}
     head = {"resources": {"CPU": 1}, "node_config": {}, "max_workers": 0}
-    provider = {"type": "fake_multinode", "launch_multiple": True, "gcs_address": address}
+    # By its class: the wheel lacks the default settings of its name (fake_multi_node/example.yaml).
+    provider = {"type": "external", "module": RAYS_PROVIDER, "gcs_address": address}
     commands = ("setup_commands", "head_setup_commands", "worker_setup_commands")
     return {
         "cluster_name": STACK,
         "max_workers": maximum,
         "upscaling_speed": 1.0,
         "idle_timeout_minutes": idle_minutes,
-        "provider": {**provider, "head_node_id": HEAD_ID, "disable_node_updaters": True},
+        "provider": {
+            **provider,
+            "launch_multiple": True,
+            "head_node_id": HEAD_ID,
+            "disable_node_updaters": True,
+        },
         "available_node_types": {"ray.head.default": head, GROUP: worker},
         "head_node_type": "ray.head.default",
         **{key: [] for key in (*commands, "initialization_commands", "cluster_synced_files")},
