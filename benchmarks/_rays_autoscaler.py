@@ -63,8 +63,13 @@ def ray_head(
 
 
 def _config(address: str, maximum: int, idle_minutes: float) -> dict[str, object]:
-    resources = {"CPU": CPUS_A_NODE, "memory": 2 * 2**30}
-    worker = {"resources": resources, "node_config": {}, "min_workers": 0, "max_workers": maximum}
+    # Without memory, which this provider hands to Ray in a way that it refuses (2.60).
+    worker = {
+        "resources": {"CPU": CPUS_A_NODE},
+        "node_config": {},
+        "min_workers": 0,
+        "max_workers": maximum,
+    }
     head = {"resources": {"CPU": 1}, "node_config": {}, "max_workers": 0}
     # By its class: the wheel lacks the default settings of its name (fake_multi_node/example.yaml).
     provider = {"type": "external", "module": RAYS_PROVIDER, "gcs_address": address}
