@@ -103,10 +103,13 @@ def _wait_until_ready(log: Path, head: subprocess.Popen[bytes]) -> None:
 
 def _end_all(head: subprocess.Popen[bytes]) -> None:
     """Ends the head; its provider's nodes are children of its autoscaler, and would outlive it."""
-    tree = psutil.Process(head.pid).children(recursive=True)
+    own = psutil.Process(head.pid)
+    tree = own.children(recursive=True)
     head.send_signal(signal.SIGTERM)
-    head.wait(timeout=60)
-    _, alive = psutil.wait_procs(tree, timeout=5)
+    # Ctrl-C reaches it too, and then it may not end.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        head.wait(timeout=30)
+    _, alive = psutil.wait_procs([own, *tree], timeout=5)
     for process in alive:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
