@@ -34,7 +34,7 @@ class Fallback:
     """Keeps the autoscaler's config file up to date with the recent refusals. Thread-safe.
 
     While spot is refused, its on-demand twin has the higher priority, and provides the workers of
-    the group's minimum that spot does not.
+    the group's minimum that spot does not. Nodes above a maximum that was lowered are not stopped.
 
     Args:
         config_file: the autoscaler's config file.
@@ -58,15 +58,21 @@ class Fallback:
         self._short: set[str] = set()  # spot types that are below their minimum
         self._here: Counter[str] = Counter()  # machines by node type, at the last tick
         self._paused: Set[str] = frozenset()
+        self._most: dict[str, int] = {}  # machines of each type that is followed
 
     def check(self, node_type: str) -> None:
         """Checks that a type may be requested now.
 
         Raises:
             LaunchRefusedError: the type was refused too recently to request it again.
-            LaunchDeniedError: it was denied too recently, for this reason.
+            LaunchDeniedError: it was denied too recently, for this reason; or it is an on-demand
+                one whose spot type is not refused, which Ray wants when all spot ones are there.
         """
         with self._lock:
+            if any(
+                twin == node_type and self._is_given(spot) for spot, twin in self._twins.items()
+            ):
+                raise LaunchDeniedError(f"{node_type}: only while Azure refuses spot")
             wait = self._since_refusal(node_type, ASK_AGAIN_S)
             denied_at, reason = self._denied.get(node_type, (-math.inf, ""))
         if self._clock() < denied_at + ASK_AGAIN_S:
@@ -82,11 +88,13 @@ class Fallback:
             first = self._since_refusal(node_type, COOL_DOWN_S) == 0
             self._refused_at[node_type] = self._clock()
             self._short.add(node_type)
+            # Its twin may have been denied as spot had all that the group may have.
+            self._denied.pop(self._twins.get(node_type, ""), None)
             self._write()
             return first
 
     def denied(self, node_type: str, reason: str) -> bool:
-        """Notes that the head may not create the type; whether it is the first time.
+        """Notes that no machine of the type may be created; whether it is the first time.
 
         Priorities stay as they are.
         """
@@ -98,8 +106,7 @@ class Fallback:
     def pause(self, node_types: Set[str]) -> None:
         """Notes the types that get no machines for now: Ray prefers every other one that fits.
 
-        Their maximum stays: Ray ends a task that no node type can ever hold, and the nodes of a
-        type above its maximum.
+        Their maximum stays: Ray ends a task that no node type can ever hold.
         """
         with self._lock:
             if node_types != self._paused:
@@ -121,9 +128,9 @@ class Fallback:
     def follow(self, config: Mapping[str, Any]) -> None:
         """Writes another config for Ray's next tick.
 
-        Types that it lacks stay in the file with a maximum of 0, at which Ray terminates their
-        nodes: it fails at each tick at a listed node whose type is not in the file (2.60). Those
-        that are fixed from now on go, since their nodes are no longer listed.
+        Types that it lacks stay in the file, with no more nodes than there are: Ray fails at each
+        tick at a listed node whose type is not in the file (2.60). Those that are fixed from now on
+        go, since their nodes are no longer listed.
         """
         with self._lock:
             before = json.loads(self._file.read_text(encoding="utf-8"))["available_node_types"]
@@ -138,8 +145,14 @@ class Fallback:
                 if name in before and before[name]["resources"] != kind["resources"]:
                     self._refused_at.pop(name, None)
                     self._short.discard(name)
+            head = config["head_node_type"]
+            self._most = {name: one["max_workers"] for name, one in types.items() if name != head}
             self._steer_all(types)
             self._save({**config, "available_node_types": types})
+
+    def _is_given(self, spot: str) -> bool:
+        """Whether spot machines were not refused lately."""
+        return self._since_refusal(spot, COOL_DOWN_S) == 0 and spot not in self._short
 
     def _since_refusal(self, node_type: str, period: float) -> float:
         """The seconds of `period` that are left since the type was refused; 0 if none."""
@@ -147,7 +160,7 @@ class Fallback:
         return 0.0 if at is None else max(0.0, at + period - self._clock())
 
     def _write(self) -> None:
-        if not self._twins and not self._paused:
+        if not self._twins and not self._paused and not self._most:
             return
         text = self._file.read_text(encoding="utf-8")
         config = json.loads(text)
@@ -157,11 +170,18 @@ class Fallback:
             self._save(config)
 
     def _save(self, config: Mapping[str, Any]) -> None:
+        if self._most:
+            most = sum(kind["max_workers"] for kind in config["available_node_types"].values())
+            config = {**config, "max_workers": most}
         write_private(self._file, json.dumps(config, separators=(",", ":")))
 
     def _steer_all(self, types: dict[str, dict[str, Any]]) -> None:
         for spot, twin in self._twins.items():
             self._steer(types, spot, twin)
+        # Ray stops the nodes above a maximum whatever runs on them (RayStopper, 2.60): those that
+        # are there may stay until they are idle, or drained.
+        for name in self._most.keys() & types.keys():
+            types[name]["max_workers"] = max(self._most[name], self._here[name])
         for name in self._paused & types.keys():
             types[name]["priority"] = PAUSED_PRIORITY
 
