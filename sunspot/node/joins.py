@@ -30,6 +30,7 @@ END_AGAIN_S = 60.0
 """When a machine that was given back, and is still there, is given back again."""
 
 EVICTED = "Azure took the machine back"
+DRAINED = "it was drained before it left"
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,10 @@ class Members(Protocol):
 
     def evicted(self, machine_id: str) -> bool:
         """Whether a machine got the notice of its eviction."""
+        ...
+
+    def drained(self, machine_id: str) -> bool:
+        """Whether a node that is a member no more was drained before it left."""
         ...
 
 
@@ -137,7 +142,7 @@ class Joins:
             seen = self._state.machines.get(machine_id)
             if seen is not None and not seen.ending and seen.given_up is None:
                 # Ray gives back a machine whose node has left, also if Azure is about to take it.
-                if self._was_evicted(machine_id):
+                if self._is_known(self._members.evicted, machine_id):
                     self.teller.tell("evicted", seen.kind, machine_id, EVICTED)
                 else:
                     self.teller.tell("drained", seen.kind, machine_id, reason)
@@ -198,15 +203,17 @@ class Joins:
         self._state = replace(self._state, machines=kept)
 
     def _end_of(self, name: str, seen: Seen) -> tuple[Kind, str]:
-        if self._was_evicted(name):
+        if self._is_known(self._members.evicted, name):
             return "evicted", EVICTED
+        if seen.joined and self._is_known(self._members.drained, name):
+            return "drained", DRAINED
         return "lost", "its machine is gone" if seen.joined else "its machine went before it joined"
 
-    def _was_evicted(self, name: str) -> bool:
+    def _is_known(self, ask: Callable[[str], bool], name: str) -> bool:
         try:
-            return self._members.evicted(name)
+            return ask(name)
         except Exception as error:  # as above
-            log.warning("it is unknown whether %s was evicted: %s", name, error)
+            log.warning("how %s ended is unknown: %s", name, error)
             return False
 
     def _is_late(self, seen: Seen) -> bool:
