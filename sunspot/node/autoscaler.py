@@ -105,7 +105,7 @@ class MachinesProvider(NodeProvider):
             self._tell_refused(node_type, str(error), COOL_DOWN_S, first=first)
             raise
         except AtMaximumError as error:  # to people that is no news
-            self._fallback.denied(node_type, str(error))
+            self._fallback.full(node_type, str(error))
             raise
         except LaunchDeniedError as error:
             log.error("%s", error)

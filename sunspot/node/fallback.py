@@ -19,7 +19,12 @@ from typing import Any
 
 from sunspot.node.autoscaler_config import COOLED_PRIORITY, PAUSED_PRIORITY, SPOT_PRIORITY
 from sunspot.node.files import write_private
-from sunspot.node.machines import LaunchDeniedError, LaunchRefusedError, Machine
+from sunspot.node.machines import (
+    AtMaximumError,
+    LaunchDeniedError,
+    LaunchRefusedError,
+    Machine,
+)
 
 COOL_DOWN_S = 600.0
 """How long on-demand machines are preferred after spot was refused."""
@@ -55,6 +60,7 @@ class Fallback:
         self._lock = threading.Lock()
         self._refused_at: dict[str, float] = {}
         self._denied: dict[str, tuple[float, str]] = {}  # when, and why
+        self._full: dict[str, tuple[float, str, int]] = {}  # and with how many machines
         self._short: set[str] = set()  # spot types that are below their minimum
         self._here: Counter[str] = Counter()  # machines by node type, at the last tick
         self._paused: Set[str] = frozenset()
@@ -65,18 +71,21 @@ class Fallback:
 
         Raises:
             LaunchRefusedError: the type was refused too recently to request it again.
+            AtMaximumError: its group was full too recently, and no machine has gone since.
             LaunchDeniedError: it was denied too recently, for this reason; or it is an on-demand
                 one whose spot type is not refused, which Ray wants when all spot ones are there.
         """
         with self._lock:
-            if any(
-                twin == node_type and self._is_given(spot) for spot, twin in self._twins.items()
-            ):
+            if self._is_needless(node_type):
                 raise LaunchDeniedError(f"{node_type}: only while Azure refuses spot")
             wait = self._since_refusal(node_type, ASK_AGAIN_S)
             denied_at, reason = self._denied.get(node_type, (-math.inf, ""))
+            full_at, full, count = self._full.get(node_type, (-math.inf, "", 0))
+            is_full = count == self._here_of_group(node_type)
         if self._clock() < denied_at + ASK_AGAIN_S:
             raise LaunchDeniedError(reason)
+        if is_full and self._clock() < full_at + ASK_AGAIN_S:
+            raise AtMaximumError(full)
         if wait > 0:
             raise LaunchRefusedError(
                 f"{node_type}: refused recently, requested again in {wait:.0f} s"
@@ -88,13 +97,11 @@ class Fallback:
             first = self._since_refusal(node_type, COOL_DOWN_S) == 0
             self._refused_at[node_type] = self._clock()
             self._short.add(node_type)
-            # Its twin may have been denied as spot had all that the group may have.
-            self._denied.pop(self._twins.get(node_type, ""), None)
             self._write()
             return first
 
     def denied(self, node_type: str, reason: str) -> bool:
-        """Notes that no machine of the type may be created; whether it is the first time.
+        """Notes that the head may not create the type; whether it is the first time.
 
         Priorities stay as they are.
         """
@@ -102,6 +109,11 @@ class Fallback:
             first = node_type not in self._denied
             self._denied[node_type] = (self._clock(), reason)
             return first
+
+    def full(self, node_type: str, reason: str) -> None:
+        """Notes that the type's group has its maximum, until one of its machines goes."""
+        with self._lock:
+            self._full[node_type] = (self._clock(), reason, self._here_of_group(node_type))
 
     def pause(self, node_types: Set[str]) -> None:
         """Notes the types that get no machines for now: Ray prefers every other one that fits.
@@ -141,6 +153,7 @@ class Fallback:
             types |= {name: dict(kind) for name, kind in config["available_node_types"].items()}
             self._twins = dict(config["provider"]["twins"])
             self._denied.clear()  # the edit may have been the answer
+            self._full.clear()
             for name, kind in types.items():
                 if name in before and before[name]["resources"] != kind["resources"]:
                     self._refused_at.pop(name, None)
@@ -150,9 +163,17 @@ class Fallback:
             self._steer_all(types)
             self._save({**config, "available_node_types": types})
 
-    def _is_given(self, spot: str) -> bool:
-        """Whether spot machines were not refused lately."""
-        return self._since_refusal(spot, COOL_DOWN_S) == 0 and spot not in self._short
+    def _here_of_group(self, node_type: str) -> int:
+        """How many machines of the type's group there were at the last tick."""
+        pairs = [{spot, twin} for spot, twin in self._twins.items() if node_type in {spot, twin}]
+        return sum(self._here[name] for name in {node_type}.union(*pairs))
+
+    def _is_needless(self, node_type: str) -> bool:
+        """Whether it is an on-demand type whose spot type was not refused lately."""
+        spot = {twin: spot for spot, twin in self._twins.items()}.get(node_type)
+        if spot is None or spot in self._short:
+            return False
+        return self._since_refusal(spot, COOL_DOWN_S) == 0
 
     def _since_refusal(self, node_type: str, period: float) -> float:
         """The seconds of `period` that are left since the type was refused; 0 if none."""

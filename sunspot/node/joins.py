@@ -29,6 +29,9 @@ TRIES = 3
 END_AGAIN_S = 60.0
 """When a machine that was given back, and is still there, is given back again."""
 
+LATE_S = 20.0
+"""A machine that is listed for longer was not deleted: a newer change of its set ended that."""
+
 EVICTED = "Azure took the machine back"
 DRAINED = "it was drained before it left"
 
@@ -55,13 +58,15 @@ class Members(Protocol):
 class Seen:
     """A machine that was listed; times are in seconds since the epoch.
 
-    `ending` says that it leaves in order; `given_up` is when one that did not join is to be ended.
+    `ending` says that it leaves in order, `ended` since when; `given_up` is when one that did not
+    join is to be ended.
     """
 
     kind: str
     since: float
     joined: bool = False
     ending: bool = False
+    ended: float | None = None
     given_up: float | None = None
 
 
@@ -146,7 +151,7 @@ class Joins:
                     self.teller.tell("evicted", seen.kind, machine_id, EVICTED)
                 else:
                     self.teller.tell("drained", seen.kind, machine_id, reason)
-                self._set(machine_id, replace(seen, ending=True))
+                self._set(machine_id, replace(seen, ending=True, ended=self._clock()))
                 self._write()
 
     def paused(self, group: str) -> str | None:
@@ -199,6 +204,9 @@ class Joins:
             if not seen.ending and seen.given_up is None:
                 kind, reason = self._end_of(name, seen)
                 self.teller.tell(kind, seen.kind, name, reason)
+            elif seen.ended is not None and self._clock() > seen.ended + LATE_S:
+                # Of several ends the last one counts, and it was paid for until now.
+                self.teller.tell("drained", seen.kind, name, "Azure has deleted it only now")
         kept = {name: seen for name, seen in self._state.machines.items() if name in here}
         self._state = replace(self._state, machines=kept)
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sunspot.node.events import EventRecord
-from sunspot.node.joins import END_AGAIN_S, TRIES, Joins
+from sunspot.node.joins import END_AGAIN_S, LATE_S, TRIES, Joins
 from sunspot.node.machines import Machine
 from sunspot.node.notices import Notices
 from sunspot.node.teller import Teller
@@ -204,6 +204,19 @@ def test_how_a_machine_went_is_told_once(cluster):
         "never-came": "lost",
     }
     assert len(cluster.told()) == 5 + 4 + 5
+
+
+def test_a_machine_whose_deletion_azure_forgot_ends_when_it_is_gone(cluster):
+    cluster.members = {"quick", "slow"}
+    cluster.tick(machine("quick"), machine("slow"))
+    for name in ("quick", "slow"):
+        cluster.joins.ended(name, "by the autoscaler")
+    cluster.tick(machine("slow"), after=5)
+    cluster.tick(machine("slow"), after=LATE_S)
+    cluster.tick(after=5)
+    ends = [one for one in cluster.teller.events.read() if one.kind == "drained"]
+    assert [one.node for one in ends] == ["quick", "slow", "slow"]
+    assert ends[-1].time == ends[0].time + LATE_S + 10
 
 
 def test_a_machine_that_ray_gives_back_after_a_notice_was_evicted(cluster):

@@ -119,6 +119,23 @@ def test_a_group_at_its_maximum_is_no_refusal_of_azures(provider, arm, file):
     assert joins.teller.refused.call_count == 0
 
 
+def test_a_full_group_is_asked_again_as_soon_as_a_machine_goes(provider, arm):
+    """As after an eviction, whose node Ray replaces while the machine is still there."""
+    launch(provider, "gpu", 4)
+    provider.non_terminated_nodes({})
+    for _ in range(2):
+        with pytest.raises(LaunchDeniedError, match="has its maximum"):
+            launch(provider, "gpu")
+    asked = len(arm.requests)
+    with pytest.raises(LaunchDeniedError, match="has its maximum"):
+        launch(provider, "gpu")
+    assert len(arm.requests) == asked
+    arm.evict(arm.vms[next(name for name in arm.vms if name != HEAD)])
+    provider.non_terminated_nodes({})
+    launch(provider, "gpu")
+    assert arm.sets[GPU].capacity == 4
+
+
 def test_a_spot_group_and_its_twin_have_one_maximum(provider, arm, file):
     launch(provider, "gpu", 3)
     launch_twin(provider, 4)
@@ -128,6 +145,7 @@ def test_a_spot_group_and_its_twin_have_one_maximum(provider, arm, file):
             more()
     # Where spot had all of it and is refused then, the twin is asked at once.
     arm.evict(arm.vms[next(name for name in arm.vms if name.startswith(f"{GPU}_"))])
+    provider.non_terminated_nodes({})
     launch_twin(provider, 4)
     assert (arm.sets[GPU].capacity, arm.sets[TWIN].capacity) == (2, 2)
 
