@@ -197,12 +197,12 @@ class Fallback:
         write_private(self._file, json.dumps(config, separators=(",", ":")))
 
     def _steer_all(self, types: dict[str, dict[str, Any]]) -> None:
-        for spot, twin in self._twins.items():
-            self._steer(types, spot, twin)
         # Ray stops the nodes above a maximum whatever runs on them (RayStopper, 2.60): those that
         # are there may stay until they are idle, or drained.
         for name in self._most.keys() & types.keys():
             types[name]["max_workers"] = max(self._most[name], self._here[name])
+        for spot, twin in self._twins.items():
+            self._steer(types, spot, twin)
         for name in self._paused & types.keys():
             types[name]["priority"] = PAUSED_PRIORITY
 
@@ -213,3 +213,8 @@ class Fallback:
             self._short.discard(spot)
         types[spot]["priority"] = COOLED_PRIORITY if cooled else SPOT_PRIORITY
         types[twin]["min_workers"] = missing if spot in self._short else 0
+        if self._most:
+            # Otherwise Ray asks at each tick for what more work waits than all spot ones can take.
+            left = 0 if self._is_needless(twin) else self._most[spot] - self._here[spot]
+            least = max(self._here[twin], types[twin]["min_workers"])
+            types[twin]["max_workers"] = max(left, least)

@@ -93,7 +93,7 @@ def test_another_maximum_reaches_ray_and_the_scale_sets(provider, arm, file):
     arm.imds.user_data = LiveSettings(autoscaler=config(file, arm, maximum=8)).text()
     provider.non_terminated_nodes({})
     assert limits(file)["gpu"] == (0, 8)
-    assert json.loads(file.read_text())["max_workers"] == 16
+    assert json.loads(file.read_text())["max_workers"] == 8
     launch(provider, "gpu")
     assert arm.sets[GPU].capacity == 5
 
@@ -161,6 +161,20 @@ def test_on_demand_machines_come_only_while_spot_is_refused(provider, arm):
     assert (arm.sets[GPU].capacity, arm.sets[TWIN].capacity) == (0, 1)
 
 
+def test_ray_hears_of_on_demand_machines_only_while_spot_is_refused(provider, file):
+    """Otherwise it would ask for them at each tick, and tell each driver so."""
+    assert limits(file) == {"head": (0, 0), "gpu": (0, 4), "gpu-on-demand": (0, 0)}
+    launch(provider, "gpu", 1)
+    provider._fallback.refused("gpu")
+    provider.non_terminated_nodes({})
+    assert limits(file)["gpu-on-demand"] == (0, 3)
+    launch(provider, "gpu-on-demand", 2)
+    provider._fallback._refused_at.clear()
+    provider._fallback._short.clear()
+    provider.non_terminated_nodes({})
+    assert limits(file) == {"head": (0, 0), "gpu": (0, 4), "gpu-on-demand": (0, 2)}
+
+
 def test_the_minimum_comes_back_from_spot_while_on_demand_machines_are_there(provider, arm, file):
     launch_twin(provider, 4)
     with pytest.raises(LaunchDeniedError, match="has its maximum"):
@@ -205,7 +219,7 @@ def test_nodes_above_a_lower_maximum_may_stay_until_they_are_idle(provider, arm,
     for _ in range(2):
         provider.non_terminated_nodes({})
         assert limits(file)["gpu"] == (0, 3)
-        assert json.loads(file.read_text())["max_workers"] == 4
+        assert json.loads(file.read_text())["max_workers"] == 3
     with pytest.raises(LaunchDeniedError, match="maximum of 1"):
         launch(provider, "gpu")
     arm.evict(arm.vms[next(name for name in arm.vms if name != HEAD)])
