@@ -256,12 +256,12 @@ def test_a_day_in_the_life(azure: Azure, jobs: Jobs):
     trace = [(when, partial(begin, number)) for number, (when, *_) in enumerate(TRACE)]
     trace += [(when, partial(take, announced=announced)) for when, announced in EVICTIONS]
     began = time.monotonic()
-    own = azure.driver()
     for when, happens in sorted(trace, key=lambda one: one[0]):
         time.sleep(max(0.0, began + when - time.monotonic()))
         happens()
     # One that fails is a program of its own too: its exit code says so.
-    told, _ = own.communicate(json.dumps({"id": "own", "kind": "fails"}), timeout=DEADLINE_S)
+    with azure.driver() as own:
+        told, _ = own.communicate(json.dumps({"id": "own", "kind": "fails"}), timeout=DEADLINE_S)
     assert (own.returncode, PURPOSE in told) == (1, True)
     for job, expected in results:
         if expected == PURPOSE:
