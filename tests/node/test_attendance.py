@@ -1,6 +1,7 @@
 """The record of the head and of fixed groups: who was a member when."""
 
 import os
+from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -83,8 +84,9 @@ def test_a_large_record_is_shortened_once_an_hour(cluster, monkeypatch):
     watch, cluster.now = cluster.start(), 10 * ledger.DAY_S
 
     def story(node):
-        for kind, when in (("joined", 1.0), ("drained", 2.0)):
-            cluster.record.events.add(Event(kind=kind, group="fixed", node=node, time=when))
+        joined = Event(kind="joined", group="fixed", node=node, time=1.0)
+        for event in (joined, replace(joined, kind="drained", time=2.0)):
+            cluster.record.events.add(event)
 
     story("a")
     watch.turn()

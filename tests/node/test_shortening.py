@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from sunspot.node import ledger, shortening
-from sunspot.node.events import Event, EventRecord
+from sunspot.node.events import Event, EventRecord, Kind
 from sunspot.node.ledger import DAY_S, HOUR_S
 from sunspot.node.record_metrics import _counts
 from sunspot.node.shortening import shorten, shortened
@@ -17,11 +17,12 @@ MARKETS = {"gpu": "spot", "cpu": "on-demand"}
 PRICES = {"gpu": 0.5, "cpu": 2.0, "head": 0.1}
 
 
-def lived(node, began, hours=1.0, *, group="gpu", end="drained"):
+def lived(node, began, hours=1.0, *, group="gpu", end: Kind | None = "drained"):
     """The events of a machine that began so many days ago."""
     begin = NOW - began * DAY_S
-    told = [("launched", begin), ("joined", begin + 60)]
-    told += [(end, begin + hours * HOUR_S)] if end else []
+    told: list[tuple[Kind, float]] = [("launched", begin), ("joined", begin + 60)]
+    if end:
+        told.append((end, begin + hours * HOUR_S))
     return [Event(kind=kind, group=group, node=node, time=when) for kind, when in told]
 
 
