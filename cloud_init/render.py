@@ -86,6 +86,7 @@ NODE_MODULES = (
     "ledger.py",
     "metrics.py",
     "record_metrics.py",
+    "shortening.py",
     # what looks after an idle cluster, on the head
     "asleep.py",
     "azure/idle.py",

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from sunspot_command import clean_environment
 
 from cloud_init import AzureFacts
 from cloud_init.live import live_settings
-from sunspot.node.azure.live import LiveSettings, decoded, parse
+from sunspot.node.azure.live import decoded, encoded, parse
 from sunspot.node.free_ports import free_port
 from sunspot.targets.azure.plan import AzurePlan
 
@@ -169,14 +169,16 @@ def live_file(plan: AzurePlan, arm: Arm, **servers: str) -> dict[str, Any]:
         servers: what differs in the config's `provider`: `record`, a folder, and `gcs` for a head
             that keeps one.
     """
-    config = dict(parse(decoded(live_settings(plan, FACTS))).autoscaler or {})
+    found = parse(decoded(live_settings(plan, FACTS)))
+    config = dict(found.autoscaler or {})
     if "record" not in servers:  # the head's record is on its state disk
         del config["provider"]["record"], config["provider"]["joins"]
     config["provider"] |= {"arm_url": arm.url, "imds_url": arm.url, **servers}
-    config["idle_timeout_minutes"] = 0.1
+    config["idle_timeout_minutes"] = 0.05
     for node_type in config["available_node_types"].values():
         node_type["resources"] = {"CPU": 2}  # of this machine's memory nobody knows how much
     config["available_node_types"]["head"]["resources"] = {}
     arm.add(*(config["provider"]["scale_sets"].values() - arm.sets.keys()))
-    arm.imds.user_data = LiveSettings(autoscaler=config).text()
+    arm.imds.user_data = replace(found, autoscaler=config).text()
+    arm.vms[plan.head_name].user_data = encoded(arm.imds.user_data)
     return config

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -45,8 +44,8 @@ def events(
     target, name = clusters.find(stack, target_name)
     record = abilities.need(target, History)
     show = _as_json if as_json else history.line
-    shown = _print(record, name, 0, show)
-    if not shown and not follow:
+    shown = _print(record, name, None, show)
+    if shown is None and not follow:
         console.note(f"no events of {name!r} yet")
     took, answers = 0.0, True
     while follow:
@@ -92,14 +91,25 @@ def evict(
         console.note(f"what comes next: sunspot events {name} -f")
 
 
-def _print(record: History, name: str, shown: int, show: Callable[[Event], str]) -> int:
-    """Prints the events after the first `shown`; returns how many there are now."""
-    found = record.recorded(name).events
-    for event in found[shown:]:
+def _print(
+    record: History, name: str, shown: Event | None, show: Callable[[Event], str]
+) -> Event | None:
+    """Prints the events after the last one that was shown; returns the last one now."""
+    new = _after(shown, record.recorded(name).events)
+    for event in new:
         print(show(event), flush=True)
-    return len(found)
+    return new[-1] if new else shown
+
+
+def _after(last: Event | None, events: Sequence[Event]) -> Sequence[Event]:
+    """The events after that one, which a head may meanwhile have added up with those before it."""
+    if last is None:
+        return events
+    if last in events:
+        return events[len(events) - events[::-1].index(last) :]
+    return [event for event in events if event.time > last.time]
 
 
 def _as_json(event: Event) -> str:
     when = datetime.fromtimestamp(event.time, UTC).isoformat(timespec="milliseconds")
-    return json.dumps(asdict(event) | {"time": when})
+    return json.dumps(event.plain() | {"time": when})

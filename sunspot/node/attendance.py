@@ -17,8 +17,12 @@ from typing import Protocol
 from sunspot.node import ledger
 from sunspot.node.collector import GROUP_LABEL, MARKET_LABEL
 from sunspot.node.events import Event, EventRecord, Kind
+from sunspot.node.joins import DRAINED, EVICTED
+from sunspot.node.shortening import shorten
 
 PAUSE_S = 5.0
+# How often it looks whether the record has grown too large.
+SHORTEN_S = 3600.0
 
 OFF_S = 300.0
 """A head that was away for longer was off, and not only restarted."""
@@ -35,6 +39,10 @@ class Members(Protocol):
 
     def evicted(self, machine_id: str) -> bool:
         """Whether a machine got the notice of its eviction."""
+        ...
+
+    def drained(self, machine_id: str) -> bool:
+        """Whether a node that is a member no more was drained before it left."""
         ...
 
 
@@ -60,6 +68,7 @@ class Attendance:
     clock: Callable[[], float] = time.time
     markets: dict[str, str] = field(default_factory=dict, init=False)
     _here: dict[str, str] | None = field(default=None, init=False)
+    _shortened: float = field(default=0.0, init=False)
 
     def run(self) -> None:
         """Watches for ever."""
@@ -88,6 +97,16 @@ class Attendance:
             self._tell("joined", name, here[name], "")
         self._here = here
         self.beat.touch()
+        self._shorten()
+
+    def _shorten(self) -> None:
+        if self.clock() < self._shortened + SHORTEN_S:
+            return
+        self._shortened = self.clock()
+        try:
+            shorten(self.events, self.clock())
+        except OSError as error:  # a full disk; it grows on
+            log.warning("the record is not shortened: %s", error)
 
     def _known(self) -> dict[str, str]:
         """The members that are there by the record, at the first turn; ends a head that was off."""
@@ -104,7 +123,9 @@ class Attendance:
 
     def _tell_end(self, name: str, group: str) -> None:
         if self.members.evicted(name):
-            self._tell("evicted", name, group, "Azure took the machine back")
+            self._tell("evicted", name, group, EVICTED)
+        elif self.members.drained(name):
+            self._tell("drained", name, group, DRAINED)
         else:
             self._tell("lost", name, group, "it is not a member any more")
 

@@ -28,7 +28,13 @@ from ray.autoscaler.v2.scheduler import ResourceDemandScheduler
 
 from sunspot.node import infeasible
 from sunspot.node.fallback import ASK_AGAIN_S, COOL_DOWN_S, Fallback
-from sunspot.node.machines import LaunchDeniedError, LaunchRefusedError, Machine, Machines
+from sunspot.node.machines import (
+    AtMaximumError,
+    LaunchDeniedError,
+    LaunchRefusedError,
+    Machine,
+    Machines,
+)
 
 if TYPE_CHECKING:
     from sunspot.node.azure.live import Live, LiveSettings
@@ -98,6 +104,9 @@ class MachinesProvider(NodeProvider):
             first = self._fallback.refused(node_type)
             self._tell_refused(node_type, str(error), COOL_DOWN_S, first=first)
             raise
+        except AtMaximumError as error:  # to people that is no news
+            self._fallback.full(node_type, str(error))
+            raise
         except LaunchDeniedError as error:
             log.error("%s", error)
             first = self._fallback.denied(node_type, str(error))
@@ -148,7 +157,10 @@ class MachinesProvider(NodeProvider):
         if settings is None or settings.autoscaler is None or settings == self._followed:
             return
         config = settings.autoscaler
-        self._machines.follow(config["provider"])  # before Ray reads of new node types
+        kinds = config["available_node_types"].items()
+        least = {name: kind["min_workers"] for name, kind in kinds}
+        # Before Ray reads of new node types.
+        self._machines.follow({**config["provider"], "minimums": least})
         self._groups = _groups(config["provider"]["twins"])
         self._known = frozenset(config["available_node_types"])
         if self._joins is not None:

@@ -1,19 +1,23 @@
-"""The record of what happened to a cluster's nodes: a file of JSON lines that only grows.
+"""The record of what happened to a cluster's nodes: a file of JSON lines.
 
 Several processes write it: the autoscaler, launchers, commands, the watcher of an eviction. Each
 appends a whole line with one write, which Linux does not mix with another's (write(2), O_APPEND).
+A head replaces it by a shorter one when it has grown large (shortening.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from sunspot.node.files import is_at, write_private
 
 Kind = Literal[
     "launched",
@@ -29,6 +33,7 @@ Kind = Literal[
     "resumed",
     "idle",
     "changed",
+    "earlier",
 ]
 
 # How a node can end; one that was evicted may have been drained as well.
@@ -44,11 +49,13 @@ class Event:
             cluster; a `drained` node left in order, a `lost` one did not; `replaced` by the node
             that the reason names; the cluster `gave-up` on one that did not join. A group is
             `paused` while nothing is launched for it, until it is `resumed`. A cluster was `idle`,
-            or its settings were `changed`.
+            or its settings were `changed`. Of `earlier` events of a group only sums are left.
         group: the group's name, or its node type; "" for what is about the whole cluster.
         node: the node's name; "" for what is about a group, or the cluster.
         reason: why, for people.
         time: seconds since the epoch.
+        earlier: how many events of each kind there were, and as "hours" how long their machines
+            existed; only of `earlier`.
     """
 
     kind: Kind
@@ -56,6 +63,11 @@ class Event:
     node: str = ""
     reason: str = ""
     time: float = field(default_factory=time.time)
+    earlier: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    def plain(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        return {name: value for name, value in asdict(self).items() if name != "earlier" or value}
 
 
 @dataclass(frozen=True)
@@ -66,13 +78,21 @@ class EventRecord:
 
     def add(self, event: Event) -> None:
         """Appends an event. A full disk, or a cluster that is being removed, is not an error."""
-        line = f"{json.dumps(asdict(event))}\n".encode()
-        with contextlib.suppress(OSError):
-            file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            try:
-                os.write(file, line)
-            finally:
-                os.close(file)
+        with contextlib.suppress(OSError), self._held(fcntl.LOCK_SH) as file:
+            os.write(file, _line(event).encode())
+
+    def rewrite(self, change: Callable[[list[Event]], Iterable[Event]]) -> None:
+        """Replaces all events by others; nothing that is added meanwhile is lost.
+
+        Raises:
+            OSError: the file cannot be read or written; it is as it was.
+        """
+        with self._held(fcntl.LOCK_EX):
+            write_private(self.path, "".join(map(_line, change(self.read()))))
+
+    def size(self) -> int:
+        """The bytes of the file; 0 where there is none."""
+        return self.path.stat().st_size if self.path.exists() else 0
 
     def read(self) -> list[Event]:
         """All events, in the order in which they were written."""
@@ -82,9 +102,26 @@ class EventRecord:
             return []
         return parse(text)
 
+    @contextlib.contextmanager
+    def _held(self, lock: int) -> Iterator[int]:
+        """The file, open to append, and locked; not one that was replaced before the lock was."""
+        while True:
+            file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                fcntl.flock(file, lock)
+                if is_at(file, self.path):
+                    yield file
+                    return
+            finally:
+                os.close(file)
+
     def kinds(self, node: str) -> set[Kind]:
         """What is known of a node."""
         return {event.kind for event in self.read() if event.node == node}
+
+
+def _line(event: Event) -> str:
+    return f"{json.dumps(event.plain())}\n"
 
 
 def parse(text: str) -> list[Event]:

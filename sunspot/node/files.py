@@ -8,7 +8,6 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 
 @contextlib.contextmanager
@@ -24,14 +23,15 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     while True:
         with path.open("a") as file:  # keeps what the holder wrote into it
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            if _is_at(file, path):
+            if is_at(file.fileno(), path):
                 yield
                 return
 
 
-def _is_at(file: TextIO, path: Path) -> bool:
+def is_at(file: int, path: Path) -> bool:
+    """Whether an open file, by its descriptor, is still the one at a path."""
     with contextlib.suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+        return os.path.samestat(os.fstat(file), path.stat())
     return False
 
 

@@ -47,6 +47,23 @@ def labels_by_name(client: Any, timeout_s: float = RPC_TIMEOUT_S) -> dict[str, d
     return {node.node_name: dict(node.labels) for node in _alive(client, timeout_s)}
 
 
+def death(client: Any, name: str, timeout_s: float = RPC_TIMEOUT_S) -> str | None:
+    """How a node of that name ended: a reason of Ray's NodeDeathInfo, by its name.
+
+    None while it is a member, and where the GCS does not know it (it keeps the last 1,000 that
+    ended, maximum_gcs_dead_node_cached_count in Ray 2.60).
+    """
+    from ray.core.generated import common_pb2, gcs_pb2
+
+    dead = gcs_pb2.GcsNodeInfo.DEAD  # pyright: ignore[reportAttributeAccessIssue]
+    nodes = client.get_all_node_info(timeout=timeout_s).values()
+    named = [node for node in nodes if node.node_name == name]
+    if not named or any(node.state != dead for node in named):
+        return None
+    reason = max(named, key=lambda node: node.end_time_ms).death_info.reason
+    return common_pb2.NodeDeathInfo.Reason.Name(reason)  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def drain_node(
     client: Any, node_id: str, message: str, deadline_ms: int, timeout_s: float = RPC_TIMEOUT_S
 ) -> None:

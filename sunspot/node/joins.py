@@ -29,7 +29,11 @@ TRIES = 3
 END_AGAIN_S = 60.0
 """When a machine that was given back, and is still there, is given back again."""
 
+LATE_S = 20.0
+"""A machine that is listed for longer was not deleted: a newer change of its set ended that."""
+
 EVICTED = "Azure took the machine back"
+DRAINED = "it was drained before it left"
 
 log = logging.getLogger(__name__)
 
@@ -45,18 +49,24 @@ class Members(Protocol):
         """Whether a machine got the notice of its eviction."""
         ...
 
+    def drained(self, machine_id: str) -> bool:
+        """Whether a node that is a member no more was drained before it left."""
+        ...
+
 
 @dataclass(frozen=True)
 class Seen:
     """A machine that was listed; times are in seconds since the epoch.
 
-    `ending` says that it leaves in order; `given_up` is when one that did not join is to be ended.
+    `ending` says that it leaves in order, `ended` since when; `given_up` is when one that did not
+    join is to be ended.
     """
 
     kind: str
     since: float
     joined: bool = False
     ending: bool = False
+    ended: float | None = None
     given_up: float | None = None
 
 
@@ -137,11 +147,11 @@ class Joins:
             seen = self._state.machines.get(machine_id)
             if seen is not None and not seen.ending and seen.given_up is None:
                 # Ray gives back a machine whose node has left, also if Azure is about to take it.
-                if self._was_evicted(machine_id):
+                if self._is_known(self._members.evicted, machine_id):
                     self.teller.tell("evicted", seen.kind, machine_id, EVICTED)
                 else:
                     self.teller.tell("drained", seen.kind, machine_id, reason)
-                self._set(machine_id, replace(seen, ending=True))
+                self._set(machine_id, replace(seen, ending=True, ended=self._clock()))
                 self._write()
 
     def paused(self, group: str) -> str | None:
@@ -194,19 +204,24 @@ class Joins:
             if not seen.ending and seen.given_up is None:
                 kind, reason = self._end_of(name, seen)
                 self.teller.tell(kind, seen.kind, name, reason)
+            elif seen.ended is not None and self._clock() > seen.ended + LATE_S:
+                # Of several ends the last one counts, and it was paid for until now.
+                self.teller.tell("drained", seen.kind, name, "Azure has deleted it only now")
         kept = {name: seen for name, seen in self._state.machines.items() if name in here}
         self._state = replace(self._state, machines=kept)
 
     def _end_of(self, name: str, seen: Seen) -> tuple[Kind, str]:
-        if self._was_evicted(name):
+        if self._is_known(self._members.evicted, name):
             return "evicted", EVICTED
+        if seen.joined and self._is_known(self._members.drained, name):
+            return "drained", DRAINED
         return "lost", "its machine is gone" if seen.joined else "its machine went before it joined"
 
-    def _was_evicted(self, name: str) -> bool:
+    def _is_known(self, ask: Callable[[str], bool], name: str) -> bool:
         try:
-            return self._members.evicted(name)
+            return ask(name)
         except Exception as error:  # as above
-            log.warning("it is unknown whether %s was evicted: %s", name, error)
+            log.warning("how %s ended is unknown: %s", name, error)
             return False
 
     def _is_late(self, seen: Seen) -> bool:

@@ -47,14 +47,17 @@ def lives(events: Iterable[Event]) -> list[Life]:
     A machine begins where it was launched, or joined if its launch is not known. Of several ends
     the last one counts: one that is evicted has its notice first. One that joins again after it was
     evicted or lost, as after an eviction that was called off, was there all the time; after it was
-    drained it has a new life, as a head has that was off.
+    drained it has a new life, as a head has that was off. What is added up is one life.
     """
     found: list[Life] = []
     latest: dict[str, int] = {}  # where the last life of each node is in `found`
     drained: set[str] = set()
     for event in events:
         at = latest.get(event.node)
-        if event.kind in {"launched", "joined"}:
+        if event.kind == "earlier":
+            begin = event.time - event.earlier["hours"] * HOUR_S
+            found.append(Life(node="", group=event.group, begin=begin, end=event.time))
+        elif event.kind in {"launched", "joined"}:
             if at is None or event.node in drained:
                 latest[event.node] = len(found)
                 drained.discard(event.node)

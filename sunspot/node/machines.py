@@ -20,6 +20,10 @@ class LaunchDeniedError(Exception):
     """The head may not create machines: it lacks a right. That is not a shortage."""
 
 
+class AtMaximumError(LaunchDeniedError):
+    """The group has all the machines that it may have."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     """One machine. `running` is False while it is still coming up.
@@ -54,6 +58,7 @@ class Machines(Protocol):
 
         Raises:
             LaunchRefusedError: there are none to be had now.
+            AtMaximumError: there are as many as there may be.
             LaunchDeniedError: the head may not create them. Other errors: it is not known.
         """
         ...
@@ -63,7 +68,7 @@ class Machines(Protocol):
         ...
 
     def follow(self, settings: Mapping[str, Any]) -> None:
-        """Takes other settings, the `provider` part of a changed config.
+        """Takes other settings: the `provider` part of a changed config, and its `minimums`.
 
         Machines of types that it lacks stay listed until they are terminated.
         """

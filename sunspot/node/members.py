@@ -14,6 +14,8 @@ T = TypeVar("T")
 RPC_TIMEOUT_S = 2.0
 # The events that take a machine away (Microsoft, "Scheduled Events for Linux VMs").
 EVICTIONS = frozenset({"Preempt", "Terminate"})
+# How Ray tells of a node that left as it was drained (NodeDeathInfo, 2.60).
+DRAINS = frozenset({"AUTOSCALER_DRAIN_PREEMPTED", "AUTOSCALER_DRAIN_IDLE"})
 
 
 class GcsMembers:
@@ -35,6 +37,10 @@ class GcsMembers:
         """Whether a node told of the notice of its eviction."""
         entries = EventLog(self._address).read()
         return any(one.node == machine_id and one.type in EVICTIONS for one in entries)
+
+    def drained(self, machine_id: str) -> bool:
+        """Whether a node that is a member no more was drained before it left."""
+        return self._asked(lambda client: gcs.death(client, machine_id, RPC_TIMEOUT_S)) in DRAINS
 
     def _asked(self, call: Callable[[Any], T]) -> T:
         try:

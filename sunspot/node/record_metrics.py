@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from sunspot.node import ledger
 from sunspot.node.azure.live import LiveSettings
 from sunspot.node.azure.record import HeadRecord
 from sunspot.node.collector import MARKET_LABEL
+from sunspot.node.events import Event
 from sunspot.node.notices import Notice
 
 # What the teller's notices about a group begin with (teller.py).
@@ -44,7 +45,7 @@ class RecordCollector:
         events = CounterMetricFamily(
             "sunspot_events", "What happened to nodes and groups.", labels=["kind", "group"]
         )
-        for labels, count in Counter((one.kind, one.group) for one in happened).items():
+        for labels, count in _counts(happened).items():
             events.add_metric(labels, count)
         cost = GaugeMetricFamily(
             "sunspot_cost_so_far_usd", "What the machines have cost.", labels=["market"]
@@ -58,6 +59,16 @@ class RecordCollector:
             cost.add_metric([market], one.usd)
             hours.add_metric([market], one.hours)
         yield from (events, cost, hours, *_limits(settings), *_held(self._record.notices.read()))
+
+
+def _counts(events: Iterable[Event]) -> Counter[tuple[str, str]]:
+    """How many events of each kind and group there were: it never shrinks."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for event in events:
+        for kind, count in (event.earlier or {event.kind: 1}).items():
+            if kind != "hours":
+                counts[kind, event.group] += int(count)
+    return counts
 
 
 def _limits(settings: LiveSettings) -> Iterator[Any]:

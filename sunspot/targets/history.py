@@ -16,7 +16,8 @@ class Recorded:
     """What is recorded of a cluster.
 
     Attributes:
-        events: what happened since it was brought up, in order; earlier ones never change.
+        events: what happened since it was brought up, in order; where there are very many, those of
+            days ago are added up.
         notices: what its head wants said now, the oldest first.
     """
 

@@ -53,7 +53,8 @@ class Arm:
 
     `refusals`: by scale set, the error of its next launches: told at once (`status` 4xx), or after
     the VMs were begun (`status` 202), of which the first `granted` come all the same. `failures`:
-    answers to any next request; None drops the connection. `launch_polls` is how often a launch is
+    answers to any next request, or to those of the method `failing`; None drops the connection.
+    `launch_polls` is how often a launch is
     asked for until it is over. `is_loud` lists ids in upper case. `on_boot` and
     `on_delete` hear of VMs, `before_patch` of a change of capacity. `rights` are those of the head;
     None checks nothing. `uses` are the actions that a set's machines need on what they use, each
@@ -71,6 +72,7 @@ class Arm:
     vms: dict[str, Vm] = field(default_factory=dict)
     refusals: dict[str, list[tuple[int, str, str]]] = field(default_factory=dict)
     failures: list[Reply | None] = field(default_factory=list)
+    failing: str = ""
     rights: Rights | None = None
     uses: tuple[tuple[str, str], ...] = ()
     lost_deletions: set[str] = field(default_factory=set)
@@ -142,7 +144,7 @@ class Arm:
             self.requests.append((request.method, request.path))
             if request.headers.get("Authorization") != f"Bearer {access_token(MANAGEMENT)}":
                 return error(401, "AuthenticationFailed", "no token")
-            if self.failures:
+            if self.failures and self.failing in {"", request.method}:
                 failure = self.failures.pop(0)
                 if failure is None:
                     raise ConnectionError("the connection is dropped")

@@ -91,6 +91,24 @@ def test_events_are_followed_until_the_cluster_is_down(folder, monkeypatch):
     assert "'dev' was taken down" in result.stderr
 
 
+def test_events_are_followed_while_a_head_adds_up_the_old_ones(folder, monkeypatch):
+    first = folder.events.read()
+    sums = {"joined": 1.0, "scaled": 1.0, "hours": 0.5}
+    earlier = Event(kind="earlier", group="workers", time=2, earlier=sums)
+    lost = Event(kind="lost", group="workers", node="workers-1")
+    answers = iter([first, [earlier], [earlier, lost], [earlier, lost]])
+
+    def answer(_self, name):
+        if (found := next(answers, None)) is None:
+            raise not_up(name)
+        return Recorded(events=found)
+
+    monkeypatch.setattr(event_commands, "FOLLOW_POLL_S", 0)
+    monkeypatch.setattr(LocalTarget, "recorded", answer)
+    result = run("events", "dev", "-f")
+    assert [line.split()[2] for line in result.stdout.splitlines()] == ["joined", "scaled", "lost"]
+
+
 def test_a_head_that_does_not_answer_for_a_while_is_asked_again(folder, monkeypatch):
     found = Recorded(events=folder.events.read())
     away = UnreachableError("no SSH to the head: it restarts")

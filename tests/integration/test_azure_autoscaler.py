@@ -1,196 +1,345 @@
 """Ray's own autoscaler on scale sets: a real head, a stand-in for ARM whose VMs are real workers.
 
-Azure's part is acted: a VM "boots" by starting `ray start` on this machine. The head's autoscaler
-file is the one that its user data carries, and follows that.
+All tests share one cluster, and each begins and ends without a worker.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import pytest
-from azure_model.arm import HEAD, SCALE_SETS, Vm, serving
-from ray_machines import RayMachines, autoscaler_file, live_file
+from azure_cluster import (
+    CLUSTER,
+    DEADLINE_S,
+    MOST,
+    ON_DEMAND,
+    PREFIX,
+    SPOT,
+    STACK,
+    Azure,
+    Jobs,
+    most_at_once,
+    running,
+)
+from azure_model.arm import HEAD, SCALE_SETS
+from azure_model.http_service import Reply
+from azure_model.imds import FakeAzure
+from azure_model.imds import serving as serving_imds
+from mixed_jobs import PURPOSE
 from waiting import wait_for
 
-from sunspot.node.free_ports import free_port
-from sunspot.spec_values import HEAD as HEAD_TYPE
-from sunspot.stack import Stack
-from sunspot.targets.azure import plan as azure_plan
+from sunspot import group_status
+from sunspot.node import ledger
+from sunspot.node.azure.live import parse
+from sunspot.targets.azure import leaving, scaling
+from sunspot.targets.azure.credentials import Endpoints
+from sunspot.targets.protocol import silent
+from sunspot.targets.scaling import Size
 
-# Two real Ray nodes and the autoscaler's ticks, on a machine that may be busy.
+# Real Ray nodes and the autoscaler's ticks, on a machine that may be busy.
 pytestmark = pytest.mark.timeout(600)
-DEADLINE_S = 240.0
-
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f x"
-SPOT, ON_DEMAND = "spotty", "spotty-on-demand"
 MORE = "more"
-STACK: dict[str, Any] = {
-    "azure-native:location": "uksouth",
-    "sunspot:access": {"ssh_public_key": KEY},
-    "sunspot:cluster": {
-        "head_node": {"vm_size": "Standard_D2s_v5"},
-        "autoscaler_config": {"cpu": 0.5, "memory_gb": 1},
-        "scaling_groups": [
-            {
-                "name": SPOT,
-                "market": "spot-with-fallback",
-                "min_workers": 0,
-                "max_workers": 1,
-                "worker_nodes": {"vm_size": "Standard_D2s_v5"},
-            }
-        ],
-    },
-}
-# Waits for CPUs, of which the head has none, and says what each task ran on.
-JOB = """
-import os, ray, sys
-ray.init(address=os.environ["RAY_ADDRESS"], log_to_driver=False)
-@ray.remote(num_cpus=1)
-def where():
-    return os.environ["RAY_NODE_TYPE_NAME"], os.environ["RAY_CLOUD_INSTANCE_ID"]
-for place in ray.get([where.remote() for _ in range(int(sys.argv[1]))]):
-    print("ran on", *place)
-"""
-
-
-class Azure(RayMachines):
-    """The head's cluster, and the processes that stand for its machines."""
-
-    def boot(self, vm: Vm) -> None:
-        of_set = vm.name.rpartition("_")[0].removeprefix("sunspot-test-")
-        self.start_worker(vm.name, of_set)
-
-    def run_job(self, tasks: int) -> subprocess.Popen[str]:
-        environment = self.environment("driver", "driver")
-        return subprocess.Popen(
-            [sys.executable, "-c", JOB, str(tasks)],
-            env=environment,
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-
-    def workers(self) -> list[str]:
-        return [name for name in self.arm.vms if name != HEAD]
 
 
 @pytest.fixture(scope="module")
 def azure() -> Iterator[Azure]:
-    # A short path: Ray puts sockets below it, whose paths may have 107 bytes.
-    folder = Path(tempfile.mkdtemp(prefix="sunspot-arm-", dir="/tmp"))
-    token = folder / "token"
-    token.write_text(secrets.token_hex(16))
-    with serving() as arm:
-        made = Azure(arm, folder, f"127.0.0.1:{free_port(set())}", token)
-        arm.on_boot, arm.on_delete = made.boot, made.delete
-        config = folder / "config.yaml"
-        plan = azure_plan.plan(Stack.parse(STACK, name="test"), Path.cwd())
-        assert plan.head_name == HEAD
-        autoscaler_file(plan, arm, config)
-        try:
-            made.start_head(HEAD, config, "--num-cpus=0", "--include-dashboard=false")
-            yield made
-        finally:
-            for name in list(made.machines):
-                made.delete(name)
-            shutil.rmtree(folder, ignore_errors=True)
+    with running() as azure:
+        yield azure
 
 
-def ran_on(azure: Azure, tasks: int = 1) -> list[tuple[str, str]]:
-    """Runs the job; the node type and the name of the machine that each task ran on."""
-    process = azure.run_job(tasks)
-    try:
-        output, _ = process.communicate(timeout=DEADLINE_S)
-    except subprocess.TimeoutExpired:
-        pytest.fail(f"the job did not end; {azure.arm.vms}\n{azure.logs()}")
-    finally:
-        if process.poll() is None:
-            os.kill(process.pid, 9)
-            process.wait()
-    lines = [line.split() for line in output.splitlines() if line.startswith("ran on ")]
-    assert len(lines) == tasks, f"{output}\n{azure.logs()}"
-    return [(node_type, name) for _, _, node_type, name in lines]
+@pytest.fixture(scope="module")
+def jobs(azure: Azure) -> Iterator[Jobs]:
+    """A driver that most tests share."""
+    with azure.jobs() as jobs:
+        yield jobs
 
 
-def test_a_waiting_task_gets_a_spot_machine_which_is_given_back_when_it_is_idle(azure: Azure):
-    wait_for("the head", lambda: (azure.folder / "r").exists(), DEADLINE_S)
+@pytest.fixture(autouse=True)
+def never_too_many(azure: Azure) -> Iterator[None]:
+    """Before and after a test there is no worker, and meanwhile never more than there may be."""
+    azure.wait_until_empty()
+    before = set(azure.arm.billed)
+    yield
+    azure.wait_until_empty()
+    here = {name: bill for name, bill in azure.arm.billed.items() if name not in before}
+    assert most_at_once(here) <= MOST
+
+
+def test_a_waiting_task_gets_a_spot_machine_which_is_given_back_when_it_is_idle(
+    azure: Azure, jobs: Jobs
+):
     assert azure.workers() == []
-    ((node_type, name),) = ran_on(azure)
+    ((node_type, name),) = azure.result(jobs.begin("places", count=1))
     assert node_type == SPOT
-    assert name.startswith(f"sunspot-test-{SPOT}_")
-    wait_for("the idle machine to go", lambda: not azure.workers(), DEADLINE_S)
+    assert name.startswith(f"{PREFIX}{SPOT}_")
+    azure.wait_until_empty()
     assert {s.name: s.capacity for s in azure.arm.sets.values()} == {
-        f"sunspot-test-{SPOT}": 0,
-        f"sunspot-test-{ON_DEMAND}": 0,
+        f"{PREFIX}{SPOT}": 0,
+        f"{PREFIX}{ON_DEMAND}": 0,
     }
     assert ("POST", f"{sets(SPOT)}/delete") in azure.arm.requests
-    assert set(azure.machines) == {HEAD}
+    assert azure.kinds(name) == ["launched", "joined", "drained"]
 
 
-def test_more_tasks_at_once_than_the_group_can_hold_wait_and_run(azure: Azure):
-    assert azure.workers() == []
-    assert {node_type for node_type, _ in ran_on(azure, tasks=9)} <= {SPOT, ON_DEMAND}
-    wait_for("the idle machines to go", lambda: not azure.workers(), DEADLINE_S)
+def test_more_tasks_at_once_than_the_group_can_hold_wait_and_run(azure: Azure, jobs: Jobs):
+    places = azure.result(jobs.begin("places", count=9))
+    assert {node_type for node_type, _ in places} == {SPOT}
 
 
-def test_where_spot_is_refused_the_task_gets_an_on_demand_machine(azure: Azure):
-    azure.arm.refusals[f"sunspot-test-{SPOT}"] = [
+def busy(status: int, code: str) -> Reply:
+    error = {"error": {"code": code, "message": "try again"}}
+    return Reply(status, error, {"Retry-After": "0.1"})
+
+
+def fail_changes(azure: Azure, *answers: Reply | None) -> None:
+    """The next changes of a set get these answers."""
+    azure.arm.failing = "PATCH"
+    azure.arm.failures += answers
+
+
+def supersede(azure: Azure) -> None:
+    """A newer change of the set ends the operation of the next launch, and the set works on."""
+
+    def preempt() -> None:
+        azure.arm.on_poll = lambda: None
+        azure.arm.preempt(f"{PREFIX}{SPOT}")
+
+    azure.arm.on_poll = preempt
+
+
+def add_one(azure: Azure) -> None:
+    """The set has a machine that Ray did not ask for."""
+    with azure.arm.lock:
+        spot = azure.arm.sets[f"{PREFIX}{SPOT}"]
+        spot.capacity += 1
+        azure.arm._boot([azure.arm._begin(spot)])
+
+
+# What the launch of one machine meets.
+FAULTS: dict[str, Callable[[Azure], object]] = {
+    "slow": lambda azure: setattr(azure.arm, "launch_polls", 40),
+    "throttled": lambda azure: fail_changes(azure, *[busy(429, "TooManyRequests")] * 3),
+    "in conflict": lambda azure: fail_changes(azure, busy(409, "Conflict")),
+    "an error of Azure's": lambda azure: fail_changes(azure, *[busy(500, "InternalError")] * 2),
+    "a dropped connection": lambda azure: fail_changes(azure, None, None),
+    "a lost answer": lambda azure: setattr(azure.arm, "lost_answers", 1),
+    "a superseded launch": supersede,
+    "upper-case names": lambda azure: setattr(azure.arm, "is_loud", True),
+    "capacity without a machine": lambda azure: setattr(
+        azure.arm.sets[f"{PREFIX}{SPOT}"], "capacity", MOST
+    ),
+    "a machine that nobody asked for": add_one,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_after_a_fault_of_azure_the_number_of_machines_is_right(
+    azure: Azure, jobs: Jobs, fault: str
+):
+    before = set(azure.arm.billed)
+    FAULTS[fault](azure)
+    try:
+        ((node_type, name),) = azure.result(jobs.begin("places", count=1))
+        azure.wait_until_empty()
+    finally:
+        azure.arm.launch_polls, azure.arm.lost_answers, azure.arm.is_loud = 1, 0, False
+        azure.arm.sets[f"{PREFIX}{SPOT}"].capacity = 0
+    assert node_type == SPOT
+    assert azure.arm.failures == []
+    assert azure.arm.billed.keys() - before == {name}
+
+
+def test_a_machine_whose_deletion_azure_forgets_is_deleted_again(azure: Azure, jobs: Jobs):
+    ((_, name),) = azure.result(jobs.begin("places", count=1))
+    azure.arm.lost_deletions.add(name)
+    azure.wait_until_empty()
+    assert azure.arm.lost_deletions == set()
+    # It was paid for until it was gone.
+    wait_for("its end", lambda: azure.kinds(name)[2:] == ["drained", "drained"], DEADLINE_S)
+
+
+def scale_to_nothing(azure: Azure) -> None:
+    """`sunspot scale`."""
+    size = Size(minimum=0, maximum=0)
+    scaling.scale(azure.seen_by_its_user(), {SPOT: size}, silent, Endpoints())
+
+
+def remove(azure: Azure) -> None:
+    """`sunspot up` without the group, before Pulumi's engine deletes its sets."""
+    leaving.drain("test", azure.seen_by_its_user, [SPOT, ON_DEMAND], silent, Endpoints())
+
+
+@pytest.mark.parametrize("end", [scale_to_nothing, remove])
+def test_a_group_that_goes_finishes_its_work(
+    azure: Azure, jobs: Jobs, end: Callable[[Azure], None], monkeypatch: pytest.MonkeyPatch
+):
+    for module in (scaling, leaving):
+        monkeypatch.setattr(module, "arm_of", azure.arm_of_its_user)
+        monkeypatch.setattr(module, "alive", azure.alive)
+        monkeypatch.setattr(module, "POLL_S", 0.5)
+    counted = azure.folder / f"counted-{end.__name__}.json"
+    work = jobs.begin("counter", file=str(counted), steps=12, seconds=0.5)
+    wait_for("the work to run", counted.exists, DEADLINE_S, seen=azure.logs)
+    (name,) = azure.workers()
+    try:
+        end(azure)
+        # Elsewhere it could not go on: the group may have no machine now.
+        assert azure.result(work) == 12
+        azure.wait_until_empty()
+        assert azure.kinds(name) == ["launched", "joined", "drained"]
+        assert azure.drained(name)
+        waiting = jobs.begin("places", count=1)
+    finally:
+        azure.edit(CLUSTER)
+    ((node_type, _),) = azure.result(waiting)
+    assert node_type == SPOT
+
+
+# The minutes of an hour's trace, each a second here: what comes when, and what it gives.
+TRACE: tuple[tuple[float, str, dict[str, Any], Any], ...] = (
+    (0, "squares", {"count": 8, "seconds": 1.5}, 140),
+    (3, "counter", {"steps": 8, "seconds": 0.5}, 8),
+    (10, "fails", {}, PURPOSE),
+    (18, "squares", {"count": 10, "seconds": 1.0}, 285),
+    (30, "spread", {"count": MOST}, None),
+    (32, "counter", {"steps": 8, "seconds": 0.5}, 8),
+    (44, "squares", {"count": 12, "seconds": 1.5}, 506),
+)
+# When a machine is evicted, and whether Azure says so before.
+EVICTIONS = ((8, True), (20, False), (34, True), (47, False))
+NOTICE_S, MARGIN_S = 30.0, 10.0
+
+
+def evict(azure: Azure, name: str, *, announced: bool) -> None:
+    """Azure takes a machine, by its policy "Delete"; an announced one has a watcher."""
+    if announced:
+        imds = FakeAzure(name=name)
+        module = [sys.executable, "-m", "sunspot.node.azure.eviction"]
+        flags = [f"--name={name}", f"--group={SPOT}", f"--margin={MARGIN_S}"]
+        with serving_imds(imds):
+            imds.announce("Preempt", NOTICE_S)
+            watcher = subprocess.Popen(
+                [*module, *flags, f"--imds={imds.url}"], env=azure.environment("watcher", SPOT)
+            )
+            try:
+                wait_for("the acknowledgement", lambda: imds.acknowledged, DEADLINE_S)
+            finally:
+                watcher.kill()
+                watcher.wait()
+    if vm := azure.arm.vms.get(name):  # otherwise Ray has given it back meanwhile
+        azure.arm.evict(vm)
+
+
+def test_a_day_in_the_life(azure: Azure, jobs: Jobs):
+    """Mixed jobs and an eviction every few minutes: each result, no machine left, and the bill."""
+    before = set(azure.arm.billed)
+    results: list[tuple[Future[Any], Any]] = []
+    evicted: dict[str, bool] = {}
+
+    def begin(number: int) -> None:
+        _, kind, arguments, expected = TRACE[number]
+        more = {"file": str(azure.folder / f"counted-{number}.json")} if kind == "counter" else {}
+        results.append((jobs.begin(kind, **arguments, **more), expected))
+
+    def take(*, announced: bool) -> None:
+        name = wait_for("a member", azure.members, DEADLINE_S, seen=azure.logs)[-1]
+        evicted[name] = announced
+        evict(azure, name, announced=announced)
+
+    trace = [(when, partial(begin, number)) for number, (when, *_) in enumerate(TRACE)]
+    trace += [(when, partial(take, announced=announced)) for when, announced in EVICTIONS]
+    began = time.monotonic()
+    for when, happens in sorted(trace, key=lambda one: one[0]):
+        time.sleep(max(0.0, began + when - time.monotonic()))
+        happens()
+    # One that fails is a program of its own too: its exit code says so.
+    with azure.driver() as own:
+        told, _ = own.communicate(json.dumps({"id": "own", "kind": "fails"}), timeout=DEADLINE_S)
+    assert (own.returncode, PURPOSE in told) == (1, True)
+    for job, expected in results:
+        if expected == PURPOSE:
+            with pytest.raises(RuntimeError, match=PURPOSE):
+                job.result(DEADLINE_S)
+        else:
+            assert azure.result(job) == expected or expected is None
+    azure.wait_until_empty()
+    assert len(evicted) == len(EVICTIONS)
+    for name in azure.arm.billed.keys() - before:
+        began_as, *between, end = azure.kinds(name)
+        assert (began_as, end in ENDS[evicted.get(name)]) == ("launched", True), azure.kinds(name)
+        assert between in (["joined"], [])
+    check_bill(azure)
+
+
+# How a machine's story ends that was evicted with a notice, without one (it is lost, unless Ray has
+# seen its node end before its machine is gone, and gives that back), or not at all.
+ENDS = {True: {"evicted"}, False: {"lost", "drained"}, None: {"drained"}}
+# What is told at a tick of the autoscaler's may be told late on a busy machine.
+LATE_S = 5.0
+
+
+def check_bill(azure: Azure) -> None:
+    """The cost so far is that of the machines' times as Azure has them, to a tick."""
+    wait_for("a last list", lambda: all(one.unlisted for one in azure.arm.billed.values()))
+    lives = ledger.lives(azure.events())
+    assert sorted(life.node for life in lives) == sorted(azure.arm.billed)
+    seconds: dict[str, float] = {}
+    for life in lives:
+        bill = azure.arm.billed[life.node]
+        assert bill.listed is not None
+        assert bill.ended is not None
+        assert bill.unlisted is not None
+        assert life.end is not None
+        assert bill.begun <= life.begin <= bill.listed + LATE_S
+        assert bill.ended - LATE_S <= life.end <= bill.unlisted + LATE_S
+        seconds[life.group] = seconds.get(life.group, 0.0) + life.end - life.begin
+    prices = parse(azure.arm.imds.user_data).prices
+    spent = ledger.spent(lives, group_status.markets(STACK), prices, time.time())
+    assert spent["spot"].usd == pytest.approx(seconds[SPOT] / 3600 * prices[SPOT])
+    assert spent["spot"].price_unknown == ()
+
+
+def test_where_azure_grants_a_part_the_rest_comes_from_on_demand(azure: Azure, jobs: Jobs):
+    azure.arm.granted = 1
+    azure.arm.refusals[f"{PREFIX}{SPOT}"] = [(202, "AllocationFailed", "one only")]
+    places = azure.result(jobs.begin("spread", count=2))
+    assert {node_type for node_type, _ in places} == {SPOT, ON_DEMAND}
+
+
+def test_where_spot_is_refused_the_task_gets_an_on_demand_machine(azure: Azure, jobs: Jobs):
+    azure.arm.granted = 0
+    azure.arm.refusals[f"{PREFIX}{SPOT}"] = [
         (202, "AllocationFailed", "no spot capacity") for _ in range(100)
     ]
-    ((node_type, name),) = ran_on(azure)
+    ((node_type, name),) = azure.result(jobs.begin("places", count=1))
     assert node_type == ON_DEMAND
-    assert name.startswith(f"sunspot-test-{ON_DEMAND}_")
-    assert azure.arm.sets[f"sunspot-test-{SPOT}"].capacity == 0
+    assert name.startswith(f"{PREFIX}{ON_DEMAND}_")
+    assert azure.arm.sets[f"{PREFIX}{SPOT}"].capacity == 0
     assert azure.arm.vms[HEAD].state == "Succeeded"
 
 
-def edit(azure: Azure, cluster: dict[str, Any]) -> None:
-    """Gives the head the settings of another stack file, as an `up` does."""
-    stack = Stack.parse({**STACK, "sunspot:cluster": cluster}, name="test")
-    plan = azure_plan.plan(stack, Path.cwd())
-    live_file(plan, azure.arm)
-    config = azure.folder / "config.yaml"
-    wanted = {HEAD_TYPE, *(pool.node_type for pool in plan.pools)}
-    wait_for(
-        "Ray's file to have the groups",
-        lambda: wanted <= json.loads(config.read_text())["available_node_types"].keys(),
-        DEADLINE_S,
-    )
-
-
-def test_a_new_group_works_on_the_same_head_and_a_removed_one_goes(azure: Azure):
+def test_a_new_group_works_on_the_same_head_and_a_removed_one_goes(azure: Azure, jobs: Jobs):
     azure.arm.refusals.clear()
-    waiting = azure.run_job(1)
-    old = STACK["sunspot:cluster"]
-    group = {**old["scaling_groups"][0], "name": MORE, "market": "spot"}
-    try:
-        # The spot group is still cooling down, and its twin is about to go.
-        edit(azure, {**old, "scaling_groups": [group]})
-        output, _ = waiting.communicate(timeout=DEADLINE_S)
-    finally:
-        waiting.kill()
-    assert output.count("ran on ") == 1, output
-    ((node_type, name),) = ran_on(azure)
-    assert (node_type, name.rpartition("_")[0]) == (MORE, f"sunspot-test-{MORE}")
+    waiting = jobs.begin("places", count=1)
+    group = {**CLUSTER["scaling_groups"][0], "name": MORE, "market": "spot"}
+    # The spot group is still cooling down, and its twin is about to go.
+    azure.edit({**CLUSTER, "scaling_groups": [group]})
+    azure.result(waiting)
+    ((node_type, name),) = azure.result(jobs.begin("places", count=1))
+    assert (node_type, name.rpartition("_")[0]) == (MORE, f"{PREFIX}{MORE}")
     wait_for(
         "the removed groups to be empty",
-        lambda: all(one.startswith(f"sunspot-test-{MORE}") for one in azure.workers()),
+        lambda: all(one.startswith(f"{PREFIX}{MORE}") for one in azure.workers()),
         DEADLINE_S,
     )
-    wait_for("the idle machine to go", lambda: not azure.workers(), DEADLINE_S)
 
 
 def sets(node_type: str) -> str:
-    return f"{SCALE_SETS}/sunspot-test-{node_type}"
+    return f"{SCALE_SETS}/{PREFIX}{node_type}"

@@ -1,11 +1,13 @@
 """The record of the head and of fixed groups: who was a member when."""
 
 import os
+from dataclasses import replace
+from unittest import mock
 
 import pytest
 
-from sunspot.node import attendance, ledger
-from sunspot.node.attendance import OFF_S, Attendance
+from sunspot.node import attendance, ledger, shortening
+from sunspot.node.attendance import OFF_S, SHORTEN_S, Attendance
 from sunspot.node.azure.record import HeadRecord
 from sunspot.node.events import Event
 
@@ -22,7 +24,7 @@ class Cluster:
     def __init__(self, folder):
         self.record = HeadRecord(folder)
         self.here = {HEAD: labels("head", "on-demand")}
-        self.noticed = set()
+        self.noticed, self.left = set(), set()
         self.now = 1000.0
         self.scaled = {"elastic"}
 
@@ -31,6 +33,9 @@ class Cluster:
 
     def evicted(self, machine_id):
         return machine_id in self.noticed
+
+    def drained(self, machine_id):
+        return machine_id in self.left
 
     def start(self):
         """The watch of a head that has just started."""
@@ -52,23 +57,50 @@ def cluster(tmp_path):
     return Cluster(tmp_path)
 
 
-def test_members_join_once_and_those_that_leave_are_lost_or_evicted(cluster):
+def test_members_join_once_and_those_that_leave_are_lost_evicted_or_drained(cluster):
     watch = cluster.start()
-    cluster.here |= {"a": labels("fixed"), "b": labels("fixed")}
+    cluster.here |= dict.fromkeys("abc", labels("fixed"))
     watch.turn()
     watch.turn()
-    cluster.noticed = {"a"}
+    # An eviction drains, too.
+    cluster.noticed, cluster.left = {"a"}, {"a", "c"}
     cluster.here = {HEAD: cluster.here[HEAD]}
     watch.turn()
-    assert len(cluster.told()) == 5
+    assert len(cluster.told()) == 7
     assert set(cluster.told()) == {
         ("joined", HEAD),
         ("joined", "a"),
         ("joined", "b"),
+        ("joined", "c"),
         ("evicted", "a"),
+        ("drained", "c"),
         ("lost", "b"),
     }
     assert watch.markets == {"head": "on-demand", "fixed": "spot"}
+
+
+def test_a_large_record_is_shortened_once_an_hour(cluster, monkeypatch):
+    monkeypatch.setattr(shortening, "LARGEST_BYTES", 0)
+    watch, cluster.now = cluster.start(), 10 * ledger.DAY_S
+
+    def story(node):
+        joined = Event(kind="joined", group="fixed", node=node, time=1.0)
+        for event in (joined, replace(joined, kind="drained", time=2.0)):
+            cluster.record.events.add(event)
+
+    story("a")
+    watch.turn()
+    assert cluster.told() == [("earlier", ""), ("joined", HEAD)]
+    story("b")
+    watch.turn()
+    assert len(cluster.told()) == 4
+    cluster.now += SHORTEN_S
+    watch.turn()
+    assert cluster.told() == [("earlier", ""), ("joined", HEAD)]
+    # A full disk does not end the watch.
+    cluster.now += SHORTEN_S
+    monkeypatch.setattr(type(cluster.record.events), "rewrite", mock.Mock(side_effect=OSError))
+    watch.turn()
 
 
 def test_what_the_autoscaler_scales_is_recorded_elsewhere(cluster):

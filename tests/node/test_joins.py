@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sunspot.node.events import EventRecord
-from sunspot.node.joins import END_AGAIN_S, TRIES, Joins
+from sunspot.node.joins import END_AGAIN_S, LATE_S, TRIES, Joins
 from sunspot.node.machines import Machine
 from sunspot.node.notices import Notices
 from sunspot.node.teller import Teller
@@ -25,7 +25,7 @@ class Cluster:
     def __init__(self, folder):
         self.folder = folder
         self.now = 1000.0
-        self.members, self.gone = set(), set()
+        self.members, self.gone, self.drains = set(), set(), set()
         self.deaf = False
         self.asked = 0
         self.teller = Teller(
@@ -52,6 +52,9 @@ class Cluster:
 
     def evicted(self, machine_id):
         return machine_id in self.gone
+
+    def drained(self, machine_id):
+        return machine_id in self.drains
 
     def tick(self, *machines, after=0.0):
         self.now += after
@@ -184,11 +187,12 @@ def test_a_gcs_that_does_not_answer_ends_no_machine(cluster):
 
 
 def test_how_a_machine_went_is_told_once(cluster):
-    cluster.members = {"given-back", "evicted", "lost"}
-    cluster.tick(*map(machine, ("given-back", "evicted", "lost", "never-came")))
+    cluster.members = {"given-back", "evicted", "lost", "drained"}
+    cluster.tick(*map(machine, ("given-back", "evicted", "lost", "drained", "never-came")))
     cluster.joins.ended("given-back", "by the autoscaler")
     cluster.joins.ended("given-back", "by the autoscaler")
-    cluster.gone = {"evicted"}
+    # One that is evicted drains, too.
+    cluster.gone, cluster.drains = {"evicted"}, {"drained", "evicted"}
     cluster.tick()
     cluster.tick()
     ends = {node: kind for kind, _, node in cluster.told() if kind not in {"launched", "joined"}}
@@ -196,9 +200,23 @@ def test_how_a_machine_went_is_told_once(cluster):
         "given-back": "drained",
         "evicted": "evicted",
         "lost": "lost",
+        "drained": "drained",
         "never-came": "lost",
     }
-    assert len(cluster.told()) == 4 + 3 + 4
+    assert len(cluster.told()) == 5 + 4 + 5
+
+
+def test_a_machine_whose_deletion_azure_forgot_ends_when_it_is_gone(cluster):
+    cluster.members = {"quick", "slow"}
+    cluster.tick(machine("quick"), machine("slow"))
+    for name in ("quick", "slow"):
+        cluster.joins.ended(name, "by the autoscaler")
+    cluster.tick(machine("slow"), after=5)
+    cluster.tick(machine("slow"), after=LATE_S)
+    cluster.tick(after=5)
+    ends = [one for one in cluster.teller.events.read() if one.kind == "drained"]
+    assert [one.node for one in ends] == ["quick", "slow", "slow"]
+    assert ends[-1].time == ends[0].time + LATE_S + 10
 
 
 def test_a_machine_that_ray_gives_back_after_a_notice_was_evicted(cluster):

@@ -1,11 +1,9 @@
 """The settings that a cluster follows while it runs: the user data of the head's VM."""
 
-import base64
-import hashlib
 import json
-import subprocess
-import sys
 from dataclasses import replace
+from functools import partial
+from unittest import mock
 
 import pytest
 from azure_model.arm import GROUP, HEAD
@@ -15,9 +13,7 @@ from scale_set_machines import GPU, SETS, TWIN
 
 from sunspot.node import autoscaler_config
 from sunspot.node.autoscaler import MachinesProvider
-from sunspot.node.azure import live
-from sunspot.node.azure.imds import Imds
-from sunspot.node.azure.live import Live, LiveSettings, LiveSettingsError
+from sunspot.node.azure.live import LiveSettings
 from sunspot.node.machines import LaunchDeniedError, LaunchRefusedError
 
 MORE = "sunspot-test-more"
@@ -80,6 +76,16 @@ def launch(provider, node_type, count=1):
     )
 
 
+def launch_twin(provider, count=1):
+    """On-demand machines, which Ray gets after spot was refused; that was long ago then."""
+    provider._fallback.refused("gpu")
+    try:
+        launch(provider, "gpu-on-demand", count)
+    finally:
+        provider._fallback._refused_at.clear()
+        provider._fallback._short.clear()
+
+
 def test_another_maximum_reaches_ray_and_the_scale_sets(provider, arm, file):
     launch(provider, "gpu", 4)
     with pytest.raises(LaunchDeniedError, match="maximum of 4"):
@@ -87,7 +93,7 @@ def test_another_maximum_reaches_ray_and_the_scale_sets(provider, arm, file):
     arm.imds.user_data = LiveSettings(autoscaler=config(file, arm, maximum=8)).text()
     provider.non_terminated_nodes({})
     assert limits(file)["gpu"] == (0, 8)
-    assert json.loads(file.read_text())["max_workers"] == 16
+    assert json.loads(file.read_text())["max_workers"] == 8
     launch(provider, "gpu")
     assert arm.sets[GPU].capacity == 5
 
@@ -104,6 +110,83 @@ def test_a_size_by_hand_that_is_the_same_is_news(provider, arm, file):
     provider._fallback.check("gpu")
 
 
+def test_a_group_at_its_maximum_is_no_refusal_of_azures(provider, arm, file):
+    """Ray's demand may be above it all the time."""
+    provider._joins = joins = mock.Mock(paused=lambda _: None)
+    launch(provider, "gpu", 4)
+    with pytest.raises(LaunchDeniedError):
+        launch(provider, "gpu")
+    assert joins.teller.refused.call_count == 0
+
+
+def test_a_full_group_is_asked_again_as_soon_as_a_machine_goes(provider, arm):
+    """As after an eviction, whose node Ray replaces while the machine is still there."""
+    launch(provider, "gpu", 4)
+    provider.non_terminated_nodes({})
+    for _ in range(2):
+        with pytest.raises(LaunchDeniedError, match="has its maximum"):
+            launch(provider, "gpu")
+    asked = len(arm.requests)
+    with pytest.raises(LaunchDeniedError, match="has its maximum"):
+        launch(provider, "gpu")
+    assert len(arm.requests) == asked
+    arm.evict(arm.vms[next(name for name in arm.vms if name != HEAD)])
+    provider.non_terminated_nodes({})
+    launch(provider, "gpu")
+    assert arm.sets[GPU].capacity == 4
+
+
+def test_a_spot_group_and_its_twin_have_one_maximum(provider, arm, file):
+    launch(provider, "gpu", 3)
+    launch_twin(provider, 4)
+    assert (arm.sets[GPU].capacity, arm.sets[TWIN].capacity) == (3, 1)
+    for more in (partial(launch, provider, "gpu"), partial(launch_twin, provider)):
+        with pytest.raises(LaunchDeniedError, match="has its maximum"):
+            more()
+    # Where spot had all of it and is refused then, the twin is asked at once.
+    arm.evict(arm.vms[next(name for name in arm.vms if name.startswith(f"{GPU}_"))])
+    provider.non_terminated_nodes({})
+    launch_twin(provider, 4)
+    assert (arm.sets[GPU].capacity, arm.sets[TWIN].capacity) == (2, 2)
+
+
+def test_on_demand_machines_come_only_while_spot_is_refused(provider, arm):
+    """Ray wants both at once where more work waits than all spot machines can take."""
+    with pytest.raises(LaunchDeniedError, match="only while Azure refuses spot"):
+        launch(provider, "gpu-on-demand")
+    arm.refusals[GPU] = [(202, "AllocationFailed", "no capacity")]
+    with pytest.raises(LaunchRefusedError):
+        launch(provider, "gpu")
+    launch(provider, "gpu-on-demand")
+    assert (arm.sets[GPU].capacity, arm.sets[TWIN].capacity) == (0, 1)
+
+
+def test_ray_hears_of_on_demand_machines_only_while_spot_is_refused(provider, file):
+    """Otherwise it would ask for them at each tick, and tell each driver so."""
+    assert limits(file) == {"head": (0, 0), "gpu": (0, 4), "gpu-on-demand": (0, 0)}
+    launch(provider, "gpu", 1)
+    provider._fallback.refused("gpu")
+    provider.non_terminated_nodes({})
+    assert limits(file)["gpu-on-demand"] == (0, 3)
+    launch(provider, "gpu-on-demand", 2)
+    provider._fallback._refused_at.clear()
+    provider._fallback._short.clear()
+    provider.non_terminated_nodes({})
+    assert limits(file) == {"head": (0, 0), "gpu": (0, 4), "gpu-on-demand": (0, 2)}
+
+
+def test_the_minimum_comes_back_from_spot_while_on_demand_machines_are_there(provider, arm, file):
+    launch_twin(provider, 4)
+    with pytest.raises(LaunchDeniedError, match="has its maximum"):
+        launch(provider, "gpu")
+    least = config(file, arm)
+    least["available_node_types"]["gpu"]["min_workers"] = 2
+    arm.imds.user_data = LiveSettings(autoscaler=least).text()
+    provider.non_terminated_nodes({})
+    launch(provider, "gpu", 4)
+    assert (arm.sets[GPU].capacity, arm.sets[TWIN].capacity) == (2, 4)
+
+
 def test_a_new_group_can_grow(provider, arm, file):
     arm.add(MORE)
     sets = {**SETS, "more": MORE}
@@ -115,20 +198,37 @@ def test_a_new_group_can_grow(provider, arm, file):
 
 
 def test_a_removed_group_keeps_its_type_until_its_nodes_are_gone(provider, arm, file):
-    launch(provider, "gpu-on-demand")
+    launch_twin(provider)
     arm.imds.user_data = LiveSettings(autoscaler=config(file, arm, sets={"gpu": GPU})).text()
     nodes = provider.non_terminated_nodes({})
     assert [name for name in nodes if name.startswith(TWIN)]
-    assert limits(file) == {"head": (0, 0), "gpu": (0, 4), "gpu-on-demand": (0, 0)}
+    # Ray would stop a node above the maximum, whatever runs on it.
+    assert limits(file) == {"head": (0, 0), "gpu": (0, 4), "gpu-on-demand": (0, 1)}
     with pytest.raises(LaunchDeniedError, match="maximum of 0"):
-        launch(provider, "gpu-on-demand")
+        launch_twin(provider)
     provider.terminate_nodes([name for name in nodes if name != HEAD])
     arm.wait_for_loss(*(name for name in nodes if name != HEAD))
     assert provider.non_terminated_nodes({}) == [HEAD]
+    assert limits(file)["gpu-on-demand"] == (0, 0)
+
+
+def test_nodes_above_a_lower_maximum_may_stay_until_they_are_idle(provider, arm, file):
+    launch(provider, "gpu", 3)
+    provider.non_terminated_nodes({})
+    arm.imds.user_data = LiveSettings(autoscaler=config(file, arm, maximum=1)).text()
+    for _ in range(2):
+        provider.non_terminated_nodes({})
+        assert limits(file)["gpu"] == (0, 3)
+        assert json.loads(file.read_text())["max_workers"] == 3
+    with pytest.raises(LaunchDeniedError, match="maximum of 1"):
+        launch(provider, "gpu")
+    arm.evict(arm.vms[next(name for name in arm.vms if name != HEAD)])
+    provider.non_terminated_nodes({})
+    assert limits(file)["gpu"] == (0, 2)
 
 
 def test_a_group_that_is_fixed_from_now_on_is_left_alone(provider, arm, file):
-    launch(provider, "gpu-on-demand", 2)
+    launch_twin(provider, 2)
     fixed = config(file, arm, sets={"gpu": GPU}, fixed=["gpu-on-demand"])
     arm.imds.user_data = LiveSettings(autoscaler=fixed).text()
     assert provider.non_terminated_nodes({}) == [HEAD]
@@ -138,12 +238,12 @@ def test_a_group_that_is_fixed_from_now_on_is_left_alone(provider, arm, file):
 
 
 def test_a_launch_that_fails_after_its_group_became_fixed_leaves_the_set_alone(provider, arm, file):
-    launch(provider, "gpu-on-demand", 2)
+    launch_twin(provider, 2)
     fixed = config(file, arm, sets={"gpu": GPU}, fixed=["gpu-on-demand"])
     arm.refusals[TWIN] = [(202, "AllocationFailed", "no capacity")]
-    arm.on_poll = lambda *_: provider._machines.follow(fixed["provider"])
+    arm.on_poll = lambda *_: provider._machines.follow({**fixed["provider"], "minimums": {}})
     with pytest.raises(LaunchRefusedError):
-        launch(provider, "gpu-on-demand")
+        launch_twin(provider)
     # One for each launch: what is not listed is not counted, and not given back.
     assert [method for method, path in arm.requests if TWIN in path].count("PATCH") == 2
 
@@ -153,7 +253,7 @@ def test_a_launch_that_waited_while_its_group_became_fixed_is_denied(provider, a
 
     class HeldUntilThen:
         def acquire(self, timeout):  # noqa: ARG002 - a lock's own
-            provider._machines.follow(fixed["provider"])
+            provider._machines.follow({**fixed["provider"], "minimums": {}})
             return True
 
         def release(self):
@@ -162,7 +262,7 @@ def test_a_launch_that_waited_while_its_group_became_fixed_is_denied(provider, a
     locks = provider._machines._locks
     locks[TWIN] = replace(locks[TWIN], launch=HeldUntilThen())
     with pytest.raises(LaunchDeniedError, match="no longer"):
-        launch(provider, "gpu-on-demand")
+        launch_twin(provider)
     assert arm.sets[TWIN].capacity == 0
 
 
@@ -181,7 +281,7 @@ def test_a_removed_group_comes_back(provider, arm, file):
     provider.non_terminated_nodes({})
     arm.imds.user_data = both
     provider.non_terminated_nodes({})
-    launch(provider, "gpu-on-demand")
+    launch_twin(provider)
     assert arm.sets[TWIN].capacity == 1
 
 
@@ -211,123 +311,3 @@ def test_without_an_answer_of_imds_nothing_changes(provider, arm, file):
     provider.non_terminated_nodes({})
     provider.non_terminated_nodes({})
     assert file.read_text() == before
-
-
-def changed(**changes):
-    types = {
-        "head": {"resources": {}, "min_workers": 0, "max_workers": 0},
-        "a": {"resources": {"CPU": 1}, "min_workers": 1, "max_workers": 2},
-    }
-    provider = {"scale_sets": {"a": "set"}, "maximums": {"a": 2}, "twins": {}, "fixed": ["f"]}
-    known = {
-        "head_node_type": "head",
-        "available_node_types": types,
-        "provider": provider,
-        "max_workers": 2,
-    }
-    return LiveSettings(autoscaler={**known, **changes}, prices={"head": 0.1}).text()
-
-
-def test_right_settings_are_read():
-    found = live.parse(changed())
-    assert found.prices == {"head": 0.1}
-    assert live.parse(found.text()) == found
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {
-                "available_node_types": {
-                    "a": {"resources": {}, "min_workers": 3, "max_workers": 2},
-                }
-            },
-            "'a' has 3 to 2 workers",
-        ),
-        ({"available_node_types": {"b": {}}}, "'min_workers' is missing"),
-        (
-            {"provider": {"scale_sets": {}, "maximums": {"a": 1}, "twins": {}, "fixed": []}},
-            "scale_sets lacks a",
-        ),
-        (
-            {
-                "provider": {
-                    "scale_sets": {"a": "x"},
-                    "maximums": {"a": 1},
-                    "twins": {"a": "b"},
-                    "fixed": [],
-                }
-            },
-            "twins has b",
-        ),
-        (
-            {
-                "provider": {
-                    "scale_sets": {"a": "x"},
-                    "maximums": {"a": 1},
-                    "twins": {},
-                    "fixed": ["a"],
-                }
-            },
-            "a: fixed, and not",
-        ),
-        ({"max_workers": None}, "max_workers is None"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(changes, message):
-    with pytest.raises(LiveSettingsError, match=message):
-        live.parse(changed(**changes))
-
-
-@pytest.mark.parametrize("change", [(":2", ":3"), ("set", "sit"), ("0.1", "0.2")])
-def test_settings_that_somebody_edited_are_refused(change):
-    with pytest.raises(LiveSettingsError, match="checksum"):
-        live.parse(changed().replace(*change))
-
-
-def test_what_cannot_be_read_at_all_is_refused():
-    for wrong in (
-        "[" * 100_000,
-        '{"autoscaler": null, "prices": {"a": 1' + "0" * 400 + "}}",
-        "null",
-    ):
-        checksum = hashlib.sha256(wrong.encode()).hexdigest()
-        with pytest.raises(LiveSettingsError, match="not the settings"):
-            live.parse(f"{checksum}\n{wrong}")
-
-
-def test_imds_gives_the_user_data_and_prices_follow_it(arm):
-    arm.imds.user_data = LiveSettings(prices={"head": 0.2}).text()
-    settings = Live(Imds(arm.url))
-    assert settings.latest().prices == {"head": 0.2}
-    arm.imds.user_data = LiveSettings(prices={"head": 0.3}).text()
-    assert settings.latest().prices == {"head": 0.3}
-
-
-def run(kept, text):
-    """What the host runs before it starts Ray; without packages, as there."""
-    return subprocess.run(
-        [sys.executable, "-I", "-S", live.__file__, str(kept)],
-        input=base64.b64encode(text.encode()).decode(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_a_boot_with_wrong_settings_uses_the_last_right_ones(tmp_path):
-    kept = tmp_path / "live.json"
-    first = run(kept, "{}")
-    assert (first.returncode, first.stdout) == (1, "")
-    assert "refused" in first.stderr
-    right = run(kept, changed())
-    assert json.loads(right.stdout)["max_workers"] == 2
-    for wrong in ("{}", "\xff", LiveSettings(prices={"head": 1.0}).text()):
-        again = run(kept, wrong)
-        assert (again.returncode, again.stdout) == (0, right.stdout)
-        assert "refused" in again.stderr
-    kept.write_bytes(b"\xff")
-    last = run(kept, "{}")
-    assert (last.returncode, last.stdout) == (1, "")
-    assert "cannot be used either" in last.stderr

@@ -22,7 +22,7 @@ from typing import Any
 
 from sunspot.node.azure import imds, refusals
 from sunspot.node.azure.arm import BASE_URL, Answer, Arm, ArmError, OperationFailedError
-from sunspot.node.azure.vms import Cluster, Vm, capacity_of, vm_of
+from sunspot.node.azure.vms import Cluster, Vm, allowed, capacity_of, vm_of
 from sunspot.node.machines import LaunchDeniedError, LaunchRefusedError, Machine
 
 COMPUTE_VERSION = "2024-11-01"
@@ -73,6 +73,7 @@ def create(config: Mapping[str, Any]) -> ScaleSetMachines:
         head_type=config["head_type"],
         scale_sets=config["scale_sets"],
         maximums=config["maximums"],
+        twins=config["twins"],
     )
     return ScaleSetMachines(cluster, Arm(tokens, config.get("arm_url", BASE_URL)))
 
@@ -134,12 +135,13 @@ class ScaleSetMachines:
     def create(self, node_type: str, count: int) -> None:
         """Raises the set's capacity and waits until Azure has created the VMs, or has refused.
 
-        `list` has the VMs before that. The set never gets more than the type's maximum, whatever
-        Ray believes to be there.
+        `list` has the VMs before that. The set never gets more than the type's maximum, nor more
+        than its group's together with the other market's, whatever Ray believes to be there.
 
         Raises:
             LaunchRefusedError: Azure has no such VMs now, or the quota is used up.
-            LaunchDeniedError: the head's identity lacks a right, or the set has its maximum.
+            AtMaximumError: the set, or its group, has its maximum.
+            LaunchDeniedError: the head's identity lacks a right.
             ArmError: anything else failed, or another change of the set came first.
             KeyError: the node type is unknown.
         """
@@ -151,7 +153,7 @@ class ScaleSetMachines:
             now = self._cluster
             if now.scale_sets.get(node_type) != scale_set:  # while it waited for the lock
                 raise LaunchDeniedError(f"{node_type}: no longer the autoscaler's")
-            self._launch(scale_set, count, now.maximums.get(node_type))
+            self._launch(node_type, scale_set, count)
         finally:
             lock.release()
 
@@ -164,7 +166,7 @@ class ScaleSetMachines:
             self._leaving[machine_id] = time.monotonic()
 
     def follow(self, settings: Mapping[str, Any]) -> None:
-        """Takes the sets and maximums of a changed config.
+        """Takes the sets, twins and limits of a changed config.
 
         A set that it lacks never grows. One that is fixed from now on is no longer listed.
         """
@@ -179,7 +181,8 @@ class ScaleSetMachines:
         self._types = types
         self._list_again = -math.inf
         maximums = {**dict.fromkeys(known, 0), **settings["maximums"]}
-        self._cluster = replace(self._cluster, scale_sets=sets, maximums=maximums)
+        given = {name: settings[name] for name in ("minimums", "twins")}
+        self._cluster = replace(self._cluster, scale_sets=sets, maximums=maximums, **given)
 
     def _machine(self, vm: Vm) -> Machine:
         return Machine(
@@ -196,14 +199,16 @@ class ScaleSetMachines:
             yield [vm for vm in vms if vm.scale_set.lower() in self._types]
 
     def _vms_of(self, scale_set: str) -> dict[str, Vm]:
-        return {
-            vm.name: vm
-            for vm in chain.from_iterable(self._pages())
-            if vm.scale_set.lower() == scale_set.lower() and vm.state != "deleting"
-        }
+        return {vm.name: vm for vm in self._staying() if vm.scale_set.lower() == scale_set.lower()}
 
-    def _launch(self, scale_set: str, count: int, maximum: int | None) -> None:
-        before = self._vms_of(scale_set)
+    def _staying(self) -> Iterator[Vm]:
+        vms = chain.from_iterable(self._pages())
+        return (vm for vm in vms if vm.state != "deleting")
+
+    def _launch(self, node_type: str, scale_set: str, count: int) -> None:
+        here = list(self._staying())
+        before = {vm.name: vm for vm in here if vm.scale_set.lower() == scale_set.lower()}
+        maximum = self._cluster.maximum(node_type, here)
         grows = maximum is not None and len(before) < maximum
         phantoms = self._phantoms(scale_set, len(before)) if grows else 0
         answer, count = self._request(scale_set, count, maximum, phantoms)
@@ -234,7 +239,7 @@ class ScaleSetMachines:
         asked: list[int] = []
 
         def grown(capacity: int) -> int:
-            asked.append(_more(scale_set, capacity - phantoms, count, maximum))
+            asked.append(allowed(scale_set, capacity - phantoms, count, maximum))
             return capacity + asked[-1]
 
         try:
@@ -388,13 +393,3 @@ class ScaleSetMachines:
     def _count(self, scale_set: str) -> int:
         # One that is being deleted still has its capacity.
         return sum(vm.scale_set.lower() == scale_set.lower() for p in self._pages() for vm in p)
-
-
-def _more(scale_set: str, capacity: int, count: int, maximum: int | None) -> int:
-    """How many of `count` machines more the maximum allows; LaunchDeniedError if none."""
-    allowed = count if maximum is None else min(count, maximum - capacity)
-    if allowed <= 0:
-        raise LaunchDeniedError(f"{scale_set}: has its maximum of {maximum} machines")
-    if allowed < count:
-        log.warning("%s: %d more would be over its maximum of %d", scale_set, count, maximum)
-    return allowed

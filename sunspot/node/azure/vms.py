@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from sunspot.node.machines import AtMaximumError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +23,8 @@ class Cluster:
         head_type: the head's Ray node type.
         scale_sets: the names of the scale sets by Ray node type.
         maximums: the most machines of a node type; of one that is not in it, Ray alone decides.
+        minimums: the least ones, of the node types that have some.
+        twins: the on-demand node types by their spot types: both together are one group.
     """
 
     subscription_id: str
@@ -26,6 +33,27 @@ class Cluster:
     head_type: str
     scale_sets: Mapping[str, str]
     maximums: Mapping[str, int] = field(default_factory=dict)
+    minimums: Mapping[str, int] = field(default_factory=dict)
+    twins: Mapping[str, str] = field(default_factory=dict)
+
+    def maximum(self, node_type: str, vms: Iterable[Vm]) -> int | None:
+        """The most machines of a node type beside those of its group's other market.
+
+        The two have the group's maximum between them. But its minimum may come back from spot while
+        the on-demand machines that have replaced it are still there.
+
+        Args:
+            node_type: the node type.
+            vms: the VMs that are there.
+        """
+        most = self.maximums.get(node_type)
+        if most is None:
+            return None
+        pairs = {**self.twins, **{twin: spot for spot, twin in self.twins.items()}}
+        other = self.scale_sets.get(pairs.get(node_type, ""), "").lower()
+        others = sum(vm.scale_set.lower() == other for vm in vms) if other else 0
+        least = self.minimums.get(node_type, 0) if node_type in self.twins else 0
+        return max(most - others, min(least, most))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +74,16 @@ def vm_of(item: Mapping[str, Any]) -> Vm:
         scale_set=scale_set.rpartition("/")[2],
         state=str(properties.get("provisioningState", "")).lower(),
     )
+
+
+def allowed(scale_set: str, capacity: int, count: int, maximum: int | None) -> int:
+    """How many of `count` machines more the maximum allows; AtMaximumError if none."""
+    more = count if maximum is None else min(count, maximum - capacity)
+    if more <= 0:
+        raise AtMaximumError(f"{scale_set}: has its maximum of {maximum} machines")
+    if more < count:
+        log.warning("%s: %d more would be over its maximum of %d", scale_set, count, maximum)
+    return more
 
 
 def capacity_of(scale_set: Mapping[str, Any]) -> int:

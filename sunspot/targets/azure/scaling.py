@@ -1,8 +1,9 @@
 """Scaling by hand on Azure, without a restart.
 
 The limits of a group that Ray's autoscaler has are in the user data of the head's VM, which the
-head follows. A fixed group is its scale set: it grows at once, and its workers are drained before
-they go. Both are noted in the user data, so that the next update of the stack keeps them.
+head follows. A fixed group is its scale set, which grows at once. Workers that are too many are
+drained before they go. The sizes are noted in the user data, so that the next update of the stack
+keeps them.
 """
 
 from __future__ import annotations
@@ -164,7 +165,9 @@ class _Scaling:
         added: dict[str, list[str]] = {}
         try:
             for group in self._groups:
-                if not group.is_autoscaled():
+                if group.is_autoscaled():
+                    self._shrink(group)
+                else:
                     self._resize(group, added)
             self._wait_until_members()
         except BaseException as error:
@@ -212,10 +215,20 @@ class _Scaling:
         else:
             error.add_note(f"{called}: with the limits of before")
 
+    # Groups of the autoscaler: it stops no worker above a lower maximum (fallback.py)
+
+    def _shrink(self, group: ScalingGroup) -> None:
+        """Removes the workers above the maximum, also one that the head makes meanwhile."""
+        machines, deadline = self._machines(group), time.monotonic() + JOIN_TIMEOUT_S
+        _, most = self._limits[group.name]
+        while len(here := _ids(machines)) > most and time.monotonic() < deadline:
+            self._remove(machines, self._to_go(here, len(here) - most))
+
     # Fixed groups: their scale sets
 
     def _machines(self, group: ScalingGroup) -> ScaleSetMachines:
-        return machines_of(self._cluster, self._arm, {group.name: group.max_workers})
+        maximums = dict.fromkeys(group.node_types(), group.max_workers)
+        return machines_of(self._cluster, self._arm, maximums)
 
     def _resize(self, group: ScalingGroup, added: dict[str, list[str]]) -> None:
         machines = self._machines(group)

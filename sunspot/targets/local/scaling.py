@@ -48,10 +48,10 @@ def scale(
     folder.events.add(Event(kind="scaled", group=group, reason=said))
     if count > len(running):
         _start(folder, group, size, len(running), progress)
+    elif count < len(running):
+        _stop(folder, handle, size, running[count:], progress)
     else:
         plan.set_size(folder, group, size)
-    if count < len(running):
-        _stop(folder, handle, running[count:], progress)
     _wait_until_members(folder, handle, group, progress)
 
 
@@ -109,14 +109,23 @@ def _wait_until_members(
 
 
 def _stop(
-    folder: ClusterFolder, handle: ClusterHandle, nodes: list[NodeRecord], progress: Progress
+    folder: ClusterFolder,
+    handle: ClusterHandle,
+    size: Size,
+    nodes: list[NodeRecord],
+    progress: Progress,
 ) -> None:
-    """Drains nodes, so that running tasks can end, and stops them."""
+    """Drains nodes, so that running tasks can end, and stops them.
+
+    They are no longer listed when the group gets its size: Ray's autoscaler would stop those above
+    a maximum at once, whatever runs on them.
+    """
     names = [node.name for node in nodes]
     drain = [sys.executable, "-P", "-m", "sunspot.node.drain", f"--seconds={DRAIN_TIMEOUT_S}"]
     try:
         for node in nodes:
             folder.write_node(replace(node, goal="down"))
+        plan.set_size(folder, nodes[0].shape.group, size)
         progress(f"draining {', '.join(names)} (at most {DRAIN_TIMEOUT_S:.0f} s)")
         subprocess.run([*drain, *names], env=os.environ | handle.environment(), check=False)
     except KeyboardInterrupt as interrupt:

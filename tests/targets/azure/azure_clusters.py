@@ -4,7 +4,7 @@ from azure_stacks import member
 
 from sunspot.node.azure import live
 
-FIXED_SET = "sunspot-x-fixed"
+FIXED_SET, GPU_SET = "sunspot-x-fixed", "sunspot-x-gpu"
 GPU = {"ray.io/node-group": "gpu", "ray.io/market-type": "spot"}
 
 

@@ -4,7 +4,7 @@ Pulumi's part is a fake, ARM a stand-in. With the real engine: tests/real/engine
 """
 
 import pytest
-from azure_clusters import FIXED_SET, join, leave, settings
+from azure_clusters import FIXED_SET, GPU_SET, join, leave, settings
 from azure_model.arm import SCALE_SETS, Vm
 from azure_model.pulumi_state import resource
 from azure_stacks import declared, members, run, up
@@ -22,8 +22,6 @@ from sunspot.targets.protocol import silent
 from sunspot.targets.ssh import UnreachableError
 
 pytestmark = [needs_sshd, pytest.mark.usefixtures("az")]
-
-GPU_SET = "sunspot-x-gpu"
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,8 @@ import threading
 from dataclasses import replace
 
 import pytest
-from azure_clusters import FIXED_SET, GPU, join, leave, settings
-from azure_model.arm import HEAD, SCALE_SETS, VIRTUAL_MACHINES
+from azure_clusters import FIXED_SET, GPU, GPU_SET, join, leave, settings
+from azure_model.arm import HEAD, SCALE_SETS, VIRTUAL_MACHINES, Vm
 from azure_model.http_service import Reply
 from azure_model.http_service import serving as serving_http
 from azure_stacks import declared, members, run
@@ -69,6 +69,27 @@ def test_a_number_is_the_minimum_and_the_maximum_stays(cluster):
     assert len(cluster.api.nodes) == len(members())
     assert run("scale", "x", "gpu=0:4").exit_code == 0  # as the file says: above the limit of now
     assert limits(cluster.arm) == (0, 4)
+
+
+def test_an_autoscaled_group_shrinks_by_draining(cluster):
+    """Ray's autoscaler would stop what is above a maximum, whatever runs there."""
+    cluster.arm.add(GPU_SET)
+    cluster.arm.sets[GPU_SET].capacity = 3
+    for name in ("gpu_0", "gpu_1", "gpu_2"):
+        cluster.arm.vms[name] = Vm(name, GPU_SET, "Succeeded")
+    for name in ("gpu_0", "gpu_2"):
+        join(cluster, name, "gpu")
+    result = run("scale", "x", "gpu=0:1")
+    assert result.exit_code == 0, result.output
+    assert limits(cluster.arm) == (0, 1)
+    told = cluster.drained.read_text()
+    assert "sunspot.node.drain --seconds=60 gpu_1 gpu_2" in told
+    cluster.arm.wait_for_loss("gpu_1", "gpu_2")
+    assert cluster.arm.sets[GPU_SET].capacity == 1
+    assert "gpu_0" in cluster.arm.vms
+    assert run("scale", "x", "gpu=0:0").exit_code == 0
+    assert "gpu_0" in cluster.drained.read_text()
+    cluster.arm.wait_for_loss("gpu_0")
 
 
 def test_the_same_size_again_is_news_for_the_head(cluster):

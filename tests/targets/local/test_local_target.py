@@ -12,10 +12,11 @@ from local_stacks import WORKERS, stack, write
 from waiting import wait_for
 
 from sunspot.errors import HeadLostError, NotUpError, SunspotError, UsageError
+from sunspot.node.local.machines import LocalMachines
 from sunspot.node.processes import Process
 from sunspot.targets import records
 from sunspot.targets.clusters import find, get
-from sunspot.targets.local import remaining
+from sunspot.targets.local import remaining, scaling
 from sunspot.targets.local.target import LocalTarget
 from sunspot.targets.protocol import silent
 from sunspot.targets.records import Folders
@@ -129,6 +130,26 @@ def test_a_scale_that_cannot_be_is_refused(clusters, group, size, part):
         target.scale("dev", {group: size}, silent)
     assert part in str(caught.value)
     assert target.sizes("dev") == {"workers": Size(minimum=0, maximum=4)}
+
+
+def test_workers_that_go_are_not_listed_when_the_autoscaler_gets_a_lower_maximum(
+    clusters, monkeypatch
+):
+    """It would stop them at once, whatever runs on them."""
+    folder = write(clusters, stack(WORKERS), address="127.0.0.1:1", ready_at=1.0)
+    node = folder.add_node(folder.cluster().shapes["workers"], "by the autoscaler")
+    listed = []
+
+    def set_size(*_):
+        listed.append([machine.id for machine in LocalMachines(folder.path).list()])
+
+    monkeypatch.setattr(scaling.plan, "set_size", set_size)
+    monkeypatch.setattr(scaling.subprocess, "run", lambda *_, **__: None)
+    size = Size(minimum=0, maximum=0)
+    scaling._stop(folder, LocalTarget(clusters).handle("dev"), size, [node], silent)
+    (names,) = listed
+    assert node.name not in names
+    assert "head" in names
 
 
 def test_an_autoscalers_file_that_cannot_be_read_is_a_broken_record(clusters):
