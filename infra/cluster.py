@@ -162,6 +162,7 @@ class AzureRayCluster(pulumi.ComponentResource):
             pool=pool,
             starts_with=self._starts_with(pool, plan),
             subnet_id=self.network.workers_subnet_id,
+            network=plan.workers_network,
             rules_id=self.network.nic_rules.get("worker"),
             identity_id=identity.id,
             ssh_public_key=plan.ssh_public_key,
