@@ -215,7 +215,8 @@ class _Scaling:
     # Fixed groups: their scale sets
 
     def _machines(self, group: ScalingGroup) -> ScaleSetMachines:
-        return machines_of(self._cluster, self._arm, {group.name: group.max_workers})
+        name, vm = self._cluster.stack.name, self._cluster.vm
+        return machines_of(name, vm, self._arm, {group.name: group.max_workers})
 
     def _resize(self, group: ScalingGroup, added: dict[str, list[str]]) -> None:
         machines = self._machines(group)
@@ -286,23 +287,24 @@ class _Scaling:
                 yield f"{here - high} workers of {group.name} have yet to leave"
 
 
-def machines_of(cluster: Cluster, arm: Arm, maximums: Mapping[str, int]) -> ScaleSetMachines:
+def machines_of(stack: str, vm: str, arm: Arm, maximums: Mapping[str, int]) -> ScaleSetMachines:
     """The machines of some of a cluster's scale sets.
 
     Args:
-        cluster: the cluster.
+        stack: the stack's name.
+        vm: the ARM id of its head's VM.
         arm: a client of ARM.
         maximums: the most machines that each of their node types may have.
     """
     from sunspot.node.azure.scale_sets import ScaleSetMachines
     from sunspot.node.azure.vms import Cluster as Place
 
-    _, _, subscription, _, resource_group, *_ = cluster.vm.split("/")
-    name = cluster_name(cluster.stack.name)
+    _, _, subscription, _, resource_group, *_ = vm.split("/")
+    name = cluster_name(stack)
     place = Place(
         subscription_id=subscription,
         resource_group=resource_group,
-        head=cluster.vm.rpartition("/")[2],
+        head=vm.rpartition("/")[2],
         head_type=HEAD,
         scale_sets={kind: scale_set_of(name, kind) for kind in maximums},
         maximums=maximums,
