@@ -45,7 +45,7 @@ class WorkerPoolArgs:
     """A pool and its surroundings.
 
     `network` names where its machines are, in the stack file's terms. `grants` are the role
-    assignments and images that its machines need to boot.
+    assignments and images that its machines need to boot; `hooks` run before the set is updated.
     """
 
     place: Place
@@ -58,6 +58,7 @@ class WorkerPoolArgs:
     ssh_public_key: str
     user_data: pulumi.Input[str]
     grants: Sequence[pulumi.Resource]
+    hooks: pulumi.ResourceHookBinding | None
 
 
 class WorkerPool(pulumi.ComponentResource):
@@ -108,6 +109,7 @@ def _create_scale_set(
             # Ray's autoscaler (2.60) takes no node over that it has not seen starting; and machines
             # of two networks would not reach one head.
             replacement_trigger=f"{'elastic' if pool.elastic else 'fixed'} in {args.network}",
+            hooks=args.hooks,
             # The name is fixed, because the head refers to it.
             delete_before_replace=True,
         ),

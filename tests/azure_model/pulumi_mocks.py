@@ -42,6 +42,7 @@ class Registered:
     depends_on: list[str]
     deleted_with: str
     on_error: list[str]
+    before_update: list[str]
 
     @property
     def kind(self) -> str:
@@ -142,6 +143,7 @@ class _Monitor(pulumi_mocks.MockMonitor):
                     depends_on=list(request.dependencies),
                     deleted_with=request.deletedWith,
                     on_error=list(request.hooks.on_error),
+                    before_update=list(request.hooks.before_update),
                 )
             )
         return answer

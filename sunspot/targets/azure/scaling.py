@@ -23,7 +23,7 @@ from sunspot.targets import abilities
 from sunspot.targets.azure import by_hand, missing_role
 from sunspot.targets.azure.by_hand import Limits
 from sunspot.targets.azure.credentials import Endpoints, Login
-from sunspot.targets.azure.head_settings import PATIENCE_S, HeadSettings
+from sunspot.targets.azure.head_settings import COMPUTE_VERSION, PATIENCE_S, HeadSettings
 from sunspot.targets.azure.plan import cluster_name, scale_set_of
 from sunspot.targets.protocol import UP_TIMEOUT_S, Progress
 from sunspot.targets.scaling import Size
@@ -107,6 +107,18 @@ def running(vm: str, endpoints: Endpoints | None = None) -> LiveSettings | None:
         return HeadSettings(arm_of(vm, endpoints or Endpoints(), is_patient=False), vm).read()
     except ArmError as error:
         raise SunspotError(missing_role.explained(str(error))) from error
+
+
+def capacity(scale_set: str) -> int | None:
+    """How many machines a set is to have, by its ARM id; None where Azure does not say it."""
+    from sunspot.node.azure.arm import ArmError
+    from sunspot.node.azure.vms import capacity_of
+
+    try:
+        arm = arm_of(scale_set, Endpoints(), is_patient=False)
+        return capacity_of(arm.get(scale_set, COMPUTE_VERSION).body)
+    except (ArmError, SunspotError):
+        return None
 
 
 def scale(

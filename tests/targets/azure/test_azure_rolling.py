@@ -354,7 +354,7 @@ def test_workers_that_find_the_new_head_again_are_drained_and_not_cut_off(cluste
 
         def seen():
             looks.append(1)
-            if len(looks) == 4:
+            if len(looks) == 20:
                 cluster.api.nodes = [*workers, *cluster.api.nodes]
 
         work_ends(cluster, seen=seen)
