@@ -56,15 +56,28 @@ class Reach:
         hosts = self.known.records.folder(name) / "known_hosts"
         return head.ssh(self.known.stack(name), record, hosts)
 
+    def live(self, name: str) -> ClusterHandle | None:
+        """The handle through the live tunnel, if there is one: that changes nothing.
+
+        So it needs no lock, which an `up` that waits for workers holds for long.
+        """
+        records = self.known.records
+        tunnel, token = records.tunnel(name), records.folder(name) / "token"
+        alive = tunnel.port()
+        if alive is None or not token.exists():
+            return None
+        record = records.known(name)
+        return head.handle(name, record, token=token, dashboard=alive, forwarded=tunnel.also())
+
     def connect(self, name: str, progress: Progress, port: int | None = None) -> ClusterHandle:
         """The handle, through the live tunnel or a new one, of a cluster whose lock is held."""
         records = self.known.records
+        records.known(name)
         tunnel, token = records.tunnel(name), records.folder(name) / "token"
-        record = records.known(name)
-        alive = tunnel.port()
-        if alive is None or port not in (None, alive) or not token.exists():
-            record = self.known.refresh(name, progress)
-            ssh = self.ssh(name, record)
-            alive = head.open_tunnel(tunnel, ssh, record, preferred=port)
-            head.fetch_token(ssh, token)
-        return head.handle(name, record, token=token, dashboard=alive, forwarded=tunnel.also())
+        if port in (None, tunnel.port()) and (found := self.live(name)) is not None:
+            return found
+        record = self.known.refresh(name, progress)
+        ssh = self.ssh(name, record)
+        opened = head.open_tunnel(tunnel, ssh, record, preferred=port)
+        head.fetch_token(ssh, token)
+        return head.handle(name, record, token=token, dashboard=opened, forwarded=tunnel.also())

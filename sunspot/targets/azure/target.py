@@ -239,6 +239,8 @@ class AzureTarget:
 
     def handle(self, name: str, progress: Progress = silent) -> ClusterHandle:
         self.records.known(name)
+        if (live := self._reach.live(name)) is not None:
+            return live
         try:
             with self.records.locked(name, progress):
                 return self._reach.connect(name, progress)
@@ -346,13 +348,10 @@ class AzureTarget:
 
     def _members(self, name: str) -> Mapping[str, str]:
         """The private addresses of Ray's nodes, by their names; none if Ray does not answer."""
-        # An `up` that waits for a node, maybe for this very one, holds the lock.
-        connect: Callable[[], ClusterHandle] = functools.partial(self.handle, name)
-        if self.records.tunnel(name).port() is not None:
-            if not (self.records.folder(name) / "token").exists():
-                return {}
-            connect = functools.partial(self._reach.connect, name, silent)
-        return node_log.of_ray(connect)
+        has_token = (self.records.folder(name) / "token").exists()
+        if self.records.tunnel(name).port() is not None and not has_token:
+            return {}  # an `up` that waits for the head, and holds the lock
+        return node_log.of_ray(functools.partial(self.handle, name))
 
     def _addresses(self, name: str) -> dict[str, str]:
         """The private addresses of all VMs, by their names, from Azure."""

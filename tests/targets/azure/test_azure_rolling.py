@@ -183,6 +183,21 @@ def test_what_was_interrupted_goes_on_with_an_unchanged_file(cluster, place):
     assert models(cluster) == [SECOND, SECOND]
 
 
+def test_a_roll_keeps_no_other_command_waiting(cluster, place):
+    seen = []
+
+    def look(step):
+        if "draining" in step:
+            seen.append({one.name for one in cluster.target.nodes("x")})
+
+    work_ends(cluster)
+    edited(cluster, place, "fixed")
+    cluster.target.up(declared(), look)
+    assert len(seen) == 2
+    assert "vm_a" in seen[0]
+    assert "vm_b" in seen[1]
+
+
 def test_a_worker_that_never_finishes_ends_it_with_what_to_do(cluster, place, monkeypatch):
     monkeypatch.setattr(draining, "DRAIN_LIMIT_S", 1)
     work_ends(cluster, but=["vm_a"])
