@@ -4,10 +4,10 @@ import pulumi
 
 from infra.program import build, configured_stack
 from sunspot.errors import UsageError
-from sunspot.targets.azure.scaling import running
+from sunspot.targets.azure.scaling import capacity, running
 
 try:
-    outputs = build(configured_stack(), read=running)
+    outputs = build(configured_stack(), read=running, capacity=capacity)
 except UsageError as error:
     raise pulumi.RunError(str(error)) from None
 

@@ -69,7 +69,12 @@ def _encoded(plan: AzurePlan, pools: Sequence[Pool], facts: AzureFacts[str]) -> 
 def _settings(plan: AzurePlan, pools: Sequence[Pool], facts: AzureFacts[str]) -> LiveSettings:
     autoscaler = _autoscaler(plan, pools, facts) if plan.autoscaled else None
     idle = None if plan.idle is None else _idle(plan, plan.idle)
-    return LiveSettings(autoscaler=autoscaler, prices=_prices(plan.head, pools), idle=idle)
+    return LiveSettings(
+        autoscaler=autoscaler,
+        prices=_prices(plan.head, pools),
+        idle=idle,
+        boots={pool.node_type: node_values(plan, pool, facts).boot for pool in pools},
+    )
 
 
 def _idle(plan: AzurePlan, given: Idle) -> dict[str, object]:

@@ -5,6 +5,9 @@ Free of side effects: the program of `infra/` and a preview without Pulumi both 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from cloud_init.boots import boot_of
 from cloud_init.values import AzureFacts, NodeValues
 from sunspot import monitoring
 from sunspot.spec_values import HEAD
@@ -14,6 +17,13 @@ from sunspot.targets.azure.plan import AzurePlan, Pool
 
 def node_values(plan: AzurePlan, pool: Pool | None, facts: AzureFacts[str]) -> NodeValues:
     """The values of a worker of the pool, or of the head where `pool` is None."""
+    values = _values(plan, pool, facts)
+    if pool is None:
+        return values
+    return replace(values, boot=boot_of(values, pool.machine, plan.ssh_public_key))
+
+
+def _values(plan: AzurePlan, pool: Pool | None, facts: AzureFacts[str]) -> NodeValues:
     machine = plan.head if pool is None else pool.machine
     image = facts.built_image if machine.image is None else _pulled(machine.image, plan, facts)
     assert image is not None  # noqa: S101 - a machine has none only where the stack builds it

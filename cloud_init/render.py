@@ -229,8 +229,7 @@ def environment(values: NodeValues) -> dict[str, str]:
         "SUNSPOT_AGENT_PORT": str(ports.get("dashboard-agent").number),
         "SUNSPOT_EVICTION_METRICS_PORT": str(ports.get("eviction-metrics").number),
         "SUNSPOT_RAY_FLAGS": _words(start.flags(node)),
-        # Also on a worker, so that its scale set is replaced when its group is no longer fixed, or
-        # is from now on: Ray's autoscaler (2.60) takes no node over that it has not seen starting.
+        # Also on a worker, whose boot is another one when the autoscaler takes its group over.
         "SUNSPOT_AUTOSCALED": "1" if values.autoscaled else "",
         "AZURE_CLIENT_ID": facts.identity_client_id,
         **start.environment(node),
@@ -253,6 +252,7 @@ def ray_node(values: NodeValues) -> RayNode:
         node_ip=address if is_head else None,
         head_away_s=HEAD_AWAY_S,
         start_hook=START_HOOK,
+        boot=values.boot or None,
     )
 
 

@@ -54,6 +54,7 @@ class NodeValues:
     `orphan_after_s` is how long a worker may be without its cluster before it deletes itself; None
     for one that may not, and for the head.
     `ray_version` is the image's.
+    `boot` tells what a worker boots from; "" for the head, and before it is known (see boots.py).
     `prometheus_image` and `grafana_image` are the head's.
 
     Raises:
@@ -75,6 +76,7 @@ class NodeValues:
     admin_user: str = "sunspot"
     prometheus_image: str = monitoring.PROMETHEUS
     grafana_image: str = monitoring.GRAFANA
+    boot: str = ""
 
     def __post_init__(self) -> None:
         _check_choice("role", self.role, get_args(ports.Role))

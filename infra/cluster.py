@@ -6,6 +6,7 @@ from pulumi_azure_native import resources
 from cloud_init.values import AzureFacts
 from infra.bastion import Bastion, BastionArgs
 from infra.by_hand import ReadSettings, running_settings
+from infra.growing import ReadCapacity, keep_machines
 from infra.head import Head, HeadArgs, HeadNic, HeadNicArgs
 from infra.identities import Identities, IdentitiesArgs
 from infra.leaving import Leaving, let_workers_leave
@@ -37,7 +38,8 @@ class AzureRayCluster(pulumi.ComponentResource):
     """A resource group with everything that a cluster needs, and nothing else.
 
     `bastion` and `registry` are None where the plan has none. `read` reads the settings of the
-    cluster that runs; without it, nothing that was scaled by hand is known.
+    cluster that runs; without it, nothing that was scaled by hand is known. `capacity` reads how
+    many machines a scale set has; without it, one that grows during an update may shrink again.
     """
 
     resource_group: resources.ResourceGroup
@@ -55,6 +57,7 @@ class AzureRayCluster(pulumi.ComponentResource):
         self,
         plan: AzurePlan,
         read: ReadSettings | None = None,
+        capacity: ReadCapacity | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         declared = tree(plan)
@@ -88,8 +91,9 @@ class AzureRayCluster(pulumi.ComponentResource):
             )
         )
         self.nic = HeadNic(declared["nic"], self._nic_args(place), child)
+        keep = keep_machines(capacity)
         self.pools = tuple(
-            WorkerPool(declared[pool_key(pool)], self._pool_args(pool, place, plan), child)
+            WorkerPool(declared[pool_key(pool)], self._pool_args(pool, place, plan, keep), child)
             for pool in plan.pools
         )
         self.head = Head(declared["head"], self._head_args(place, plan), child)
@@ -152,7 +156,9 @@ class AzureRayCluster(pulumi.ComponentResource):
             grants=grants,
         )
 
-    def _pool_args(self, pool: Pool, place: Place, plan: AzurePlan) -> WorkerPoolArgs:
+    def _pool_args(
+        self, pool: Pool, place: Place, plan: AzurePlan, keep: pulumi.ResourceHookBinding | None
+    ) -> WorkerPoolArgs:
         identity = self.identities.workers
         grants: list[pulumi.Resource] = [self.token.workers_role, self.results.workers_role]
         if self.registry is not None:
@@ -162,11 +168,13 @@ class AzureRayCluster(pulumi.ComponentResource):
             pool=pool,
             starts_with=self._starts_with(pool, plan),
             subnet_id=self.network.workers_subnet_id,
+            network=plan.workers_network,
             rules_id=self.network.nic_rules.get("worker"),
             identity_id=identity.id,
             ssh_public_key=plan.ssh_public_key,
             user_data=user_data(plan, pool, self._facts(identity.client_id)),
             grants=grants,
+            hooks=keep if pool.elastic else None,
         )
 
     def _starts_with(self, pool: Pool, plan: AzurePlan) -> pulumi.Input[int]:

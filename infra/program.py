@@ -12,6 +12,7 @@ from pulumi.runtime import config as engine_config
 from cloud_init.live import live_settings
 from infra.by_hand import ReadSettings
 from infra.cluster import AzureRayCluster
+from infra.growing import ReadCapacity
 from infra.machines import ADMIN_USER
 from sunspot.catalog import prices
 from sunspot.catalog.cost import Costs
@@ -44,13 +45,19 @@ def configured_stack() -> Stack:
     return Stack.parse(settings, name=pulumi.get_stack())
 
 
-def build(stack: Stack, folder: Path | None = None, read: ReadSettings | None = None) -> Outputs:
+def build(
+    stack: Stack,
+    folder: Path | None = None,
+    read: ReadSettings | None = None,
+    capacity: ReadCapacity | None = None,
+) -> Outputs:
     """Creates everything that the stack describes, and returns the stack's outputs.
 
     Args:
         stack: the stack to create.
         folder: where the stack's relative paths start; by default the project's folder.
         read: reads the settings of the cluster that runs; without it, nothing is known of them.
+        capacity: reads how many machines a scale set has; without it, nothing is known of that.
 
     Raises:
         UsageError: before the first resource; the message names every problem.
@@ -66,7 +73,7 @@ def build(stack: Stack, folder: Path | None = None, read: ReadSettings | None = 
     live_settings(checked, stand_ins(checked))  # refuses too many groups
     for warning in unlisted(checked.sizes, checked.location):
         pulumi.log.warn(warning)
-    cluster = AzureRayCluster(checked, read)
+    cluster = AzureRayCluster(checked, read, capacity)
     return _outputs(cluster, checked)
 
 

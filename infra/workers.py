@@ -19,8 +19,12 @@ RESTORE_TIMEOUT = "PT1H"
 # The shortest notice that Azure gives before it deletes an on-demand machine of a scale set.
 TERMINATE_NOTICE = "PT5M"
 
-# Azure refuses to change the first five. It applies the others only to new machines, which would
-# leave two kinds of workers in one group.
+# What Azure refuses to change in a set, or may refuse. The rest changes in place: VMs that are
+# there stay as they are, and `sunspot up` rolls them (Microsoft, "Modify a Virtual Machine Scale
+# Set"; Terraform's azurerm_orchestrated_virtual_machine_scale_set updates the same properties).
+# By that page another size may need deallocated VMs. An image's version may change; another offer
+# or kind of image was refused (hashicorp/terraform-provider-azurerm#13657,
+# MicrosoftDocs/azure-docs#32800).
 REPLACE_ON_CHANGES = [
     "orchestrationMode",
     "platformFaultDomainCount",
@@ -29,11 +33,10 @@ REPLACE_ON_CHANGES = [
     "virtualMachineProfile.evictionPolicy",
     "sku.name",
     "virtualMachineProfile.osProfile.adminUsername",
-    "virtualMachineProfile.osProfile.customData",
-    "virtualMachineProfile.osProfile.linuxConfiguration",
-    "virtualMachineProfile.storageProfile.imageReference",
+    "virtualMachineProfile.storageProfile.imageReference.publisher",
+    "virtualMachineProfile.storageProfile.imageReference.offer",
+    "virtualMachineProfile.storageProfile.imageReference.sku",
     "virtualMachineProfile.storageProfile.osDisk.diffDiskSettings",
-    "virtualMachineProfile.storageProfile.osDisk.diskSizeGB",
 ]
 
 
@@ -41,18 +44,21 @@ REPLACE_ON_CHANGES = [
 class WorkerPoolArgs:
     """A pool and its surroundings.
 
-    `grants` are the role assignments and images that its machines need to boot.
+    `network` names where its machines are, in the stack file's terms. `grants` are the role
+    assignments and images that its machines need to boot; `hooks` run before the set is updated.
     """
 
     place: Place
     pool: Pool
     starts_with: pulumi.Input[int]
     subnet_id: pulumi.Input[str]
+    network: str
     rules_id: pulumi.Input[str] | None
     identity_id: pulumi.Input[str]
     ssh_public_key: str
     user_data: pulumi.Input[str]
     grants: Sequence[pulumi.Resource]
+    hooks: pulumi.ResourceHookBinding | None
 
 
 class WorkerPool(pulumi.ComponentResource):
@@ -100,6 +106,10 @@ def _create_scale_set(
             depends_on=args.grants,
             ignore_changes=["sku.capacity"] if pool.elastic else [],
             replace_on_changes=REPLACE_ON_CHANGES,
+            # Ray's autoscaler (2.60) takes no node over that it has not seen starting; and machines
+            # of two networks would not reach one head.
+            replacement_trigger=f"{'elastic' if pool.elastic else 'fixed'} in {args.network}",
+            hooks=args.hooks,
             # The name is fixed, because the head refers to it.
             delete_before_replace=True,
         ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +44,7 @@ class Status:
         used: the resources in use on each node, by the node's name.
         waiting: what the jobs wait for, each with why the cluster can never give it, or None if it
             may.
-        differences: where groups differ from the stack file since they were scaled by hand.
+        differences: where groups differ from the stack file: scaled by hand, or not yet rolled.
         cost: what the nodes cost; None if that is not known, or they cost nothing.
         past: what the cluster's record says; None where the target keeps none.
         suspended: whether it is suspended, and has no nodes.
@@ -107,7 +106,7 @@ def _asked(target: Target, name: str, progress: Progress) -> Status:
             nodes=nodes,
             groups=_groups(target, name, nodes),
             jobs=client.list(),
-            used=_used(client),
+            used=demand.used(client.node_summary()),
             waiting=_waiting(client, target, name),
             differences=_differences(target, name),
             cost=costing.hourly_cost(name, nodes) if costing else None,
@@ -284,9 +283,11 @@ def _groups(target: Target, name: str, nodes: Sequence[NodeStatus]) -> list[Grou
 
 def _differences(target: Target, name: str) -> list[str]:
     """Where the cluster differs from its file; nothing where its records do not say it."""
-    with contextlib.suppress(SunspotError):
-        return drift.of(target, name)
-    return []
+    found: list[str] = []
+    for look in (drift.of, drift.outdated):
+        with contextlib.suppress(SunspotError):
+            found += look(target, name)
+    return found
 
 
 def _waiting_line(asked: Waiting, never: str | None, jobs: Sequence[Job]) -> str:
@@ -295,17 +296,3 @@ def _waiting_line(asked: Waiting, never: str | None, jobs: Sequence[Job]) -> str
         free = demand.scarce(asked.bundles[0])
         return f"[yellow]waiting for free {free}:[/] {escape(f'{asked} of job {job}')}"
     return f"[red]can never run:[/] {escape(f'{asked} of job {job}. {never}. {demand.REMEDY}')}"
-
-
-def _used(client: JobClient) -> dict[str, dict[str, float]]:
-    """Node name -> resource -> amount in use, from the dashboard's node summary."""
-    data = client.node_summary()
-    names = {n["raylet"]["nodeId"]: n["raylet"]["nodeName"] for n in data["summary"]}
-    logical = data.get("nodeLogicalResources", {})
-    return {names[node]: _parse_usage(text) for node, text in logical.items() if node in names}
-
-
-def _parse_usage(text: str) -> dict[str, float]:
-    """The amounts of lines such as `1.0/2.0 CPU`; memory (`0B/2.00GiB`) is left out."""
-    found = re.findall(r"([\d.]+)/[\d.]+ (\w+)", text)
-    return {name: float(amount) for amount, name in found}

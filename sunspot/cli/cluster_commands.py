@@ -99,12 +99,16 @@ def up(
         bool,
         typer.Option(
             "--now",
-            help="On Azure: delete the workers of removed groups with what runs on them, instead "
-            "of draining them first.",
+            help="On Azure: delete the workers of removed groups, and those with an older boot, "
+            "with what runs on them, instead of draining them first.",
         ),
     ] = False,
 ) -> None:
-    """Bring a cluster up and print how to reach it."""
+    """Bring a cluster up and print how to reach it.
+
+    On Azure, one that is up is updated: workers with an older image or boot are drained and
+    replaced, a quarter of a group at a time.
+    """
     from sunspot.targets.azure.aks import by_pulumi
 
     loaded = stacks.load_file(file, stack) if file else stacks.load(stack or DEFAULT_STACK)

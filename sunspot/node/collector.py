@@ -10,6 +10,8 @@ from typing import Any
 from sunspot.node import gcs
 
 GROUP_LABEL, MARKET_LABEL = "ray.io/node-group", "ray.io/market-type"
+# What a machine booted from, as a short hash; see cloud_init/boots.py.
+BOOT_LABEL = "sunspot/boot"
 RPC_TIMEOUT_S = 2.0
 
 log = logging.getLogger(__name__)

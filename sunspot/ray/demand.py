@@ -191,6 +191,16 @@ def free(summary: Mapping[str, Any]) -> list[dict[str, float]]:
     ]
 
 
+def used(summary: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """What is in use on each node, except memory: node name -> resource -> amount."""
+    names = {one["raylet"]["nodeId"]: one["raylet"]["nodeName"] for one in summary["summary"]}
+    return {
+        names[node]: {name: float(amount) for amount, _, name in _USE.findall(text)}
+        for node, text in summary.get("nodeLogicalResources", {}).items()
+        if node in names
+    }
+
+
 def has_room(bundle: Mapping[str, float], free: Iterable[Mapping[str, float]]) -> bool:
     """Whether some node has this free, whatever memory is asked for."""
     asked = {name: number for name, number in bundle.items() if name != "memory"}

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from sunspot.node.collector import GROUP_LABEL, MARKET_LABEL
+from sunspot.node.collector import BOOT_LABEL, GROUP_LABEL, MARKET_LABEL
 from sunspot.ray import ports
 from sunspot.ray.resources import NodeResources
 
@@ -100,6 +100,7 @@ class RayNode:
         task_events_interval_ms: How often workers report their tasks; Ray's own is 1000.
         start_hook: The function that `ray start` calls first, as "package.module.function".
         preload: A module that the node's Python workers import first.
+        boot: What its machine boots from, as a short hash; None where the target does not compare.
     """
 
     group: str
@@ -121,6 +122,7 @@ class RayNode:
     task_events_interval_ms: int | None = None
     start_hook: str | None = None
     preload: str | None = None
+    boot: str | None = None
 
     @property
     def role(self) -> ports.Role:
@@ -146,7 +148,7 @@ def parameters(node: RayNode) -> dict[str, str]:
     A flag without a value is "true".
     """
     has, head = node.resources, node.head
-    node_labels = labels(node.group, node.market)
+    node_labels = labels(node.group, node.market) | ({BOOT_LABEL: node.boot} if node.boot else {})
     given = {
         "block": ON,
         "disable-usage-stats": ON,

@@ -19,7 +19,7 @@ class ReplacesHeads(Protocol):
 
 @runtime_checkable
 class DrainsGroups(Protocol):
-    """An `up` waits until the workers of groups that leave have ended their work."""
+    """An `up` waits until workers that leave, or that it replaces, have ended their work."""
 
     def removing_now(self) -> Target:
         """This target, whose `up` deletes them with what runs on them."""

@@ -1,10 +1,10 @@
-"""Where a cluster differs from its stack file, because groups were scaled by hand or by an edit."""
+"""Where a cluster differs from its stack file: scaled by hand, edited, or not yet rolled."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from sunspot import stack as stacks
 from sunspot.errors import UsageError
@@ -13,6 +13,25 @@ from sunspot.stack import Stack
 from sunspot.targets import abilities
 from sunspot.targets.protocol import Target
 from sunspot.targets.scaling import Scaling, Size
+
+
+@runtime_checkable
+class Rolls(Protocol):
+    """An `up` replaces the workers whose machines booted from something older."""
+
+    def outdated(self, name: str) -> Sequence[str]:
+        """Which workers of a cluster that is up these are, a line for each kind of them.
+
+        Raises:
+            SunspotError: the cluster, or where it runs, does not answer.
+        """
+        ...
+
+
+def outdated(target: Target, name: str) -> Sequence[str]:
+    """As `Rolls.outdated`; nothing for a target whose `up` replaces no workers."""
+    rolls = abilities.find(target, Rolls)
+    return [] if rolls is None else rolls.outdated(name)
 
 
 def of(target: Target, name: str) -> list[str]:

@@ -58,12 +58,9 @@ def nodes(
 
 def missing(stack: Stack, handle: ClusterHandle) -> str:
     """What the cluster still lacks, in words; "" if nothing."""
-    from sunspot.ray.jobs import JobClient
-
-    try:
-        alive = [one for one in JobClient(handle).state("nodes") if one["state"] == "ALIVE"]
-    except SunspotError:
-        return UNANSWERED
+    alive = _alive(handle)
+    if not alive:
+        return headless(handle)
     groups = [(one.get("labels") or {}).get(GROUP_LABEL) for one in alive]
     joined = {
         group.name: sum(groups.count(node_type) for node_type in group.node_types())
@@ -74,7 +71,25 @@ def missing(stack: Stack, handle: ClusterHandle) -> str:
         for group in stack.cluster.scaling_groups
         if joined[group.name] < group.min_workers
     ]
-    return ", ".join(short) if alive else "the head has not joined its own cluster yet"
+    return ", ".join(short)
+
+
+def headless(handle: ClusterHandle) -> str:
+    """Why the cluster has no head yet, in words; "" if it has one."""
+    alive = _alive(handle)
+    if alive is None:
+        return UNANSWERED
+    return "" if alive else "the head has not joined its own cluster yet"
+
+
+def _alive(handle: ClusterHandle) -> list[dict[str, Any]] | None:
+    """The members as the state API tells of them; None if it does not answer."""
+    from sunspot.ray.jobs import JobClient
+
+    try:
+        return [one for one in JobClient(handle).state("nodes") if one["state"] == "ALIVE"]
+    except SunspotError:
+        return None
 
 
 def node(member: Mapping[str, Any]) -> NodeStatus | None:

@@ -280,7 +280,8 @@ class Arm:
         return Reply(202, scale_set.body(), self.watched(operation))
 
     def _begin(self, scale_set: ScaleSet) -> Vm:
-        vm = Vm(f"{scale_set.name}_{next(self.serial):08x}", scale_set.name)
+        name = f"{scale_set.name}_{next(self.serial):08x}"
+        vm = Vm(name, scale_set.name, model=scale_set.model)
         self.vms[vm.name] = vm
         self.billed.begin(vm.name)
         return vm

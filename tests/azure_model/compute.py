@@ -13,12 +13,22 @@ GROUP = "sunspot-test1a2b3c4d"
 VIRTUAL_MACHINES = f"{group_id(GROUP)}/providers/Microsoft.Compute/virtualMachines"
 
 
+FIRST_MODEL = "first"
+
+
 @dataclass
 class ScaleSet:
+    """A scale set. `model` is what its new VMs are made from.
+
+    Those that are there keep the one that they were made from (Microsoft, "Modify a Virtual Machine
+    Scale Set": the configuration applies to new VMs, and others must be brought up to date).
+    """
+
     name: str
     capacity: int = 0
     revision: int = 1
     state: str = "Succeeded"
+    model: str = FIRST_MODEL
 
     def body(self) -> dict[str, Any]:
         return {
@@ -31,7 +41,7 @@ class ScaleSet:
 
 @dataclass
 class Vm:
-    """A VM. `user_data` is base64, as Azure takes and tells it."""
+    """A VM. `user_data` is base64, as Azure takes and tells it; `model` is what it is made from."""
 
     name: str
     scale_set: str | None
@@ -40,6 +50,7 @@ class Vm:
     power: str = "running"
     user_data: str = ""
     revision: int = 1
+    model: str = FIRST_MODEL
 
     @property
     def is_off(self) -> bool:

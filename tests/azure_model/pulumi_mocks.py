@@ -37,10 +37,12 @@ class Registered:
     protect: bool
     ignore_changes: list[str]
     replace_on_changes: list[str]
+    replacement_trigger: str
     delete_before_replace: bool
     depends_on: list[str]
     deleted_with: str
     on_error: list[str]
+    before_update: list[str]
 
     @property
     def kind(self) -> str:
@@ -136,10 +138,12 @@ class _Monitor(pulumi_mocks.MockMonitor):
                     protect=request.protect,
                     ignore_changes=list(request.ignoreChanges),
                     replace_on_changes=list(request.replaceOnChanges),
+                    replacement_trigger=request.replacement_trigger.string_value,
                     delete_before_replace=request.deleteBeforeReplace,
                     depends_on=list(request.dependencies),
                     deleted_with=request.deletedWith,
                     on_error=list(request.hooks.on_error),
+                    before_update=list(request.hooks.before_update),
                 )
             )
         return answer

@@ -104,7 +104,7 @@ LIVE = "settings"
         ),
         (edit("sunspot:access", "ssh_cidrs", value=["203.0.113.8/32"]), set()),
         (edit("sunspot:storage", value={"retention_days": 7}), set()),
-        (edit("sunspot:orphan_after", value=45), {"fixed", "elastic"}),
+        (edit("sunspot:orphan_after", value=45), {LIVE, "fixed", "elastic"}),
         (edit("sunspot:tags", value={"a": "b"}), set()),
     ],
 )

@@ -59,11 +59,18 @@ def told(stack: Stack, **changes: Any) -> Stack:
     return stack.with_settings(AzureSettings.of(stack).model_copy(update=changes))
 
 
-def build(stack: Stack, folder: Path = ROOT, read: Any = None, **options: Any) -> Run:
-    """Runs the program for a stack; `read` reads the settings of the cluster that runs."""
+def build(
+    stack: Stack, folder: Path = ROOT, read: Any = None, capacity: Any = None, **options: Any
+) -> Run:
+    """Runs the program for a stack.
+
+    `read` reads the settings of the cluster that runs, `capacity` the number of a set's machines.
+    """
     from infra import program
 
-    return run_program(lambda: program.build(stack, folder, read), stack=stack.name, **options)
+    return run_program(
+        lambda: program.build(stack, folder, read, capacity), stack=stack.name, **options
+    )
 
 
 @cache

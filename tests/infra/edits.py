@@ -1,6 +1,8 @@
 """What an edit of a stack file does to each resource, as Pulumi's engine would plan it.
 
-A resource is replaced where its provider, or `replace_on_changes`, says so of a changed input.
+A resource is replaced where its provider, or `replace_on_changes`, says so of a changed input, and
+where its `replacement_trigger` is another one: none, or the first one, replaces nothing
+(pulumi/pulumi#20936).
 """
 
 import re
@@ -28,6 +30,9 @@ def _step(before: Registered | None, after: Registered | None) -> Step:
         return "create"
     if after is None:
         return "delete"
+    triggers = {before.replacement_trigger, after.replacement_trigger}
+    if "" not in triggers and len(triggers) > 1:
+        return "replace"
     kept = {path for path in after.ignore_changes if path in before.ignore_changes}
     changed = [path for path in _changes(before.inputs, after.inputs) if not _is_any_of(path, kept)]
     if not changed:

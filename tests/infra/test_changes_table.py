@@ -14,6 +14,7 @@ from edits import Step, steps
 
 from sunspot.errors import UsageError
 from sunspot.idle import Idle
+from sunspot.node.azure import live
 from sunspot.spec import RayClusterConfig, ScalingGroup
 from sunspot.stack import Image, Stack
 from sunspot.targets.azure.settings import Access, Network, Storage
@@ -55,6 +56,10 @@ SUBNETS = (
     f"/subscriptions/{SUBSCRIPTION}/resourceGroups/net/providers/Microsoft.Network/virtualNetworks/"
     "v/subnets/"
 )
+GALLERY_IMAGE = (
+    f"/subscriptions/{SUBSCRIPTION}/resourceGroups/images/providers/Microsoft.Compute/galleries/g/"
+    "images/i/versions/1.0.0"
+)
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,9 @@ def groups(*made: dict[str, Any]) -> dict[str, Any]:
 
 
 ALL: dict[str, Step] = {"fixed": "replace", "elastic": "replace"}
+# Their VMs stay, and `sunspot up` rolls them.
+ROLLED: dict[str, Step] = {"fixed": "update", "elastic": "update"}
+UBUNTU = "Canonical:ubuntu-24_04-lts:server"
 EDITS = {
     "another number for a fixed group": [
         Edit(groups({**FIXED, "min_workers": 3, "max_workers": 3}, ELASTIC), {"fixed": "update"})
@@ -105,17 +113,29 @@ EDITS = {
     "other numbers": [Edit({"sunspot:cluster": {"autoscaler_config": {"cpu": 1, "memory_gb": 1}}})],
     "another image": [
         Edit(
-            {"sunspot:image": {"reference": "rayproject/ray:2.60.0-py312"}}, ALL, head_replaced=True
-        )
-    ],
-    "vm_image": [
-        Edit(
-            {"sunspot:image": {"vm_image": "canonical:ubuntu-24_04-lts:server:24.04.202501010"}},
-            ALL,
+            {"sunspot:image": {"reference": "rayproject/ray:2.60.0-py312"}},
+            ROLLED,
             head_replaced=True,
         )
     ],
-    "mirror": [Edit({"sunspot:image": {"mirror": False}}, ALL, head_replaced=True)],
+    "another version of the same": [
+        Edit(
+            {"sunspot:image": {"vm_image": f"{UBUNTU}:24.04.202501010"}}, ROLLED, head_replaced=True
+        )
+    ],
+    "another VM image": [
+        Edit(
+            {"sunspot:image": {"vm_image": "Canonical:ubuntu-24_04-lts:minimal:latest"}},
+            ALL,
+            head_replaced=True,
+        ),
+        Edit(
+            {"sunspot:image": {"vm_image": GALLERY_IMAGE}},
+            ALL,
+            head_replaced=True,
+        ),
+    ],
+    "mirror": [Edit({"sunspot:image": {"mirror": False}}, ROLLED, head_replaced=True)],
     "other networks": [
         Edit({"sunspot:access": {"ssh_cidrs": ["1.1.1.2/32"]}}),
         Edit({"sunspot:access": {"serve_cidrs": ["1.1.1.2/32"]}}),
@@ -123,9 +143,9 @@ EDITS = {
     "public_ip": [Edit({"sunspot:access": {"public_ip": False}})],
     "bastion": [Edit({"sunspot:access": {"bastion": True}})],
     "another key": [
-        Edit({"sunspot:access": {"ssh_public_key": f"{PUBLIC_KEY}2"}}, ALL, head_replaced=True)
+        Edit({"sunspot:access": {"ssh_public_key": f"{PUBLIC_KEY}2"}}, ROLLED, head_replaced=True)
     ],
-    "custom_roles": [Edit({"sunspot:access": {"custom_roles": False}}, ALL)],
+    "custom_roles": [Edit({"sunspot:access": {"custom_roles": False}}, ROLLED)],
     "address_space": [
         Edit({"sunspot:network": {"address_space": "10.70.0.0/16"}}, ALL, head_replaced=True)
     ],
@@ -148,8 +168,8 @@ EDITS = {
         Edit({"azure-native:location": "ukwest"}, ALL, head_replaced=True, state_goes=True)
     ],
     "sunspot:orphan_after": [
-        Edit({"sunspot:orphan_after": 60}, ALL),
-        Edit({"sunspot:orphan_after": 0}, ALL),
+        Edit({"sunspot:orphan_after": 60}, ROLLED),
+        Edit({"sunspot:orphan_after": 0}, ROLLED),
     ],
     "sunspot:idle": [
         Edit({"sunspot:idle": {"after_minutes": 30, "action": "warn"}}),
@@ -211,7 +231,8 @@ CASES = [(name, number) for name, edits in EDITS.items() for number in range(len
 @pytest.mark.parametrize(("name", "number"), CASES)
 def test_an_edit_does_what_its_row_says(name: str, number: int) -> None:
     edit = EDITS[name][number]
-    done = steps(unchanged(), build(edited(edit.changes)))
+    after = build(edited(edit.changes))
+    done = steps(unchanged(), after)
     sets = {
         set_name.removeprefix("sunspot-x-").removesuffix("-vmss"): step
         for set_name, step in done.items()
@@ -225,6 +246,13 @@ def test_an_edit_does_what_its_row_says(name: str, number: int) -> None:
     assert row.head.startswith("**replaced**" if edit.head_replaced else "stays")
     assert ("state disk with it" in row.head) == edit.state_goes
     told = {"replace": "replaced", "delete": "deleted", "create": "made"}
+    boots = [
+        live.parse(live.decoded(one.one("VirtualMachine").inputs["userData"])).boots
+        for one in (unchanged(), after)
+    ]
+    for set_name, step in sets.items():
+        if step == "update" and boots[0][set_name] != boots[1][set_name]:
+            assert "rolled" in row.workers
     for step, word in told.items():
         if step in sets.values():
             assert word in row.workers

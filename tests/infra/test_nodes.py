@@ -152,15 +152,27 @@ def test_who_sets_the_number_of_workers(rich, name, capacity, owner, restored):
     assert policy == ({"enabled": True, "restoreTimeout": "PT1H"} if restored else None)
 
 
-def test_sets_are_replaced_rather_than_mixed(rich):
+def test_sets_are_replaced_only_where_azure_may_refuse_a_change(rich):
     for scale_set in scale_sets(rich).values():
         assert {
             "orchestrationMode",
             "virtualMachineProfile.priority",
-            "virtualMachineProfile.osProfile.customData",
+            "virtualMachineProfile.storageProfile.imageReference.offer",
             "sku.name",
         } <= set(scale_set.replace_on_changes)
+        assert "virtualMachineProfile.osProfile.customData" not in scale_set.replace_on_changes
         assert scale_set.delete_before_replace
+
+
+def test_a_worker_carries_the_boot_that_the_heads_settings_want(rich):
+    wanted = parse(decoded(rich.one("VirtualMachine").inputs["userData"])).boots
+    found = scale_sets(rich)
+    assert wanted.keys() == found.keys()
+    for name, scale_set in found.items():
+        data = scale_set.inputs["virtualMachineProfile"]["osProfile"]["customData"]
+        text = readable(base64.b64decode(data)).decode()
+        assert f",sunspot/boot={wanted[name]} " in text
+    assert len({*wanted.values()}) == len(wanted)
 
 
 @pytest.mark.parametrize(

@@ -277,3 +277,23 @@ def test_a_job_without_a_driver_yet_waits_for_nothing(api, watch, job, warnings)
     watch.running(replace(job, ray_id=""))
     assert warnings == []
     assert api.calls() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", {}),
+        ("0.0/2.0 CPU\n0B/8.00GiB memory\n0B/2.40GiB object_store_memory", {"CPU": 0.0}),
+        ("1.5/4.0 CPU\n2.0/4.0 GPU", {"CPU": 1.5, "GPU": 2.0}),
+        ("1.0/3.0 widget (1.0 used of 1.0 reserved in placement groups)", {"widget": 1.0}),
+        ("0.001/1.0 accelerator_type:T4\n1.0/2.0 CPU", {"CPU": 1.0}),
+    ],
+)
+def test_usage_is_read_from_the_dashboards_lines(text, expected):
+    summary = {
+        "summary": [{"raylet": {"nodeId": "ab", "nodeName": "head"}}],
+        "nodeLogicalResources": {"ab": text, "gone": "1.0/1.0 CPU"},
+    }
+    found = demand.used(summary).pop("head")
+    assert {name: found[name] for name in expected} == expected
+    assert not {"memory", "object_store_memory", "GiB"} & found.keys()

@@ -216,6 +216,7 @@ OF_THE_PLACE = {
         # only on Azure: here it is known once the head is there
         "RAY_gcs_rpc_server_reconnect_timeout_s",
         "address",
+        "labels",  # what it booted from
     },
 }
 

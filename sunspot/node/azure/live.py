@@ -48,6 +48,7 @@ class LiveSettings:
         awake: the settings themselves, where these are those of a cluster that sleeps.
         scaled: what `sunspot scale` gave to groups, by name; the head only notes that it changes.
         leaving: node types whose workers `sunspot up` drains before their scale sets go.
+        boots: by node type, the hash of what its machines are to boot from; the head only keeps it.
     """
 
     autoscaler: Mapping[str, Any] | None = None
@@ -56,6 +57,7 @@ class LiveSettings:
     awake: LiveSettings | None = field(default=None, repr=False)
     scaled: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     leaving: tuple[str, ...] = ()
+    boots: Mapping[str, str] = field(default_factory=dict)
 
     def text(self) -> str:
         """The settings as user data, before Azure's base64."""
@@ -102,6 +104,7 @@ def parse(text: str) -> LiveSettings:
             idle=_checked_idle(found.get("idle")),
             scaled={str(name): dict(one) for name, one in found.get("scaled", {}).items()},
             leaving=tuple(map(str, found.get("leaving", ()))),
+            boots={str(name): str(boot) for name, boot in found.get("boots", {}).items()},
         )
     except KeyError as error:
         raise LiveSettingsError(f"{error} is missing") from error

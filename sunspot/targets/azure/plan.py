@@ -119,6 +119,13 @@ class AzurePlan:
         return any(pool.elastic for pool in self.pools)
 
     @property
+    def workers_network(self) -> str:
+        """Where the workers are: the address block of their subnet, or a subnet's ARM id."""
+        if self.subnet_ids is not None:
+            return self.subnet_ids.workers
+        return "" if self.addresses is None else self.addresses.workers_subnet
+
+    @property
     def vm_image_id(self) -> str | None:
         """The gallery's image that all machines are made from, without its version."""
         image = self.head.vm_image

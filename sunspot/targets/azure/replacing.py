@@ -53,7 +53,7 @@ STOPPED = (
 )
 GOES_ON = (
     f"{STOPPED}: the same cluster goes on, with the records of jobs and detached actors, and its "
-    "workers wait ten minutes for it, unless they are replaced too"
+    "workers wait ten minutes for it; those that get a new boot are replaced after that"
 )
 ANEW = (
     f"{STOPPED}, and keeps what Ray has now in a folder of its own; with another version of Ray, a "

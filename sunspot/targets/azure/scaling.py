@@ -24,7 +24,7 @@ from sunspot.targets import abilities
 from sunspot.targets.azure import by_hand, missing_role
 from sunspot.targets.azure.by_hand import Limits
 from sunspot.targets.azure.credentials import Endpoints, Login
-from sunspot.targets.azure.head_settings import PATIENCE_S, HeadSettings
+from sunspot.targets.azure.head_settings import COMPUTE_VERSION, PATIENCE_S, HeadSettings
 from sunspot.targets.azure.plan import cluster_name, scale_set_of
 from sunspot.targets.protocol import UP_TIMEOUT_S, Progress
 from sunspot.targets.scaling import Size
@@ -108,6 +108,18 @@ def running(vm: str, endpoints: Endpoints | None = None) -> LiveSettings | None:
         return HeadSettings(arm_of(vm, endpoints or Endpoints(), is_patient=False), vm).read()
     except ArmError as error:
         raise SunspotError(missing_role.explained(str(error))) from error
+
+
+def capacity(scale_set: str) -> int | None:
+    """How many machines a set is to have, by its ARM id; None where Azure does not say it."""
+    from sunspot.node.azure.arm import ArmError
+    from sunspot.node.azure.vms import capacity_of
+
+    try:
+        arm = arm_of(scale_set, Endpoints(), is_patient=False)
+        return capacity_of(arm.get(scale_set, COMPUTE_VERSION).body)
+    except (ArmError, SunspotError):
+        return None
 
 
 def scale(
@@ -228,7 +240,8 @@ class _Scaling:
 
     def _machines(self, group: ScalingGroup) -> ScaleSetMachines:
         maximums = dict.fromkeys(group.node_types(), group.max_workers)
-        return machines_of(self._cluster, self._arm, maximums)
+        name, vm = self._cluster.stack.name, self._cluster.vm
+        return machines_of(name, vm, self._arm, maximums)
 
     def _resize(self, group: ScalingGroup, added: dict[str, list[str]]) -> None:
         machines = self._machines(group)
@@ -299,23 +312,24 @@ class _Scaling:
                 yield f"{here - high} workers of {group.name} have yet to leave"
 
 
-def machines_of(cluster: Cluster, arm: Arm, maximums: Mapping[str, int]) -> ScaleSetMachines:
+def machines_of(stack: str, vm: str, arm: Arm, maximums: Mapping[str, int]) -> ScaleSetMachines:
     """The machines of some of a cluster's scale sets.
 
     Args:
-        cluster: the cluster.
+        stack: the stack's name.
+        vm: the ARM id of its head's VM.
         arm: a client of ARM.
         maximums: the most machines that each of their node types may have.
     """
     from sunspot.node.azure.scale_sets import ScaleSetMachines
     from sunspot.node.azure.vms import Cluster as Place
 
-    _, _, subscription, _, resource_group, *_ = cluster.vm.split("/")
-    name = cluster_name(cluster.stack.name)
+    _, _, subscription, _, resource_group, *_ = vm.split("/")
+    name = cluster_name(stack)
     place = Place(
         subscription_id=subscription,
         resource_group=resource_group,
-        head=cluster.vm.rpartition("/")[2],
+        head=vm.rpartition("/")[2],
         head_type=HEAD,
         scale_sets={kind: scale_set_of(name, kind) for kind in maximums},
         maximums=maximums,

@@ -23,20 +23,22 @@ from sunspot.targets.azure import (
     head,
     history,
     inventory,
-    leaving,
     left_behind,
     node_log,
     project,
     remaining,
     replacing,
+    rolling,
     scaling,
     suspending,
     wait,
 )
 from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.azure.known import Engine, Known
+from sunspot.targets.azure.reach import Reach
 from sunspot.targets.azure.records import Record, Records
 from sunspot.targets.azure.settings import TARGET, AzureSettings
+from sunspot.targets.azure.updating import Update
 from sunspot.targets.callers import Callers
 from sunspot.targets.contacting import Contact
 from sunspot.targets.forwarding import Forward
@@ -93,7 +95,7 @@ class AzureTarget:
         quick: the preconditions that `up` checks first.
         endpoints: the addresses of Azure.
         replaces_head: whether `up` may replace the head of a cluster that is up.
-        removes_now: whether `up` deletes workers of removed groups without draining them first.
+        removes_now: whether `up` deletes workers of removed groups, and older ones, undrained.
         name: the target's name in the registry.
     """
 
@@ -158,21 +160,34 @@ class AzureTarget:
             record = before or Record(folder="", stack=dumped, outputs={})
             self.records.write(stack.name, replace(record, folder=str(folder)))
             wanted = replacing.Wanted(name=stack.name, now=dumped, before=before and before.stack)
+            update = self._update(stack, before, progress)
             try:
-                found = replacing.look(engine, wanted, progress, replace_head=self.replaces_head)
-                if not self.removes_now and (go := leaving.kinds(found, engine, stack.name)):
-                    reach = functools.partial(self._cluster, stack.name, progress)
-                    leaving.drain(stack.name, reach, go, progress, self.endpoints)
+                old = update.prepare(engine, wanted, replace_head=self.replaces_head)
                 self.records.write(stack.name, replace(record, folder=str(folder), stack=dumped))
                 state = engine.up(progress)
                 self.records.remember(stack.name, folder, stack, state)
-                connect = functools.partial(self._connect, stack.name, progress, dashboard_port)
-                handle = wait.until_joined(stack, connect, progress, timeout_s)
+                connect = functools.partial(
+                    self._reach.connect, stack.name, progress, dashboard_port
+                )
+                handle = update.finish(old, connect, timeout_s)
             except (KeyboardInterrupt, SunspotError) as error:
                 if not isinstance(error, UsageError):  # before which the program was not run
                     error.add_note(remaining.after_up(stack.name))
                 raise
         return Up(handle, was_up=False)
+
+    def _update(self, stack: Stack, before: Record | None, progress: Progress) -> Update:
+        known = None
+        if before is not None and before.group_id and before.head:
+            known = self.stack(stack.name), head.vm_of(before.group_id, before.head)
+        return Update(
+            stack=stack,
+            before=known,
+            reach=functools.partial(self._reach.cluster, stack.name, progress),
+            endpoints=self.endpoints,
+            progress=progress,
+            now=self.removes_now,
+        )
 
     def down(
         self, name: str, progress: Progress, *, delete_storage: bool = False
@@ -224,9 +239,11 @@ class AzureTarget:
 
     def handle(self, name: str, progress: Progress = silent) -> ClusterHandle:
         self.records.known(name)
+        if (live := self._reach.live(name)) is not None:
+            return live
         try:
             with self.records.locked(name, progress):
-                return self._connect(name, progress)
+                return self._reach.connect(name, progress)
         except UnreachableError as error:
             if self.is_suspended(name):
                 raise suspended(name) from error
@@ -246,27 +263,34 @@ class AzureTarget:
     def scale(self, name: str, sizes: Mapping[str, Size], progress: Progress) -> None:
         scaling.check(self.stack(name), sizes)
         with self.records.locked(name, progress):
-            scaling.scale(self._cluster(name, progress), sizes, progress, self.endpoints)
+            scaling.scale(self._reach.cluster(name, progress), sizes, progress, self.endpoints)
 
     def sizes(self, name: str) -> Mapping[str, Size]:
-        vm = head.vm_of(self._group_id(name), self.records.known(name).head)
-        return scaling.sizes(self.stack(name), vm, self.endpoints)
+        return scaling.sizes(self.stack(name), self._vm(name), self.endpoints)
+
+    def outdated(self, name: str) -> Sequence[str]:
+        handle = self.handle(name)
+        return rolling.outdated(self.stack(name), self._vm(name), handle, self.endpoints)
+
+    def _vm(self, name: str) -> str:
+        """The ARM id of the head's VM."""
+        return head.vm_of(self._reach.group_id(name), self.records.known(name).head)
 
     def evict(self, name: str, node: str, notice_s: float | None, progress: Progress) -> str:
         if notice_s is not None:
             raise UsageError("on azure the platform sets the notice: leave --notice out")
         chosen = members.worker(name, node, self.nodes(name, progress))
-        return evicting.evict(self._group_id(name), chosen, progress, self.endpoints)
+        return evicting.evict(self._reach.group_id(name), chosen, progress, self.endpoints)
 
     def suspend(self, name: str, progress: Progress) -> Sequence[str]:
         with self.records.locked(name, progress):
-            connect = functools.partial(self._connect, name, progress)
+            connect = functools.partial(self._reach.connect, name, progress)
             suspending.suspend(self._machines(name), connect, progress)
             self.records.tunnel(name).close()
         return (suspending.still_billed(self.hourly_cost(name, ())),)
 
     def start(self, name: str, progress: Progress, *, timeout_s: float = UP_TIMEOUT_S) -> Up:
-        connect = functools.partial(self._connect, name, progress)
+        connect = functools.partial(self._reach.connect, name, progress)
         with self.records.locked(name, progress):
             folder = Path(self.records.known(name).folder)
             fixed = suspending.fixed_sizes(self.stack(name), folder, self._machines(name))
@@ -287,20 +311,20 @@ class AzureTarget:
 
     def keep_alive(self, name: str, seconds: float) -> float:
         """Asks the head, by SSH: whoever may log in there may keep it anyway."""
-        record = self._current(name)
+        record = self._reach.current(name)
         if (stack := self.stack(name)).idle is None:
             raise no_policy(stack)
-        return head.keep_alive(self._ssh(name, record), seconds)
+        return head.keep_alive(self._reach.ssh(name, record), seconds)
 
     def _machines(self, name: str) -> suspending.Machines:
-        group, vm = self._group_id(name), self.records.known(name).head
+        group, vm = self._reach.group_id(name), self.records.known(name).head
         return suspending.Machines(stack=name, group_id=group, head=vm, endpoints=self.endpoints)
 
     def outputs(self, name: str) -> Mapping[str, Any]:
         return self.records.known(name).outputs
 
     def shell(self, name: str) -> Ssh:
-        return self._ssh(name, self._current(name))
+        return self._reach.ssh(name, self._reach.current(name))
 
     def recorded(self, name: str) -> Recorded:
         return history.recorded(self.shell(name))
@@ -309,11 +333,11 @@ class AzureTarget:
         self, name: str, node: str, out: TextIO, note: Progress, *, follow: bool = False
     ) -> int:
         """Prints boot phases and journal; `node` may also be a private address or any VM's name."""
-        record = self._current(name, note)
+        record = self._reach.current(name, note)
         addresses = (record.outputs.get(key) for key in ("head_address", "head_private_ip"))
         machines = node_log.Machines(
             stack=name,
-            head=self._ssh(name, record),
+            head=self._reach.ssh(name, record),
             head_name=record.head,
             head_addresses=frozenset(str(one) for one in addresses if one),
             group=str(record.outputs.get("resource_group") or record.group_id.rpartition("/")[2]),
@@ -324,27 +348,26 @@ class AzureTarget:
 
     def _members(self, name: str) -> Mapping[str, str]:
         """The private addresses of Ray's nodes, by their names; none if Ray does not answer."""
-        # An `up` that waits for a node, maybe for this very one, holds the lock.
-        connect: Callable[[], ClusterHandle] = functools.partial(self.handle, name)
-        if self.records.tunnel(name).port() is not None:
-            if not (self.records.folder(name) / "token").exists():
-                return {}
-            connect = functools.partial(self._connect, name, silent)
-        return node_log.of_ray(connect)
+        has_token = (self.records.folder(name) / "token").exists()
+        if self.records.tunnel(name).port() is not None and not has_token:
+            return {}  # an `up` that waits for the head, and holds the lock
+        return node_log.of_ray(functools.partial(self.handle, name))
 
     def _addresses(self, name: str) -> dict[str, str]:
         """The private addresses of all VMs, by their names, from Azure."""
-        return self.addresses(self._group_id(name))
+        return self.addresses(self._reach.group_id(name))
 
     def forward(
         self, name: str, port: int, local: int | None, progress: Progress
     ) -> AbstractContextManager[Forward]:
-        return forwarding.through(self._ssh(name, self._current(name, progress)), name, port, local)
+        return forwarding.through(
+            self._reach.ssh(name, self._reach.current(name, progress)), name, port, local
+        )
 
     def notebook(
         self, name: str, arguments: Sequence[str], progress: Progress
     ) -> AbstractContextManager[HeadNotebook]:
-        to = self._ssh(name, self._current(name, progress))
+        to = self._reach.ssh(name, self._reach.current(name, progress))
         return head_notebook.through(to, name, head.PYTHON_OF_RAY, arguments, progress)
 
     def callers(self, name: str) -> Callers | None:
@@ -356,45 +379,6 @@ class AzureTarget:
     def _known(self) -> Known:
         return Known(self.records, self.engine, self.name)
 
-    def _group_id(self, name: str) -> str:
-        """The ARM id of the resource group, which the record of an older version lacks."""
-        record = self.records.known(name)
-        if not record.group_id:
-            with self.records.locked(name):
-                record = self._known.refresh(name, silent)
-        return record.group_id
-
-    def _cluster(self, name: str, progress: Progress) -> scaling.Cluster:
-        """How to reach a cluster whose lock is held."""
-        handle, record = self._connect(name, progress), self.records.known(name)
-        if not record.group_id:  # that of an older version
-            record = self._known.refresh(name, progress)
-        run = head.running(self._ssh(name, record), handle.head_address)
-        vm = head.vm_of(record.group_id, record.head)
-        return scaling.Cluster(stack=self.stack(name), vm=vm, handle=handle, run_on_head=run)
-
-    def _current(self, name: str, progress: Progress = silent) -> Record:
-        """The record as it is if the tunnel is alive; otherwise updated from Pulumi's state."""
-        record = self.records.known(name)
-        if self.records.tunnel(name).port() is None:
-            with self.records.locked(name, progress):
-                if self.records.tunnel(name).port() is None:  # nobody has looked meanwhile
-                    record = self._known.refresh(name, progress)
-        return record
-
-    # The head
-
-    def _ssh(self, name: str, record: Record) -> Ssh:
-        return head.ssh(self.stack(name), record, self.records.folder(name) / "known_hosts")
-
-    def _connect(self, name: str, progress: Progress, port: int | None = None) -> ClusterHandle:
-        """The handle, through the live tunnel or a new one."""
-        tunnel, token = self.records.tunnel(name), self.records.folder(name) / "token"
-        record = self.records.known(name)
-        alive = tunnel.port()
-        if alive is None or port not in (None, alive) or not token.exists():
-            record = self._known.refresh(name, progress)
-            ssh = self._ssh(name, record)
-            alive = head.open_tunnel(tunnel, ssh, record, preferred=port)
-            head.fetch_token(ssh, token)
-        return head.handle(name, record, token=token, dashboard=alive, forwarded=tunnel.also())
+    @property
+    def _reach(self) -> Reach:
+        return Reach(self._known)

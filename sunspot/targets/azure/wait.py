@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 
@@ -24,11 +25,29 @@ def until_joined(
 ) -> ClusterHandle:
     """Waits until the head accepts SSH, has its token, and every minimum worker has joined.
 
+    The arguments, and what it raises, are those of `until_there`.
+    """
+    lacks = functools.partial(members.missing, stack)
+    handle = until_there(stack, connect, progress, timeout_s, lacks)
+    progress("every node is a member")
+    return handle
+
+
+def until_there(
+    stack: Stack,
+    connect: Callable[[], ClusterHandle],
+    progress: Progress,
+    timeout_s: float,
+    lacks: Callable[[ClusterHandle], str],
+) -> ClusterHandle:
+    """Waits until the head accepts SSH, has its token, and the cluster lacks nothing.
+
     Args:
         stack: the stack that was brought up.
         connect: returns the cluster's handle, or raises as `Ssh.read` does.
         progress: called each time that something else is missing.
         timeout_s: how many seconds it may take.
+        lacks: says what a cluster lacks; "" for nothing.
 
     Raises:
         SunspotError: it took longer, or the head cannot be reached; the message says what to do.
@@ -39,9 +58,8 @@ def until_joined(
         try:
             handle = connect()
             reached = True
-            missing = members.missing(stack, handle)
+            missing = lacks(handle)
             if not missing:
-                progress("every node is a member")
                 return handle
         except UnreachableError as error:
             missing = str(error)

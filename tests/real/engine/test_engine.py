@@ -33,10 +33,6 @@ FIXED = "sunspot-x-fixed-vmss"
 ELASTIC = "sunspot-x-gpu-vmss"
 HEAD = "sunspot-x-head-vm"
 STATE = "sunspot-x-head-state"
-# The rights to scale a set, and to leave it, lie in the set, and go and come with it.
-SCALES = "sunspot-x-head-scales-gpu"
-LEAVE_FIXED = "sunspot-x-workers-leave-fixed"
-LEAVE_ELASTIC = "sunspot-x-workers-leave-gpu"
 COPIES = "sunspot-x-registry-copies"
 QUOTA = (
     "OperationNotAllowed: Operation could not be completed as it results in exceeding approved "
@@ -130,6 +126,13 @@ def test_another_size_of_a_fixed_group_changes_its_scale_set_alone(deployed):
     assert only_new(deployed) == {FIXED: {"update"}}
     assert part(scale_set(deployed, FIXED)[1], "sku.capacity") == 3
 
+    # Ray's autoscaler does not take over the workers that are there.
+    elastic = settings(fixed=3)
+    elastic["sunspot:cluster"]["scaling_groups"][0]["max_workers"] = 4
+    deployed.write_stack(STACK, elastic)
+    steps = deployed.json("preview", "-s", STACK)["steps"]
+    assert {one["op"] for one in steps if one["urn"].endswith(f"::{FIXED}")} >= {"replace"}
+
 
 def unprotect(project: Project, *names: str) -> None:
     """What docs/azure.md names for plain Pulumi."""
@@ -138,7 +141,8 @@ def unprotect(project: Project, *names: str) -> None:
         project.pulumi("state", "unprotect", urn, "--yes", "-s", STACK)
 
 
-def test_another_image_replaces_the_machines_alone(deployed):
+def test_another_image_replaces_the_head_and_changes_the_sets_in_place(deployed):
+    deployed.cloud.change(scale_set(deployed, ELASTIC)[0], "sku.capacity", 3)
     before = deployed.cloud.resources()
     deployed.write_stack(STACK, settings(image={"reference": "rayproject/ray:2.60.0-py312"}))
     refused = deployed.pulumi("up", "-s", STACK, "--yes", fails=True)
@@ -147,15 +151,16 @@ def test_another_image_replaces_the_machines_alone(deployed):
     unprotect(deployed, HEAD)
     deployed.up(STACK)
     notes = deployed.cloud.take_notes()
-    replaced = {HEAD, FIXED, ELASTIC, SCALES, LEAVE_FIXED, LEAVE_ELASTIC}
-    expected = {*replaced, COPIES}
-    assert sorted(notes) == sorted((o, name) for o in ("create", "delete") for name in expected)
+    replaced = [(done, name) for done in ("create", "delete") for name in (HEAD, COPIES)]
+    changed = [("update", name) for name in (FIXED, ELASTIC)]
+    assert sorted(notes) == sorted([*replaced, *changed])
     # Neither card nor name can be had twice.
-    for name in replaced:
-        assert notes.index(("delete", name)) < notes.index(("create", name))
+    assert notes.index(("delete", HEAD)) < notes.index(("create", HEAD))
     # No machine boots before its image is in the registry.
     copied = notes.index(("create", COPIES))
-    assert all(copied < notes.index(("create", name)) for name in (HEAD, FIXED, ELASTIC))
+    assert all(copied < notes.index(step) for step in (("create", HEAD), *changed))
+    # Nobody's worker goes.
+    assert part(scale_set(deployed, ELASTIC)[1], "sku.capacity") == 3
     after = deployed.cloud.resources()
     runs = {i for i in {**before, **after} if "/taskRuns/" in i}
     assert len(runs) == 2

@@ -1,5 +1,6 @@
 """A stack "x" on Azure: what its file says, what Ray answers of it, the commands that take it."""
 
+from azure_model.compute import FIRST_MODEL
 from typer.testing import CliRunner
 
 from sunspot import stack as stacks
@@ -29,6 +30,12 @@ config:
     ssh_cidrs: [203.0.113.7/32]
 """
 
+LABELS = {
+    "ray.io/node-group": "fixed",
+    "ray.io/market-type": "spot",
+    "sunspot/boot": FIRST_MODEL,
+}
+
 
 def member(name, **fields):
     return {
@@ -37,7 +44,7 @@ def member(name, **fields):
         "state_message": None,
         "is_head_node": False,
         "resources_total": {"CPU": 4.0, "memory": 2.0**34},
-        "labels": {"ray.io/node-group": "fixed", "ray.io/market-type": "spot"},
+        "labels": LABELS,
         **fields,
     }
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from azure_clusters import FIXED_SET, join, leave
+from azure_clusters import FIXED_SET, join, leave, write_settings
 from azure_model import entra
 from azure_model.access_tokens import MANAGEMENT, access_token
 from azure_model.arm import GROUP, HEAD, VIRTUAL_MACHINES, Vm
 from azure_model.arm import serving as serving_arm
 from azure_model.certificate import Certificate
+from azure_model.compute import FIRST_MODEL
 from azure_model.pulumi_stack import FakeStack
 from azure_model.pulumi_state import MACHINE_TYPE, account, group, resource
 from azure_model.resource_ids import TENANT
@@ -22,6 +23,7 @@ from job_api import TOKEN, serving
 from ssh_server import prepared, running
 
 from cloud_init.live import live_settings
+from sunspot.node.azure import live
 from sunspot.targets import records
 from sunspot.targets.azure import environment, head_settings, scaling
 from sunspot.targets.azure import target as azure
@@ -133,14 +135,18 @@ def cluster(place, api, sshd, monkeypatch):
         for name in ("vm_a", "vm_b"):
             arm.vms[name] = Vm(name, FIXED_SET, "Succeeded")
         described = plan(declared(), place.project)
-        arm.vms[HEAD].user_data = live_settings(described, stand_ins(described))
+        found = live.parse(live.decoded(live_settings(described, stand_ins(described))))
+        boots = dict.fromkeys(found.boots, FIRST_MODEL)
+        write_settings(arm, replace(found, boots=boots))
         place.fake.made = (
             group(GROUP),
             resource(MACHINE_TYPE, f"{VIRTUAL_MACHINES}/{HEAD}", protect=True, vmId="one"),
             account(),
         )
         made = SimpleNamespace(arm=arm, target=target, api=api.known, joins=True, gone=[])
-        arm.on_boot = lambda vm: join(made, vm.name, "fixed")
+        arm.on_boot = lambda vm: join(
+            made, vm.name, str(vm.scale_set).removeprefix("sunspot-x-"), vm.model
+        )
         arm.on_delete = lambda name: leave(made, name)
         # A stand-in for `docker exec ... python -m sunspot.node.drain ...`.
         sshd.stub("docker", f'echo "$@" >> {place.project}/drained')

@@ -7,7 +7,7 @@ import threading
 from dataclasses import replace
 
 import pytest
-from azure_clusters import FIXED_SET, GPU, GPU_SET, join, leave, settings
+from azure_clusters import FIXED_SET, GPU_SET, join, leave, settings
 from azure_model.arm import HEAD, SCALE_SETS, VIRTUAL_MACHINES, Vm
 from azure_model.http_service import Reply
 from azure_model.http_service import serving as serving_http
@@ -39,7 +39,9 @@ def _as_the_autoscaler(cluster):
 
     def watched(operation):
         low, high = limits(cluster.arm)
-        names = [n["node_name"] for n in cluster.api.nodes if n["labels"] == GPU]
+        names = [
+            n["node_name"] for n in cluster.api.nodes if n["labels"]["ray.io/node-group"] == "gpu"
+        ]
         for number in range(len(names), low):
             join(cluster, f"gpu_{number}", "gpu")
         for name in names[high:]:

@@ -1,0 +1,81 @@
+"""What an `up` does to a cluster that may run: before Pulumi's engine, and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sunspot.ray.handle import ClusterHandle
+from sunspot.stack import Stack
+from sunspot.targets import members
+from sunspot.targets.azure import leaving, replacing, rolling, wait
+from sunspot.targets.azure.credentials import Endpoints
+from sunspot.targets.azure.replacing import Planning, Wanted
+from sunspot.targets.azure.rolling import Before
+from sunspot.targets.azure.scaling import Cluster
+from sunspot.targets.protocol import Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update:
+    """An `up` of a stack whose lock is held.
+
+    Attributes:
+        stack: the stack that is to come.
+        before: the stack as it was brought up from here, and the ARM id of its head's VM; None
+            without a cluster.
+        reach: reaches the cluster.
+        endpoints: the addresses of Azure.
+        progress: called with each step.
+        now: whether workers are deleted with what runs on them.
+    """
+
+    stack: Stack
+    before: tuple[Stack, str] | None
+    reach: Callable[[], Cluster]
+    endpoints: Endpoints
+    progress: Progress
+    now: bool
+
+    def prepare(self, engine: Planning, wanted: Wanted, *, replace_head: bool) -> Before | None:
+        """Tells what the engine will replace, and drains what it will delete.
+
+        Args:
+            engine: the stack, of Pulumi's.
+            wanted: what it is to become.
+            replace_head: whether the head may be replaced.
+
+        Returns:
+            What the cluster has now; None without a cluster.
+
+        Raises:
+            UsageError: the head would be replaced, or workers still work.
+            SunspotError: Pulumi, Azure or Ray refused, or did not answer.
+        """
+        name = self.stack.name
+        found = replacing.look(engine, wanted, self.progress, replace_head=replace_head)
+        if not self.now and (go := leaving.kinds(found, engine, name)):
+            leaving.drain(name, self.reach, go, self.progress, self.endpoints)
+        if self.before is None:
+            return None
+        goes = any(one.is_irreplaceable for one in found) and not wanted.has_another_ray
+        return rolling.before(*self.before, self.endpoints, head_goes=goes)
+
+    def finish(
+        self, old: Before | None, connect: Callable[[], ClusterHandle], timeout_s: float
+    ) -> ClusterHandle:
+        """Waits for the head and the workers; workers with an older boot are replaced meanwhile.
+
+        Args:
+            old: what the cluster had before; None without a cluster.
+            connect: returns its handle, or raises as `Ssh.read` does.
+            timeout_s: how many seconds the head, and then the workers, may take.
+
+        Raises:
+            UsageError: workers with an older boot still work.
+            SunspotError: something did not come in time, or was refused.
+        """
+        if old is not None:
+            wait.until_there(self.stack, connect, self.progress, timeout_s, members.headless)
+            rolling.roll(self.reach(), old, self.progress, self.endpoints, now=self.now)
+        return wait.until_joined(self.stack, connect, self.progress, timeout_s)
