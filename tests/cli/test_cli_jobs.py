@@ -100,7 +100,7 @@ def test_a_job_that_has_ended_at_an_interrupt_is_not_called_stopped(cluster, mon
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sending, "_follow", interrupted)
+    monkeypatch.setattr(sending, "follow_to_end", interrupted)
     assert "SUCCEEDED" in failed(130, "submit", "--name", "mine", "--", "true")
 
 
