@@ -64,8 +64,10 @@ def test_a_module_in_py_modules_is_told_to_be_a_path():
     [
         ("ray.tune.error.TuneError: Improper 'run' - not string nor trainable.", "V2_ENABLED=0"),
         (
-            "DeprecationWarning: `ray.train.RunConfig(stop)` is deprecated. See this issue: "
-            "https://github.com/ray-project/ray/issues/49454.",
+            (
+                "DeprecationWarning: `ray.train.RunConfig(stop)` is deprecated. See this issue: "
+                "https://github.com/ray-project/ray/issues/49454."
+            ),
             "V2_ENABLED=0",
         ),
         ("pyarrow.lib.ArrowInvalid: URI has empty scheme: 'results'", "absolute path"),
@@ -96,8 +98,8 @@ def test_what_no_node_can_hold_names_the_nearest_node_type_and_the_fix(shape, to
     # As the GCS of Ray 2.60 words it.
     log = (
         "ray.exceptions.ActorUnschedulableError: The actor is not schedulable: Tasks or actors "
-        f"with resource shapes [{shape}] failed to schedule because there are not enough resources for "
-        "the tasks or actors on the whole cluster."
+        f"with resource shapes [{shape}] failed to schedule because there are not enough "
+        "resources for the tasks or actors on the whole cluster."
     )
     (hint,) = hints.of_failure(f"{log}\n{log}", types)
     assert told in hint
