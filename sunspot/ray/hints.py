@@ -92,11 +92,11 @@ def of_failure(log: str, types: Sequence[NodeType] = ()) -> list[str]:
     """
     module = packages.missing_module(log)
     found = [hint for pattern, hint in _HINTS.items() if pattern.search(log)]
-    return [*([module] if module else []), *_never(log, types), *found]
+    return [*([module] if module else []), *never(log, types), *found]
 
 
-def _never(log: str, types: Sequence[NodeType]) -> Iterator[str]:
-    """What no node of these types can hold, each shape once."""
+def never(log: str, types: Sequence[NodeType]) -> Iterator[str]:
+    """What Ray says that it cannot place and no node of these types can hold, each shape once."""
     shapes = [_SHAPE.findall(listed) for listed in _UNSCHEDULABLE.findall(log)]
     for shape in dict.fromkeys(one for several in shapes for one in several):
         bundle = {name: float(number) for name, number in _AMOUNT.findall(shape)}
