@@ -168,6 +168,8 @@ def test_a_failed_import_shows_its_own_error(api, port):
     api.after = [instance(application("default", "DEPLOY_FAILED", NOT_IMPORTED, deployments=[]))]
     said = failed(1, "deploy", "main:app", "--port", port)
     assert "ModuleNotFoundError: No module named 'main'" in said
+    assert "runtime_env: {pip: [main]}" in said
+    assert "in the working directory" in said
     assert "go on" not in said
 
 

@@ -92,7 +92,8 @@ def deploy(
         raise
     except FailedError as error:
         types = feasibility.node_types(target.stack(name))
-        raise SunspotError(". ".join([str(error), *hints.never(str(error), types)])) from error
+        told = [str(error), *hints.of_application(str(error), types)]
+        raise SunspotError(". ".join(told)) from error
     except KeyboardInterrupt:
         console.fail(
             f"interrupted; Serve goes on deploying {', '.join(names) or 'nothing'}. To see how far "

@@ -92,10 +92,16 @@ def of_failure(log: str, types: Sequence[NodeType] = ()) -> list[str]:
     """
     module = packages.missing_module(log)
     found = [hint for pattern, hint in _HINTS.items() if pattern.search(log)]
-    return [*([module] if module else []), *never(log, types), *found]
+    return [*([module] if module else []), *_never(log, types), *found]
 
 
-def never(log: str, types: Sequence[NodeType]) -> Iterator[str]:
+def of_application(reason: str, types: Sequence[NodeType]) -> list[str]:
+    """The same for an application of Ray Serve that failed for this reason."""
+    module = packages.missing_module(reason, packages.OF_APPLICATION)
+    return [*([module] if module else []), *_never(reason, types)]
+
+
+def _never(log: str, types: Sequence[NodeType]) -> Iterator[str]:
     """What Ray says that it cannot place and no node of these types can hold, each shape once."""
     shapes = [_SHAPE.findall(listed) for listed in _UNSCHEDULABLE.findall(log)]
     for shape in dict.fromkeys(one for several in shapes for one in several):
