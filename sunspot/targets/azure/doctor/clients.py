@@ -193,8 +193,6 @@ def explained() -> Iterator[None]:
     except SunspotError:
         raise
     except ClientAuthenticationError as error:
-        if isinstance(error.__cause__, LoginError):  # azure-identity wraps what our callback raises
-            raise error.__cause__ from None
         kind = LoginError if _is_refused(error) else SunspotError
         refused = "Azure refuses it: " if kind is LoginError else ""
         raise kind(f"{refused}{short(error.message)}") from error
