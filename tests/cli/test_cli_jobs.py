@@ -121,6 +121,7 @@ def test_logs_that_are_followed_end_with_the_jobs_exit_code(cluster, status, dri
     api.add("mine", status, log="hello\n", driver_exit_code=driver)
     result = run("logs", "mine", "-f")
     assert (result.exit_code, result.stdout) == (expected, "hello\n")
+    assert (f"job mine {status}" in result.stderr) is (status != "SUCCEEDED")
     assert run("logs", "mine").exit_code == 0
 
 
