@@ -25,8 +25,8 @@ setup: $(STAMP)
 	@.tools/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-uv.txt
 	@touch $@
 
-# Compiles bytecode once: Ray starts a dozen Python processes for each node, and each would compile
-# what it imports again. Leaves out the two Pulumi SDKs: thousands of files that the local commands
+# Compiles bytecode once: Ray starts 16 Python processes for a head and two for a worker
+# (docs/architecture.md), and those that start together would each compile what they import. Leaves out the two Pulumi SDKs: thousands of files that the local commands
 # never import.
 $(STAMP): $(UV) $(LOCKS) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Sunspot needs Python 3.11 or newer; this is %s. Name another: make PYTHON=python3.12 $(MAKECMDGOALS)" % sys.version.split()[0])'

@@ -168,6 +168,8 @@ def test_a_failed_import_shows_its_own_error(api, port):
     api.after = [instance(application("default", "DEPLOY_FAILED", NOT_IMPORTED, deployments=[]))]
     said = failed(1, "deploy", "main:app", "--port", port)
     assert "ModuleNotFoundError: No module named 'main'" in said
+    assert "runtime_env: {pip: [main]}" in said
+    assert "in the working directory" in said
     assert "go on" not in said
 
 
@@ -180,6 +182,21 @@ def test_a_failed_constructor_shows_its_own_error_and_what_goes_on(api, port):
     said = failed(1, "deploy", "main:app", "--port", port)
     assert "ValueError: boom" in said
     assert "deployed before go on" in said
+
+
+def test_replicas_that_no_node_can_hold_name_the_nearest_node_type(api, port):
+    api.before = instance(application(deployments=[deployment()]), port=int(port))
+    message = (
+        "ray.exceptions.ActorUnschedulableError: The actor is not schedulable: Tasks or actors "
+        "with resource shapes [{GPU: 1, CPU: 1}] failed to schedule because there are not enough "
+        "resources for the tasks or actors on the whole cluster."
+    )
+    broken = deployment(status="DEPLOY_FAILED", message=message)
+    failing = application(status="DEPLOY_FAILED", message="Failed", deployments=[broken])
+    api.after = [instance(failing, port=int(port))]
+    said = failed(1, "deploy", "main:app", "--port", port)
+    assert "GPU: asked 1, the nearest node type" in said
+    assert "go on" not in said  # nothing ran before
 
 
 def test_nodes_without_serve_are_told_what_to_install(api, port):

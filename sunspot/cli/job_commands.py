@@ -125,8 +125,7 @@ def logs(
 
     With -f, Ctrl-C stops the printing, but neither the job nor the node.
     """
-    from sunspot.ray import feasibility, following
-    from sunspot.ray import jobs as job_api
+    from sunspot.ray import feasibility
     from sunspot.ray.watching import JobWatch
 
     if (job_id is None) == (node is None):
@@ -145,8 +144,7 @@ def logs(
     found = client.get(job_id)
     types = feasibility.node_types(target.stack(name))
     watch = JobWatch(client, types, console.note, console.warn)
-    job = following.follow(client, found.id, sys.stdout, console.note, watch)
-    sys.exit(job_api.exit_code(job))
+    sys.exit(sending.follow_to_end(client, found.id, watch))
 
 
 @commands.command(epilog="Example: sunspot stop primes-3f9a1c")

@@ -19,6 +19,7 @@ from sunspot.errors import SunspotError, UsageError
 if TYPE_CHECKING:
     from sunspot.ray.feasibility import NodeType, Request
     from sunspot.ray.jobs import JobClient
+    from sunspot.ray.watching import JobWatch
 
 # How long the cluster may take to know a job whose submission was cut off, in seconds.
 LATE_S = 5.0
@@ -129,19 +130,20 @@ def send(
         if not follow:
             return job_id, 0
         console.note(f"job {job_id}")
-        return job_id, _follow(client, job_id, watch)
+        return job_id, follow_to_end(client, job_id, watch)
     except KeyboardInterrupt:
         return job_id, _interrupted(client, job_id)
 
 
-def _follow(client: JobClient, job_id: str, watch: Any) -> int:
-    from sunspot.ray import following, hints
+def follow_to_end(client: JobClient, job_id: str, watch: JobWatch) -> int:
+    """Prints a job's output until it ends, and why it failed if it did; returns its exit code."""
+    from sunspot.ray import following
     from sunspot.ray import jobs as job_api
 
     job = following.follow(client, job_id, sys.stdout, console.note, watch)
     if job.status != "SUCCEEDED":
         console.fail(f"job {job_id} {job.status}: {job.reason}")
-        for hint in hints.of_failure(job.message):
+        for hint in watch.of_failure(job):
             console.note(hint)
     return job_api.exit_code(job)
 

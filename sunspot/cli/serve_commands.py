@@ -11,7 +11,7 @@ import typer
 from sunspot import console
 from sunspot.cli import interrupts
 from sunspot.cli.base import AsJson, Commands, Subcommands, UpStack, UpTarget, connect
-from sunspot.errors import UsageError
+from sunspot.errors import SunspotError, UsageError
 from sunspot.targets import abilities, clusters
 from sunspot.targets.callers import Callers, Opens
 from sunspot.targets.forwarding import Forwarding
@@ -64,9 +64,9 @@ def deploy(
     The ingress runs on the head, on its loopback address unless the stack
     opens it to networks. Ctrl-C stops the waiting only.
     """
-    from sunspot.ray import serve_config, serve_files
+    from sunspot.ray import feasibility, hints, serve_config, serve_files
     from sunspot.ray.api_errors import RefusedError
-    from sunspot.ray.serving import ServeClient
+    from sunspot.ray.serving import FailedError, ServeClient
 
     target, name = clusters.find(stack, target_name)
     callers = _callers(target, name)
@@ -90,6 +90,10 @@ def deploy(
     except (RefusedError, UsageError):
         serve_files.stop(client, kept, console.note)
         raise
+    except FailedError as error:
+        types = feasibility.node_types(target.stack(name))
+        told = [str(error), *hints.of_application(str(error), types)]
+        raise SunspotError(". ".join(told)) from error
     except KeyboardInterrupt:
         console.fail(
             f"interrupted; Serve goes on deploying {', '.join(names) or 'nothing'}. To see how far "

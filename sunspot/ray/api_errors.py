@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 
 from sunspot.errors import SunspotError
 from sunspot.ray.handle import ClusterHandle
+
+_FULL = os.strerror(errno.ENOSPC)
 
 
 class SilentError(SunspotError):
@@ -48,7 +52,13 @@ def check(status: int, text: str, handle: ClusterHandle) -> None:
         raise NotFoundError(status, text)
     # Ray answers with a traceback, which ends with the exception's class and message.
     raised = re.split(r"^(?=[\w.]*(?:Error|Exception)\b)", text.strip(), flags=re.MULTILINE)[-1]
-    raise RefusedError(status, " ".join(raised.split()) or f"HTTP {status}")
+    reason = " ".join(raised.split()) or f"HTTP {status}"
+    if _FULL in reason:
+        reason = (
+            "the head's disk is full where Ray has its temporary folder, below /tmp: free some "
+            f"space there (Ray says: {reason.rstrip(' .')})"
+        )
+    raise RefusedError(status, reason)
 
 
 def passing(error: SunspotError) -> str | None:

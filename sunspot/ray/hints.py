@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
-from sunspot.ray import packages
+from sunspot.ray import demand, packages
+from sunspot.ray.feasibility import NodeType, can_hold, missing
 
 # What torch, NCCL and Lightning say where there is no device (torch 2.x, Lightning 2.x).
 _NO_DEVICE = re.compile(
@@ -25,6 +27,20 @@ _NO_INPUT = re.compile(r"^EOFError: EOF when reading a line", re.MULTILINE)
 _OTHER_FILES = re.compile(r"Failed to download runtime_env file package gcs://")
 # A job's environment is merged with the program's by a deep copy (runtime_env.py, 2.60).
 _MODULE_OBJECT = re.compile(r"_merge_runtime_env.*cannot pickle 'module' object", re.DOTALL)
+
+# Ray Train's first version, which 2.60 has only on demand (train/constants.py, tune/experiment.py).
+_TRAIN_V1 = re.compile(
+    r"(?<!Ray)DeprecationWarning: [^\n]*ray-project/ray/issues/49454"
+    r"|TuneError: Improper 'run' - not string nor trainable"
+)
+# pyarrow, of a path that begins with neither a slash nor a scheme.
+_RELATIVE = re.compile(r"ArrowInvalid: URI has empty scheme: ")
+
+# What tasks and actors fail with that no node can hold (ray/start.py, early exit): their shapes, as
+# "[{GPU: 1, CPU: 1}]", amounts with six digits (2.60).
+_UNSCHEDULABLE = re.compile(r"not schedulable: .*? resource shapes \[(.*?)\] failed to schedule")
+_SHAPE = re.compile(r"\{([^{}]*)\}")
+_AMOUNT = re.compile(r"([^:,{}\s][^:,{}]*): ([\d.e+-]+)")
 
 # What to do about each.
 _HINTS = {
@@ -49,6 +65,16 @@ _HINTS = {
         "cluster; or, to have a Ray beside it: "
         "sunspot submit -- env -u RAY_JOB_CONFIG_JSON_ENV_VAR python PROGRAM"
     ),
+    _TRAIN_V1: (
+        "the program uses Ray Train or Tune in a way of older versions, such as a Tuner over a "
+        "TorchTrainer. To run it as it is: sunspot submit --env RAY_TRAIN_V2_ENABLED=0 ...; what "
+        "to change otherwise: https://github.com/ray-project/ray/issues/49454"
+    ),
+    _RELATIVE: (
+        "Ray takes no relative storage_path. Give an absolute path that every node has, such as "
+        "one in your home folder for a cluster of this machine, or a storage that all nodes reach; "
+        "what is written into a job's own folder is lost with the job's files"
+    ),
     _MODULE_OBJECT: (
         "in a job, py_modules takes no imported modules: write the path of the module's folder, "
         "runtime_env={'py_modules': ['path/of/module']}, or leave it out, since modules in the "
@@ -57,8 +83,31 @@ _HINTS = {
 }
 
 
-def of_failure(log: str) -> list[str]:
-    """The hints that the end of a failed job's log calls for, a sentence or two each."""
-    missing = packages.missing_module(log)
+def of_failure(log: str, types: Sequence[NodeType] = ()) -> list[str]:
+    """The hints that the end of a failed job's log calls for, a sentence or two each.
+
+    Args:
+        log: the end of the log.
+        types: the node types that the cluster may have.
+    """
+    module = packages.missing_module(log)
     found = [hint for pattern, hint in _HINTS.items() if pattern.search(log)]
-    return found if missing is None else [missing, *found]
+    return [*([module] if module else []), *_never(log, types), *found]
+
+
+def of_application(reason: str, types: Sequence[NodeType]) -> list[str]:
+    """The same for an application of Ray Serve that failed for this reason."""
+    module = packages.missing_module(reason, packages.OF_APPLICATION)
+    return [*([module] if module else []), *_never(reason, types)]
+
+
+def _never(log: str, types: Sequence[NodeType]) -> Iterator[str]:
+    """What Ray says that it cannot place and no node of these types can hold, each shape once."""
+    shapes = [_SHAPE.findall(listed) for listed in _UNSCHEDULABLE.findall(log)]
+    for shape in dict.fromkeys(one for several in shapes for one in several):
+        bundle = {name: float(number) for name, number in _AMOUNT.findall(shape)}
+        if types and bundle and not can_hold(bundle, types):
+            yield (
+                f"no node of this cluster can ever hold {demand.shape([bundle])}. "
+                f"{missing(bundle, types)}. {demand.REMEDY}"
+            )

@@ -81,18 +81,27 @@ class Packages:
         return found
 
 
-def missing_module(log: str) -> str | None:
-    """What to say of a job that ended because a module was missing; None if none was."""
+# How a package is added to what runs.
+OF_JOB = "to the job: sunspot submit --pip {package} ..., or --requirements FILE"
+OF_APPLICATION = "to the application: runtime_env: {{pip: [{package}]}} in Serve's config"
+
+
+def missing_module(log: str, how: str = OF_JOB) -> str | None:
+    """What to say of what failed because a module was missing; None if none was.
+
+    Args:
+        log: the end of its log.
+        how: how a package is added to it, with the place of the package's name.
+    """
     found = _MISSING.findall(log)
     if not found:
         return None
     module = found[-1]
     top = module.partition(".")[0]
     return (
-        f"module {module!r} is not on the cluster. If it is a package's, add that to the job: "
-        f"sunspot submit --pip {_PACKAGES.get(top, top)} ..., or --requirements FILE. If it is a "
-        "file of yours, it must be in the working directory, and not be excluded by .gitignore "
-        "or .rayignore"
+        f"module {module!r} is not on the cluster. If it is a package's, add that "
+        f"{how.format(package=_PACKAGES.get(top, top))}. If it is a file of yours, it must be in "
+        "the working directory, and not be excluded by .gitignore or .rayignore"
     )
 
 

@@ -99,6 +99,11 @@ class Application:
         return _last_line(told[0] if told else self.message)
 
     @property
+    def running(self) -> int:
+        """How many replicas of all its deployments take requests."""
+        return sum(one.running for one in self.deployments)
+
+    @property
     def progress(self) -> str:
         """How far it is, in a few words."""
         counts = [f"{one.name} {one.running} of {one.target}" for one in self.deployments]
@@ -155,6 +160,10 @@ class Instance:
             proxies={node: proxy["status"] for node, proxy in fields["proxies"].items()},
             applications={app["name"]: Application.from_api(app) for app in apps},
         )
+
+
+class FailedError(SunspotError):
+    """An application does not import, or its replicas do not start."""
 
 
 class ServeClient:
@@ -217,7 +226,8 @@ class ServeClient:
             timeout_s: how many seconds it may take.
 
         Raises:
-            SunspotError: one of them failed, another command removed it, it took longer, or the
+            FailedError: one of them failed.
+            SunspotError: another command removed it, it took longer, or the
                 dashboard is silent for AWAY_S.
         """
         deadline = time.monotonic() + timeout_s
@@ -302,11 +312,10 @@ def _check(apps: Sequence[Application], before: Instance) -> None:
     for app in apps:
         if app.status == FAILED:
             # After a failed import Serve keeps the replicas before, and lists none (2.60).
-            goes_on = app.name in before.applications and (
-                not app.deployments or any(one.running for one in app.deployments)
-            )
+            was = before.applications.get(app.name)
+            goes_on = was is not None and was.running and (not app.deployments or app.running)
             still = ". Replicas of what was deployed before go on" if goes_on else ""
-            raise SunspotError(f"application {app.name!r} failed: {app.reason}{still}")
+            raise FailedError(f"application {app.name!r} failed: {app.reason.rstrip('.')}{still}")
 
 
 def _last_line(text: str) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from sunspot.ray import demand
+from sunspot.ray import demand, hints
 from sunspot.ray.addresses import AddressWatch
 from sunspot.ray.demand import TIMEOUT_S, Waiting
 from sunspot.ray.feasibility import NodeType
@@ -70,6 +70,10 @@ class JobWatch:
                 waits.append(one)
         alive = sum(node["state"] == "ALIVE" for node in nodes)
         self._tell_full(waits, alive, sum(one.most for one in types))
+
+    def of_failure(self, job: Job) -> list[str]:
+        """What to say about a job that has failed."""
+        return hints.of_failure(job.message, self._types)
 
     def _tell_never(self, job: Job, asked: Waiting, why: str) -> None:
         key = _key(asked)

@@ -29,6 +29,9 @@ def answer(
     if token is None:
         # "Microsoft Entra authentication and authorization error codes".
         said = "AADSTS7000222: The provided client secret keys are expired."
+        if "client_assertion" in request.form:
+            # Azure DevOps, "Troubleshoot an Azure Resource Manager workload identity connection".
+            said = "AADSTS70021: No matching federated identity record found."
         return Reply(401, {"error": "invalid_client", "error_description": said})
     return Reply(200, {"token_type": "Bearer", "expires_in": 3599, "access_token": token})
 

@@ -82,7 +82,8 @@ class Subscription:
     `usages`: quota -> (used, limit). `assignments`: role, scope, condition. `names`: those that are
     taken, each with why. `denials`: the messages of policies, with the code `denied_by`. `broken`:
     paths (their ends) that answer this status, or this. `asked`: "METHOD path" of every request to
-    Azure, in order. `machines_of`: what answers for the machines of a cluster.
+    Azure, in order. `trusts`: the fields of a form that log in, whatever they say. `machines_of`:
+    what answers for the machines of a cluster.
     """
 
     url: str = ""
@@ -90,6 +91,7 @@ class Subscription:
     state: str = "Enabled"
     quota_id: str = "PayAsYouGo_2014-09-01"
     secret: str = "right"
+    trusts: frozenset[str] = frozenset({"client_assertion"})
     registered: dict[str, str] = field(default_factory=dict)
     usages: dict[str, tuple[int, int]] = field(
         default_factory=lambda: {
@@ -139,7 +141,8 @@ class Subscription:
 
     def _login(self, request: Request) -> Reply:
         def issued(form: Mapping[str, str]) -> str | None:
-            return token() if form.get("client_secret") == self.secret else None
+            is_right = form.get("client_secret") == self.secret
+            return token() if is_right or self.trusts & {*form} else None
 
         return entra.answer(request, self.url, TENANT, issued)
 

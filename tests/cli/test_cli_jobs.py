@@ -100,7 +100,7 @@ def test_a_job_that_has_ended_at_an_interrupt_is_not_called_stopped(cluster, mon
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sending, "_follow", interrupted)
+    monkeypatch.setattr(sending, "follow_to_end", interrupted)
     assert "SUCCEEDED" in failed(130, "submit", "--name", "mine", "--", "true")
 
 
@@ -121,6 +121,7 @@ def test_logs_that_are_followed_end_with_the_jobs_exit_code(cluster, status, dri
     api.add("mine", status, log="hello\n", driver_exit_code=driver)
     result = run("logs", "mine", "-f")
     assert (result.exit_code, result.stdout) == (expected, "hello\n")
+    assert (f"job mine {status}" in result.stderr) is (status != "SUCCEEDED")
     assert run("logs", "mine").exit_code == 0
 
 

@@ -137,7 +137,7 @@ def test_a_job_that_started_although_its_submission_failed_is_stopped(api, tmp_p
     with started(tmp_path, "submit", "--name", "mine", "--", "true") as submit:
         _, errors = submit.communicate(timeout=DEADLINE_S)
     assert submit.returncode == 1
-    assert "No space left on device; job mine is stopped" in errors
+    assert "No space left on device); job mine is stopped" in errors
     assert "POST /api/jobs/mine/stop" in api.calls()
 
 

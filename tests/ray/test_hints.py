@@ -3,6 +3,8 @@
 import pytest
 
 from sunspot.ray import hints
+from sunspot.ray.feasibility import NodeType
+from sunspot.ray.resources import GIB
 
 
 @pytest.mark.parametrize(
@@ -55,6 +57,54 @@ def test_a_module_in_py_modules_is_told_to_be_a_path():
     (hint,) = hints.of_failure(f"    runtime_env = _merge_runtime_env(\n    ...\n{last}")
     assert "py_modules" in hint
     assert hints.of_failure(last) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("ray.tune.error.TuneError: Improper 'run' - not string nor trainable.", "V2_ENABLED=0"),
+        (
+            (
+                "DeprecationWarning: `ray.train.RunConfig(stop)` is deprecated. See this issue: "
+                "https://github.com/ray-project/ray/issues/49454."
+            ),
+            "V2_ENABLED=0",
+        ),
+        ("pyarrow.lib.ArrowInvalid: URI has empty scheme: 'results'", "absolute path"),
+    ],
+)
+def test_habits_of_older_programs_are_told_what_to_do(line, told):
+    (hint,) = hints.of_failure(line)
+    assert told in hint
+
+
+def test_a_warning_of_ray_train_is_not_why_a_program_failed():
+    link = "https://github.com/ray-project/ray/issues/49454"
+    assert (
+        hints.of_failure(f"x.py:8: RayDeprecationWarning: `train.report`: {link}\nKeyError") == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "told"),
+    [
+        ("{GPU: 1, CPU: 1}", "GPU: asked 1, the nearest node type (group 'w') has 0"),
+        ("{memory: 5.36871e+11, CPU: 1}", "memory: asked 500 GiB, the nearest node type"),
+        ("{CPU: 1, my slot: 2}", "my slot: asked 2"),
+    ],
+)
+def test_what_no_node_can_hold_names_the_nearest_node_type_and_the_fix(shape, told):
+    types = [NodeType(name="group 'w'", resources={"CPU": 4, "memory": 8 * GIB})]
+    # As the GCS of Ray 2.60 words it.
+    log = (
+        "ray.exceptions.ActorUnschedulableError: The actor is not schedulable: Tasks or actors "
+        f"with resource shapes [{shape}] failed to schedule because there are not enough "
+        "resources for the tasks or actors on the whole cluster."
+    )
+    (hint,) = hints.of_failure(f"{log}\n{log}", types)
+    assert told in hint
+    assert "larger nodes" in hint
+    assert hints.of_failure(log.replace(shape, "{CPU: 1}"), types) == []
 
 
 def test_another_failure_calls_for_no_hint():

@@ -324,6 +324,12 @@ def test_an_empty_working_directory_is_left_out(api, client, tmp_path, tell):
     assert not api.seen
 
 
+def test_a_full_disk_of_the_head_is_named_with_what_to_do(api, client):
+    api.answers["GET", "/api/jobs/"] = (500, "OSError: [Errno 28] No space left on device\n.")
+    with pytest.raises(SunspotError, match=r"head's disk is full.*free.*Errno 28.*device\)$"):
+        client.list()
+
+
 def test_a_full_disk_is_named_while_a_folder_is_packed(api, client, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -19,13 +19,12 @@ from sunspot.errors import SunspotError, UsageError
 from sunspot.targets.azure import environment, stack_file
 
 TIMEOUT_S = 60.0
-PRINCIPAL = ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID")
-SUBSCRIPTION_VARIABLE = "ARM_SUBSCRIPTION_ID"
+SUBSCRIPTION_VARIABLE = environment.SUBSCRIPTION
 SUBSCRIPTION_KEY = "azure-native:subscriptionId"
 
 NO_CLI = (
-    "there is no Azure CLI (`az`) on this machine, nor a service principal in the environment "
-    f"({', '.join((*PRINCIPAL, SUBSCRIPTION_VARIABLE))})"
+    "there is no Azure CLI (`az`) on this machine, nor a login in the environment "
+    f"({environment.TO_SET})"
 )
 TO_GET_CLI = (
     "install it (https://learn.microsoft.com/cli/azure/install-azure-cli-linux) and run `az login`"
@@ -46,7 +45,7 @@ class EncryptedError(UsageError):
 class Endpoints:
     """The addresses of Azure's public cloud."""
 
-    login: str = "https://login.microsoftonline.com"
+    login: str = environment.AUTHORITY
     management: str = "https://management.azure.com"
 
 
@@ -79,12 +78,7 @@ class Login:
         return self._token
 
     def _ask(self, resource: str) -> str:
-        found = environment.token(
-            self._endpoints.login,
-            f"{Endpoints().management}/.default",
-            # Only Azure's own addresses are known to the discovery.
-            disable_instance_discovery=self._endpoints != Endpoints(),
-        )
+        found = environment.token(self._endpoints.login, f"{Endpoints().management}/.default")
         if found is not None:
             return found
         where = ("--subscription", self._subscription) if self._subscription else ()
@@ -123,12 +117,6 @@ def chosen_subscription(stack: str, folder: Path) -> str | None:
             "subscription: write it as `az account list -o table` shows it"
         )
     return named or os.environ.get(SUBSCRIPTION_VARIABLE) or None
-
-
-def principal() -> dict[str, str] | None:
-    """The service principal of the environment; None if it is not complete."""
-    found = {name: os.environ.get(name, "") for name in PRINCIPAL}
-    return found if all(found.values()) else None
 
 
 def _of_cli(key: str, *arguments: str) -> str:

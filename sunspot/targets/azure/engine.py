@@ -19,6 +19,7 @@ from pulumi.automation.errors import create_command_error
 
 from sunspot.errors import SunspotError
 from sunspot.signals import handed_over
+from sunspot.targets.azure import environment
 from sunspot.targets.azure.runs import Runs, holders
 from sunspot.targets.protocol import Progress, silent
 
@@ -217,12 +218,16 @@ def _kill(pid: int) -> None:
 
 
 def _environment(command: str, additional: Mapping[str, str]) -> dict[str, str]:
-    environment = {**os.environ, **additional, "PULUMI_AUTOMATION_API": "true"}
+    given = {
+        **os.environ,
+        **environment.for_pulumi(),
+        **additional,
+        "PULUMI_AUTOMATION_API": "true",
+    }
     if Path(command).is_absolute():
         # Its language hosts are in the same folder.
-        folders = (str(Path(command).parent), environment.get("PATH", os.defpath))
-        environment["PATH"] = os.pathsep.join(folders)
-    return environment
+        given["PATH"] = os.pathsep.join((str(Path(command).parent), given.get("PATH", os.defpath)))
+    return given
 
 
 def find_engine(progress: Progress = silent, runs: Runs | None = None) -> Pulumi:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from sunspot import extras
 from sunspot.errors import SunspotError, UsageError
 
 GIVE_RIGHTS = (
     "Someone who may, gives you the rights with: sunspot manifest {stack} --target kubernetes "
     "--rbac | kubectl apply -f -"
-)
-TO_INSTALL = (
-    "python -m pip install --require-hashes -r requirements-kubernetes.txt in the project's "
-    "folder, or pip install 'sunspot-ray[kubernetes]'"
 )
 
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, INVALID = 401, 403, 404, 409, 422
@@ -45,7 +42,8 @@ class RefusedError(ApiError, UsageError):
 
 def missing_package() -> UsageError:
     """The error where the `kubernetes` package is not installed."""
-    return UsageError(f"Kubernetes' client is not installed (the extra `kubernetes`): {TO_INSTALL}")
+    how = extras.to_install("kubernetes")
+    return UsageError(f"Kubernetes' client is not installed (the extra `kubernetes`): {how}")
 
 
 def explained(status: int, body: str, where: str) -> ApiError:

@@ -8,6 +8,14 @@ from sunspot.targets.protocol import Finding, Progress
 from sunspot.targets.slurm import checks, plan
 from sunspot.targets.slurm.commands import Slurm
 
+# Whether a folder, or the nearest one above it that exists, can be written.
+_IS_WRITABLE = """
+path=$0
+while [ ! -e "$path" ]; do path=$(dirname "$path"); done
+[ -d "$path" ] || { echo "$path is not a folder" >&2; exit 1; }
+[ -w "$path" ] || { echo "$path is not yours to write" >&2; exit 1; }
+"""
+
 
 def check(stack: Stack, slurm: Slurm, progress: Progress) -> list[Finding]:
     """Everything that a stack, fitted to this target, needs of Slurm."""
@@ -45,7 +53,7 @@ def _folder(stack: Stack, slurm: Slurm) -> Finding:
     folder = plan.settings(stack).folder
     try:
         path = slurm.expand(folder)
-        slurm.run("sh", "-c", 'umask 077 && mkdir -p "$0" && test -w "$0"', path)
+        slurm.run("sh", "-c", _IS_WRITABLE, path)
     except SunspotError as error:
         return Finding(
             check="folder",

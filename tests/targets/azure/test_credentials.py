@@ -6,7 +6,6 @@ from azure_model.resource_ids import SUBSCRIPTION
 
 from sunspot.errors import SunspotError, UsageError
 from sunspot.targets.azure.credentials import (
-    PRINCIPAL,
     SUBSCRIPTION_KEY,
     SUBSCRIPTION_VARIABLE,
     Endpoints,
@@ -76,7 +75,7 @@ def test_a_secret_that_azure_refuses(principal):
 def test_the_subscription(az, monkeypatch):
     az("""echo '{"id": "of-the-cli"}'""")
     assert Login().subscription() == "of-the-cli"
-    for name in PRINCIPAL:
+    for name in ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID"):
         monkeypatch.setenv(name, "x")
     with pytest.raises(SunspotError, match=SUBSCRIPTION_VARIABLE):
         Login().subscription()

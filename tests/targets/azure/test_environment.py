@@ -68,6 +68,11 @@ def test_the_workload_identity_of_a_pod(login, tmp_path, monkeypatch):
     (tmp_path / "token").write_text("of.a.pod")
     form = login(AZURE_CLIENT_ID="client", AZURE_FEDERATED_TOKEN_FILE=tmp_path / "token")
     assert form["client_assertion"] == "of.a.pod"
+    # Pulumi's provider reads none of these names.
+    for_pulumi = environment.for_pulumi()
+    assert for_pulumi["ARM_USE_OIDC"] == "true"
+    assert for_pulumi["ARM_OIDC_TOKEN_FILE_PATH"] == str(tmp_path / "token")
+    assert for_pulumi["ARM_CLIENT_ID"] == "client"
 
 
 def test_a_managed_identity(no_login, monkeypatch):

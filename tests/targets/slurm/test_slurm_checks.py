@@ -247,6 +247,10 @@ def test_doctor_tells_each_precondition(slurm):
         "folder": "ok",
         "time": "warning",
     }
+    assert not (slurm / "shared").exists()
+    (slurm / "shared").write_text("not a folder")
+    found = {one.check: one for one in target.preconditions(stack(folder=folder), print)}
+    assert "is not a folder" in found["folder"].detail
     wrong = stack(partition="x", folder="$NOWHERE/clusters")
     found = {one.check: one for one in target.preconditions(wrong, print)}
     assert found["partition"].level == "failure"

@@ -1,8 +1,8 @@
 """Imports the package of the same name when it is called.
 
 The package builds a grammar when it is imported, 1.7 s of CPU (1.1.0). It comes with Jupyter;
-jsonschema imports it wherever it is installed (jsonschema/_format.py): the dozen processes that a
-head starts took 17 to 28 s instead of 6.
+jsonschema imports it wherever it is installed (jsonschema/_format.py): a cluster came up in 17 to
+28 s instead of 6.
 """
 
 from sunspot_deferred import attributes_of, folders_of, package

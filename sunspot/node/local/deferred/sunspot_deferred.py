@@ -1,6 +1,6 @@
 """What the modules beside it share: each stands on the path before the package of its name.
 
-Each of Ray's dozen Python processes on a head imports these packages without using them.
+Each Python process that Ray starts on a head imports these packages without using them.
 """
 
 import sys

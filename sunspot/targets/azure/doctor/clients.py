@@ -11,11 +11,13 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from sunspot import extras
 from sunspot.errors import SunspotError
 from sunspot.targets.azure import environment, missing_role
 from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.azure.doctor.findings import short, tried
 from sunspot.targets.azure.doctor.login import Kind
+from sunspot.targets.azure.environment import LoginError
 from sunspot.targets.protocol import Finding
 
 if TYPE_CHECKING:
@@ -31,10 +33,7 @@ if TYPE_CHECKING:
     from azure.mgmt.storage import StorageManagementClient
 
 MISSING = "Azure's clients are not installed (the extra `azure`)"
-TO_INSTALL = (
-    "python -m pip install --require-hashes -r requirements-azure.txt in the project's folder, or "
-    "pip install 'sunspot-ray[azure]'"
-)
+TO_INSTALL = extras.to_install("azure")
 
 # A person waits: what does not answer soon is reported as not checked.
 _PATIENCE = {"retry_total": 2, "connection_timeout": 10, "read_timeout": 30}
@@ -161,6 +160,7 @@ def credential(kind: Kind, subscription: str, endpoints: Endpoints) -> TokenCred
     """The credential of a login, in the tenant of the subscription.
 
     Raises:
+        LoginError: a part of the login is missing.
         SunspotError: Azure's clients are not installed.
     """
     try:
@@ -171,15 +171,9 @@ def credential(kind: Kind, subscription: str, endpoints: Endpoints) -> TokenCred
         raise SunspotError(MISSING) from error
     if kind == "cli":
         return AzureCliCredential(subscription=subscription, process_timeout=60)
-    found = environment.credential(
-        endpoints.login,
-        # Only Azure's own addresses are known to the discovery.
-        disable_instance_discovery=endpoints != Endpoints(),
-        retry_policy_class=ReadingRetries,
-        **_PATIENCE,
-    )
+    found = environment.credential(endpoints.login, retry_policy_class=ReadingRetries, **_PATIENCE)
     if found is None:
-        raise SunspotError("the login of the environment is gone")
+        raise LoginError("the login of the environment is gone")
     return found
 
 
@@ -188,7 +182,7 @@ def explained() -> Iterator[None]:
     """Turns the errors of Azure's clients into SunspotErrors of one line.
 
     Raises:
-        LoginError: the login was refused.
+        LoginError: the login was refused, or a part of it is missing.
         RefusedError: the request was refused.
         SunspotError: anything else went wrong.
     """
@@ -200,7 +194,8 @@ def explained() -> Iterator[None]:
         raise
     except ClientAuthenticationError as error:
         kind = LoginError if _is_refused(error) else SunspotError
-        raise kind(short(error.message)) from error
+        refused = "Azure refuses it: " if kind is LoginError else ""
+        raise kind(f"{refused}{short(error.message)}") from error
     except HttpResponseError as error:
         said = error.error
         code = (said and said.code) or error.status_code
@@ -233,10 +228,6 @@ def _is_refused(error: ClientAuthenticationError) -> bool:
 
 class RefusedError(SunspotError):
     """Azure refused a request: what it names does not exist, or may not be read."""
-
-
-class LoginError(SunspotError):
-    """Azure refused the login."""
 
 
 def asked(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:

@@ -21,8 +21,10 @@ from sunspot.targets.azure.doctor import (
     sizes,
     subscription,
 )
-from sunspot.targets.azure.doctor.clients import Clients, LoginError
+from sunspot.targets.azure.doctor.clients import Clients
 from sunspot.targets.azure.doctor.findings import failure, not_checked, short, tried
+from sunspot.targets.azure.doctor.login import Login
+from sunspot.targets.azure.environment import LoginError
 from sunspot.targets.azure.plan import AzurePlan
 from sunspot.targets.azure.settings import AzureSettings
 from sunspot.targets.protocol import Finding, Progress
@@ -90,6 +92,8 @@ def _of_azure(subject: Subject, plan: AzurePlan, progress: Progress) -> list[Fin
             subscription=known.subscription,
             endpoints=subject.endpoints,
         )
+    except LoginError as error:
+        return _refused(subject, plan, known, error)
     except SunspotError as error:
         return [*found, *_without(subject, plan, str(error), clients.TO_INSTALL)]
     progress("asking Azure: subscription")
@@ -97,10 +101,7 @@ def _of_azure(subject: Subject, plan: AzurePlan, progress: Progress) -> list[Fin
         with clients.explained():
             found[-1:] = subscription.state(azure, plan)
     except LoginError as error:
-        found[0] = failure(
-            login.LOGIN, f"Azure refuses it: {short(error)}", login.TO_RENEW[known.kind]
-        )
-        return [*found, *_without(subject, plan, "the login does not work")]
+        return _refused(subject, plan, known, error)
     except clients.RefusedError as error:
         found[-1] = failure(
             login.SUBSCRIPTION,
@@ -115,6 +116,13 @@ def _of_azure(subject: Subject, plan: AzurePlan, progress: Progress) -> list[Fin
         progress(f"asking Azure: {name}")
         found += clients.asked(name, functools.partial(look, azure))
     return found
+
+
+def _refused(subject: Subject, plan: AzurePlan, known: Login, error: LoginError) -> list[Finding]:
+    """The findings for a login that does not work."""
+    remedy = login.to_renew(known.kind or "cli")
+    found = [failure(login.LOGIN, short(error), remedy), *known.findings[1:]]
+    return [*found, *_without(subject, plan, "the login does not work")]
 
 
 def _without(subject: Subject, plan: AzurePlan, reason: str, remedy: str = "") -> list[Finding]:

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Literal
 
 from sunspot.errors import SunspotError
-from sunspot.targets.azure import credentials, stack_file
+from sunspot.targets.azure import credentials, environment, stack_file
 from sunspot.targets.azure.credentials import SUBSCRIPTION_VARIABLE, EncryptedError
 from sunspot.targets.azure.doctor.findings import failure, not_checked, ok, short
 from sunspot.targets.protocol import Finding
 
 LOGIN, SUBSCRIPTION = "login", "subscription"
 
-# Logins of Pulumi's provider that are not tried here, as variables and as keys of a stack file (its
-# installation and configuration page, and its SDK's provider.py).
-OTHERS = ("ARM_USE_OIDC", "ARM_USE_MSI", "ARM_CLIENT_CERTIFICATE_PATH")
+# A login of Pulumi's provider that is not tried here, and keys of a stack file for one (its
+# installation and configuration page, its SDK's provider.py, and auth_azidentity.go).
+OTHER = "ARM_USE_DEFAULT_AZURE_CREDENTIAL"
 OTHER_KEYS = (
     "azure-native:clientSecret",
     "azure-native:clientCertificatePath",
@@ -30,19 +30,21 @@ OTHER_KEYS = (
     "azure-native:useDefaultAzureCredential",
 )
 
+# A stack file may name these beside a secret of the environment.
+_OF_PRINCIPAL = ("azure-native:clientId", "azure-native:tenantId")
+
 # Azure CLI, core/_profile.py: no login; a login, but no subscription is the default one.
 _NO_LOGIN = re.compile(r"az login'? to (?:setup|set up|access)|not logged in", re.IGNORECASE)
 _NONE_CHOSEN = re.compile(r"No subscription found|az account set", re.IGNORECASE)
 
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
-Kind = Literal["principal", "cli"]
+Kind = Literal["environment", "cli"]
 
-TO_RENEW: Mapping[Kind, str] = {
-    "cli": "az login",
-    "principal": "az ad sp credential reset --id $ARM_CLIENT_ID prints a new secret, for "
-    "ARM_CLIENT_SECRET; or unset the three variables, then az login",
-}
+
+def to_renew(kind: Kind) -> str:
+    """What to do where Azure refuses a login."""
+    return environment.to_renew() if kind == "environment" else "az login"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,12 +73,14 @@ def find(stack: str, folder: Path) -> Login:
         chosen = credentials.chosen_subscription(stack, folder)
     except EncryptedError as error:
         return _untried(str(error))
-    if (principal := credentials.principal()) is not None:
-        client = principal[credentials.PRINCIPAL[0]]
-        login = ok(LOGIN, f"service principal {client}, of the environment")
-        return _with_subscription("principal", login, chosen)
-    if others := _set(OTHERS, os.environ):
-        return _untried(f"{others[0]} is set, which cannot be tried here")
+    if _set([OTHER], os.environ):
+        return _untried(f"{OTHER} is set, which cannot be tried here")
+    if environment.is_given():
+        login = ok(LOGIN, f"{environment.described()}, of the environment")
+        return _with_subscription("environment", login, chosen)
+    if (lacks := environment.missing()) and not _set(_OF_PRINCIPAL, given):
+        remedy = "set what is missing, or unset the variable to use az login"
+        return Login(findings=(failure(LOGIN, lacks, remedy),))
     found = _of_cli(chosen)
     if found.kind is None and stack_file.top(file).get("environment"):
         return _untried("the stack's environment (Pulumi ESC) may have one")
@@ -97,7 +101,7 @@ def _with_subscription(kind: Kind, login: Finding, chosen: str | None) -> Login:
         return Login(findings=(login, ok(SUBSCRIPTION, chosen)), kind=kind, subscription=chosen)
     missing = failure(
         SUBSCRIPTION,
-        f"none is chosen, and a service principal has no default ({SUBSCRIPTION_VARIABLE})",
+        f"none is chosen, and a login of the environment has no default ({SUBSCRIPTION_VARIABLE})",
         f"export {SUBSCRIPTION_VARIABLE}=ID (az account list -o table lists yours)",
     )
     return Login(findings=(login, missing), kind=kind)
@@ -126,10 +130,7 @@ def _of_cli(chosen: str | None) -> Login:
 _TO_LOG_IN = "az login"
 
 
-_NONE = (
-    "there is none of the Azure CLI, nor a service principal in the environment "
-    f"({', '.join((*credentials.PRINCIPAL, SUBSCRIPTION_VARIABLE))})"
-)
+_NONE = f"there is none of the Azure CLI, nor one in the environment ({environment.TO_SET})"
 
 
 def _refused(said: str) -> Login:

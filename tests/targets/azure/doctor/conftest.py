@@ -16,14 +16,20 @@ from contact_runs import HEAD, REGISTRY, SET, Run, outputs, target_of
 from doctor_runs import PULUMI, write_az, write_tool
 from ssh_server import make_key
 
+from sunspot.targets.azure import environment
 from sunspot.targets.azure import target as azure
-from sunspot.targets.azure.credentials import PRINCIPAL, SUBSCRIPTION_VARIABLE, Endpoints
+from sunspot.targets.azure.credentials import SUBSCRIPTION_VARIABLE, Endpoints
 from sunspot.targets.azure.doctor import image, login, machine
 from sunspot.targets.azure.first_contact import head_jobs, on_site
 from sunspot.targets.azure.records import Records
 from sunspot.targets.azure.target import AzureTarget
 
-VARIABLES = (*PRINCIPAL, *login.OTHERS, SUBSCRIPTION_VARIABLE, *machine.PASSPHRASES)
+VARIABLES = (
+    *environment.VARIABLES,
+    login.OTHER,
+    SUBSCRIPTION_VARIABLE,
+    *machine.PASSPHRASES,
+)
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +70,9 @@ def tools(tmp_path):
 @pytest.fixture
 def principal(subscription, monkeypatch):
     """A login by the environment, with a subscription."""
-    for name, value in zip(PRINCIPAL, ("client", "right", TENANT), strict=True):
+    given = {"ARM_CLIENT_ID": "client", "ARM_CLIENT_SECRET": "right", "ARM_TENANT_ID": TENANT}
+    for name, value in {**given, SUBSCRIPTION_VARIABLE: SUBSCRIPTION}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv(SUBSCRIPTION_VARIABLE, SUBSCRIPTION)
     return subscription
 
 

@@ -4,6 +4,9 @@ import os
 import sys
 
 import pytest
+from azure_model import subscription as model
+from azure_model.certificate import RSA, Certificate
+from azure_model.http_service import Reply, serving
 from azure_model.resource_ids import SUBSCRIPTION
 from azure_model.subscription import SCOPE
 from azure_stacks import run
@@ -72,6 +75,58 @@ def test_a_service_principal_is_a_login(principal):
     assert "client" in diagnosed()["login"]["detail"]
 
 
+def test_a_certificate_is_a_login(principal, tmp_path, monkeypatch):
+    monkeypatch.delenv("ARM_CLIENT_SECRET")
+    made = Certificate.create(tmp_path, ["client"], RSA)
+    both = tmp_path / "both.pem"
+    both.write_text(made.key.read_text() + made.file.read_text())
+    monkeypatch.setenv("ARM_CLIENT_CERTIFICATE_PATH", str(both))
+    found = diagnosed()
+    assert "certificate" in found["login"]["detail"]
+    assert found["rights"]["level"] == "ok"
+    both.write_text("not a certificate")
+    finding = only_failure("login")
+    assert str(both) in finding["detail"]
+    assert "--create-cert" in finding["remedy"]
+
+
+def test_open_id_connect_is_a_login(principal, tmp_path, monkeypatch):
+    monkeypatch.delenv("ARM_CLIENT_SECRET")
+    monkeypatch.setenv("ARM_USE_OIDC", "true")
+    assert "ARM_OIDC_TOKEN_FILE_PATH" in only_failure("login")["detail"]
+    file = tmp_path / "token"
+    monkeypatch.setenv("ARM_OIDC_TOKEN_FILE_PATH", str(file))
+    assert str(file) in only_failure("login")["detail"]
+    file.write_text("of.a.file")
+    found = diagnosed()
+    assert "OpenID Connect" in found["login"]["detail"]
+    assert found["rights"]["level"] == "ok"
+    principal.trusts = frozenset()
+    finding = only_failure("login")
+    assert "AADSTS70021" in finding["detail"]
+    assert "federated-credential" in finding["remedy"]
+
+
+def test_a_managed_identity_is_a_login(subscription, monkeypatch):
+    body = {"access_token": model.token(), "expires_on": "4102444800", "token_type": "Bearer"}
+    monkeypatch.setenv("ARM_USE_MSI", "true")
+    monkeypatch.setenv(SUBSCRIPTION_VARIABLE, SUBSCRIPTION)
+    monkeypatch.setenv("IDENTITY_HEADER", "it")
+    with serving(lambda _: Reply(200, {**body, "resource": "x"})) as url:
+        monkeypatch.setenv("IDENTITY_ENDPOINT", url)
+        found = diagnosed()
+    assert "managed identity" in found["login"]["detail"]
+    assert found["rights"]["level"] == "ok"
+
+
+def test_half_a_login_of_the_environment_is_a_failure(principal, project, monkeypatch):
+    monkeypatch.delenv("ARM_TENANT_ID")
+    finding = only_failure("login")
+    assert "ARM_CLIENT_SECRET is set, but not ARM_TENANT_ID" in finding["detail"]
+    config(project, {"azure-native:tenantId": "of the file"})
+    assert diagnosed()["login"]["level"] == "ok"  # that of the Azure CLI
+
+
 def test_a_service_principal_without_a_subscription_is_a_failure(principal, monkeypatch):
     monkeypatch.delenv(SUBSCRIPTION_VARIABLE)
     assert SUBSCRIPTION_VARIABLE in only_failure("subscription")["remedy"]
@@ -96,10 +151,10 @@ def test_a_subscription_that_is_not_there_is_a_failure(principal, monkeypatch):
 
 
 def test_a_login_that_cannot_be_tried_is_a_warning(subscription, monkeypatch):
-    monkeypatch.setenv("ARM_USE_OIDC", "true")
+    monkeypatch.setenv(login.OTHER, "true")
     found = diagnosed()
     assert found["login"]["level"] == "warning"
-    assert "ARM_USE_OIDC" in found["login"]["detail"]
+    assert login.OTHER in found["login"]["detail"]
 
 
 @pytest.mark.parametrize("name", login.OTHER_KEYS)
@@ -143,7 +198,7 @@ def test_without_the_clients_the_way_to_install_them_is_named(subscription, monk
     monkeypatch.setitem(sys.modules, "azure.identity", None)
     found = diagnosed()
     assert found["offer"]["level"] == "warning"
-    assert "requirements-azure.txt" in found["offer"]["remedy"]
+    assert "pip install '.[azure]'" in found["offer"]["remedy"]
 
 
 # Before `up`

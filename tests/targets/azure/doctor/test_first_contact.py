@@ -155,7 +155,7 @@ def test_another_target_has_no_first_contact(project):
 
 def test_without_azures_clients_it_does_not_begin(contact, monkeypatch):
     monkeypatch.setattr(clients, "are_installed", lambda: False)
-    assert "requirements-azure.txt" in contact("--yes", code=1).stderr
+    assert "pip install '.[azure]'" in contact("--yes", code=1).stderr
     assert made_nothing(contact)
 
 
