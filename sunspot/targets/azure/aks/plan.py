@@ -124,7 +124,7 @@ class AksPlan:
     names: Names
     manifest: tuple[dict[str, Any], ...]
     elastic: tuple[int, ...]
-    keeps_state: bool
+    keeps_claim: bool
 
     @property
     def has_gpus(self) -> bool:
@@ -168,7 +168,7 @@ def plan(stack: Stack) -> AksPlan:
         records.STACK_ANNOTATION: records.as_annotation(placed),
         records.PULUMI_ANNOTATION: stack.name,
     }
-    subnets = azure.network.subnet_ids
+    subnets, volume = azure.network.subnet_ids, raycluster.state_volume(placed)
     return AksPlan(
         stack=stack.name,
         cluster_name=_cluster_name(stack),
@@ -183,7 +183,7 @@ def plan(stack: Stack) -> AksPlan:
         names=raycluster.names(placed),
         manifest=tuple(manifest),
         elastic=tuple(_elastic(sized.cluster)),
-        keeps_state=raycluster.settings(stack).gcs_fault_tolerance is not None,
+        keeps_claim=volume is not None and not volume.goes,
     )
 
 

@@ -20,6 +20,7 @@ ROLES = ("head", "workers")
 # Of a resource of Kubernetes: its type by its kind.
 _TYPES = {
     "Namespace": "core/v1:Namespace",
+    "PersistentVolumeClaim": "core/v1:PersistentVolumeClaim",
     "Secret": "core/v1:Secret",
     "ServiceAccount": "core/v1:ServiceAccount",
     "DaemonSet": "apps/v1:DaemonSet",
