@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import shlex
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 from sunspot.ray import start
 from sunspot.targets.kubernetes.settings import FaultTolerance
 
 CLAIM = "PersistentVolumeClaim"
-VOLUME, PATH = "gcs-state", "/var/lib/ray/gcs"
+VOLUME, PATH = "gcs-state", PurePosixPath("/var/lib/ray/gcs")
 
 # Beside its tables the GCS keeps the working directories of jobs, up to 512 MiB each.
 DEFAULT_SIZE = "10Gi"
@@ -37,20 +38,22 @@ class StateVolume:
         claim: the claim of the volume.
         is_own: whether the claim is made with the cluster; another one is the user's.
         keep: whether that claim outlives the cluster.
+        ray_version: the version of Ray whose state it is; another one begins anew beside it, since
+            nothing says that Ray reads the tables of another version.
     """
 
     claim: str
     is_own: bool
     keep: bool
+    ray_version: str
 
     @classmethod
-    def of(cls, cluster: str, asked: FaultTolerance | None) -> StateVolume | None:
-        """The volume of the cluster of that name; None if none is asked for."""
-        if asked is None:
-            return None
+    def of(cls, cluster: str, asked: FaultTolerance, ray_version: str) -> StateVolume:
+        """The volume of the cluster of that name."""
         # The name that KubeRay gives its own.
         claim = asked.claim or f"{cluster}-gcs-pvc"
-        return cls(claim=claim, is_own=asked.claim is None, keep=asked.keep)
+        is_own = asked.claim is None
+        return cls(claim=claim, is_own=is_own, keep=asked.keep, ray_version=ray_version)
 
     @property
     def goes(self) -> bool:
@@ -74,23 +77,24 @@ def claim(metadata: dict[str, Any], asked: FaultTolerance) -> dict[str, Any]:
     }
 
 
-def parameters() -> dict[str, str]:
+def parameters(volume: StateVolume) -> dict[str, str]:
     """The flag of `ray start` for KubeRay's shell, which does not quote it.
 
     A flag, since variables would reach the jobs too (node/raylet.py, hide_gcs_state).
     """
-    config = json.dumps(start.gcs_storage(PATH), separators=(",", ":"))
+    folder = str(PATH / volume.ray_version)
+    config = json.dumps(start.gcs_storage(folder), separators=(",", ":"))
     return {"system-config": shlex.quote(config)}
 
 
-def volume(claim: str) -> dict[str, Any]:
+def pod_volume(volume: StateVolume) -> dict[str, Any]:
     """The volume of the head's pod."""
-    return {"name": VOLUME, "persistentVolumeClaim": {"claimName": claim}}
+    return {"name": VOLUME, "persistentVolumeClaim": {"claimName": volume.claim}}
 
 
 def mount() -> dict[str, Any]:
     """The mount of Ray's container."""
-    return {"name": VOLUME, "mountPath": PATH}
+    return {"name": VOLUME, "mountPath": str(PATH)}
 
 
 def security() -> dict[str, Any]:

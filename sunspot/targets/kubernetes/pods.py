@@ -11,6 +11,7 @@ from sunspot.ray.start import Head, NodeMarket, RayNode
 from sunspot.spec import MIN_NODE_MEMORY_GB, AutoscalerConfig, RayNodeConfig
 from sunspot.spec_values import HEAD
 from sunspot.targets.kubernetes import gcs_state
+from sunspot.targets.kubernetes.gcs_state import StateVolume
 from sunspot.targets.kubernetes.settings import Group, KubeRay, Placement
 
 MIB_OF_GIB = 1024
@@ -135,7 +136,7 @@ class Pod:
         share: what its Ray container gets.
         image: its image.
         autoscaled: whether the autoscaler runs in it, which only the head's does.
-        state_claim: the claim of the volume with the GCS's state, which only the head's has.
+        state: the volume with the GCS's state, which only the head's has.
         head_away_s: how long it keeps its work while the head is away; None for Ray's own.
     """
 
@@ -146,7 +147,7 @@ class Pod:
     share: Share
     image: str
     autoscaled: bool = False
-    state_claim: str | None = None
+    state: StateVolume | None = None
     head_away_s: int | None = None
 
     @property
@@ -182,7 +183,7 @@ def parameters(pod: Pod) -> dict[str, str]:
         for name, value in start.parameters(pod.ray).items()
         if name not in _KUBERAYS_FLAGS
     }
-    return given if pod.state_claim is None else given | gcs_state.parameters()
+    return given if pod.state is None else given | gcs_state.parameters(pod.state)
 
 
 def placement(pod: Pod, settings: KubeRay) -> Placement:
@@ -197,7 +198,7 @@ def template(pod: Pod, settings: KubeRay, token_secret: str) -> dict[str, Any]:
     place = placement(pod, settings)
     marks = {"labels": place.labels, "annotations": place.annotations}
     memory = {"medium": "Memory", "sizeLimit": _shm(pod, settings)}
-    state = [] if pod.state_claim is None else [gcs_state.volume(pod.state_claim)]
+    state = [] if pod.state is None else [gcs_state.pod_volume(pod.state)]
     # Of a volume that KubeRay mounts, too.
     keeps_state = pod.is_head and settings.gcs_fault_tolerance is not None
     spec: dict[str, Any] = {
@@ -236,7 +237,7 @@ def _container(pod: Pod, settings: KubeRay, token_secret: str) -> dict[str, Any]
         "volumeMounts": [
             {"name": SHM_VOLUME, "mountPath": "/dev/shm"},  # noqa: S108 - the kernel's place for it
             {"name": LOGS_VOLUME, "mountPath": "/tmp/ray"},  # noqa: S108 - Ray's own
-            *([] if pod.state_claim is None else [gcs_state.mount()]),
+            *([] if pod.state is None else [gcs_state.mount()]),
         ],
     }
     return _given(made)

@@ -81,7 +81,10 @@ def names(stack: Stack) -> Names:
 
 def state_volume(stack: Stack) -> StateVolume | None:
     """Where the cluster's GCS keeps its state; None if it does not. Raises as `names` does."""
-    return StateVolume.of(names(stack).cluster, settings(stack).gcs_fault_tolerance)
+    asked = settings(stack).gcs_fault_tolerance
+    if asked is None:
+        return None
+    return StateVolume.of(names(stack).cluster, asked, _ray_version(stack))
 
 
 def make(stack: Stack) -> list[dict[str, Any]]:
@@ -109,7 +112,7 @@ def inner_spec(stack: Stack) -> dict[str, Any]:
     Raises:
         UsageError: as `make`.
     """
-    spec = _spec(stack, [replace(pod, state_claim=None) for pod in pods_of(stack)])
+    spec = _spec(stack, [replace(pod, state=None) for pod in pods_of(stack)])
     asked = settings(stack).gcs_fault_tolerance
     return spec if asked is None else {**spec, "gcsFaultToleranceOptions": _fault_tolerance(asked)}
 
@@ -133,7 +136,7 @@ def _spec(stack: Stack, of_pods: Sequence[Pod]) -> dict[str, Any]:
     head, *workers = of_pods
     groups = {group.name: group for group in cluster.scaling_groups}
     spec: dict[str, Any] = {
-        "rayVersion": cluster.ray_version.removeprefix("v"),
+        "rayVersion": _ray_version(stack),
         "authOptions": {"mode": "token", "secretName": called.token_secret},
         "enableInTreeAutoscaling": cluster.requires_autoscale(),
     }
@@ -252,7 +255,7 @@ def pods_of(stack: Stack) -> list[Pod]:
             share=pods.share(cluster.head_node, given, autoscaler),
             image=_image(stack, cluster.head_node),
             autoscaled=autoscaler is not None,
-            state_claim=None if state is None else state.claim,
+            state=state,
         )
     ]
     for group in cluster.scaling_groups:
@@ -270,6 +273,10 @@ def pods_of(stack: Stack) -> list[Pod]:
                 )
             )
     return made
+
+
+def _ray_version(stack: Stack) -> str:
+    return stack.cluster.ray_version.removeprefix("v")
 
 
 def _image(stack: Stack, node: RayNodeConfig) -> str:
