@@ -93,7 +93,7 @@ class RayOnKubernetes(pulumi.ComponentResource):
             *(_create_account(declared, plan, role, args.client_ids, inside) for role in ROLES),
         ]
         needed += [
-            _create_claim(declared[CLAIM], made, plan, inside)
+            _create_claim(declared[CLAIM], made, inside)
             for made in plan.manifest
             if made["kind"] == CLAIM
         ]
@@ -199,7 +199,7 @@ def _create_account(
 
 
 def _create_claim(
-    declared: Resource, made: Mapping[str, Any], plan: AksPlan, opts: pulumi.ResourceOptions
+    declared: Resource, made: Mapping[str, Any], opts: pulumi.ResourceOptions
 ) -> kubernetes.core.v1.PersistentVolumeClaim:
     """The claim of the GCS's state. It is bound only when the head's pod has a node."""
     return kubernetes.core.v1.PersistentVolumeClaim(
@@ -208,9 +208,7 @@ def _create_claim(
             **made["metadata"], annotations={SKIP_AWAIT: "true"}
         ),
         spec=made["spec"],
-        opts=pulumi.ResourceOptions.merge(
-            opts, pulumi.ResourceOptions(retain_on_delete=plan.keeps_claim)
-        ),
+        opts=opts,
     )
 
 

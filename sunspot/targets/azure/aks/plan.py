@@ -124,7 +124,6 @@ class AksPlan:
     names: Names
     manifest: tuple[dict[str, Any], ...]
     elastic: tuple[int, ...]
-    keeps_claim: bool
 
     @property
     def has_gpus(self) -> bool:
@@ -168,7 +167,7 @@ def plan(stack: Stack) -> AksPlan:
         records.STACK_ANNOTATION: records.as_annotation(placed),
         records.PULUMI_ANNOTATION: stack.name,
     }
-    subnets, volume = azure.network.subnet_ids, raycluster.state_volume(placed)
+    subnets = azure.network.subnet_ids
     return AksPlan(
         stack=stack.name,
         cluster_name=_cluster_name(stack),
@@ -183,7 +182,6 @@ def plan(stack: Stack) -> AksPlan:
         names=raycluster.names(placed),
         manifest=tuple(manifest),
         elastic=tuple(_elastic(sized.cluster)),
-        keeps_claim=volume is not None and not volume.goes,
     )
 
 
