@@ -1,6 +1,6 @@
 """A head's pod that is deleted, with the GCS's state on a volume: the cluster goes on.
 
-The head's user is not root, as that of Ray's own images, and the person has only the Role.
+The pods' user is not root, as that of Ray's own images, and the person has only the Role.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from machines.kubernetes.node import NAME
 from ray_clusters import SMALL_HEAD, SMALL_WORKER, RayCluster, command_for
 
 from sunspot.targets.kubernetes import manifest
-
-NOBODY = 65534
 
 # A detached actor on a worker, which counts; and what a job sees of the GCS's state.
 _COUNT = """
@@ -90,7 +88,6 @@ def test_the_cluster_goes_on_with_its_actors_jobs_and_workers(
     settings = {
         "namespace": namespace,
         "gcs_fault_tolerance": {"size": "1Gi", "storage_class": storage_class},
-        "groups": {"head": {"patch": {"spec": {"securityContext": {"runAsUser": NOBODY}}}}},
     }
     cluster = {"head_node": SMALL_HEAD, "scaling_groups": [workers], "ray_version": "2.60.0"}
     sunspot = command_for(tmp_path, {"sunspot:cluster": cluster, "sunspot:kubernetes": settings})
