@@ -99,7 +99,8 @@ def test_the_cluster_goes_on_with_its_actors_jobs_and_workers(
     theirs = RayCluster.of(described, kubernetes.kubectl)
 
     def count() -> dict[str, Any]:
-        return json.loads(sunspot.ok("submit", "--stack", "course", "--", "python", "count.py"))
+        said = sunspot.ok("submit", "--stack", "course", "--", "python", "count.py")
+        return json.loads(said.splitlines()[-1])
 
     sunspot.ok("up", "course")
     before, head, pods = count(), theirs.head(), theirs.pods("workers")
