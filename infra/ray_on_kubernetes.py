@@ -14,18 +14,20 @@ from infra.token import TOKEN_BYTES
 from sunspot.targets.azure.aks.plan import GPU_LABEL, STORAGE_VARIABLE, AksPlan
 from sunspot.targets.azure.aks.tree import ROLES
 from sunspot.targets.azure.tree import Resource
+from sunspot.targets.kubernetes.gcs_state import CLAIM
 from sunspot.targets.kubernetes.pods import RAY_CONTAINER, TOKEN_KEY
 
 OPERATOR_CHART = "kuberay-operator"
 OPERATOR_VERSION = "1.7.0"
 OPERATOR_REPOSITORY = "https://ray-project.github.io/kuberay-helm/"
 OPERATOR_NAMESPACE = "kuberay-system"
-# The gate of a GCS whose state outlives the head's pod.
-STATE_GATE = "GCSFaultToleranceEmbeddedStorage"
 
 DEVICE_PLUGIN = "nvcr.io/nvidia/k8s-device-plugin:v0.18.0"
 DEVICE_PLUGIN_NAMESPACE = "kube-system"
 _KUBELETS_PLUGINS = "/var/lib/kubelet/device-plugins"
+
+# Otherwise Pulumi waits until a claim is bound (pulumi.com, "Kubernetes: Annotations").
+SKIP_AWAIT = "pulumi.com/skipAwait"
 
 # Of the service account, by which AKS's webhook knows the identity
 # (learn.microsoft.com/azure/aks/workload-identity-overview).
@@ -77,7 +79,7 @@ class RayOnKubernetes(pulumi.ComponentResource):
             deleted_with=args.cluster,
         )
         later = pulumi.ResourceOptions.merge(child, pulumi.ResourceOptions(depends_on=args.after))
-        operator = _create_operator(declared["operator"], plan, later)
+        operator = _create_operator(declared["operator"], later)
         if (gpus := declared.get("gpus")) is not None:
             _create_device_plugin(gpus, later)
         within = [*args.after]
@@ -90,17 +92,22 @@ class RayOnKubernetes(pulumi.ComponentResource):
             _create_token(declared["token"], plan, inside),
             *(_create_account(declared, plan, role, args.client_ids, inside) for role in ROLES),
         ]
+        needed += [
+            _create_claim(declared[CLAIM], made, inside)
+            for made in plan.manifest
+            if made["kind"] == CLAIM
+        ]
         self.cluster, *_ = [
             _create(declared, made, plan, args.storage_url, inside, needed)
             for made in plan.manifest
+            if made["kind"] != CLAIM
         ]
         self.register_outputs({"rayCluster": plan.names.cluster})
 
 
 def _create_operator(
-    declared: Resource, plan: AksPlan, opts: pulumi.ResourceOptions
+    declared: Resource, opts: pulumi.ResourceOptions
 ) -> kubernetes.helm.v3.Release:
-    gates = [{"name": STATE_GATE, "enabled": True}] if plan.keeps_state else []
     return kubernetes.helm.v3.Release(
         declared.name,
         name=OPERATOR_CHART,
@@ -109,7 +116,6 @@ def _create_operator(
         repository_opts=kubernetes.helm.v3.RepositoryOptsArgs(repo=OPERATOR_REPOSITORY),
         namespace=OPERATOR_NAMESPACE,
         create_namespace=True,
-        values={"featureGates": gates} if gates else {},
         atomic=True,
         opts=opts,
     )
@@ -188,6 +194,20 @@ def _create_account(
         metadata=kubernetes.meta.v1.ObjectMetaArgs(
             **metadata, annotations={CLIENT_ID: client_ids[role]}
         ),
+        opts=opts,
+    )
+
+
+def _create_claim(
+    declared: Resource, made: Mapping[str, Any], opts: pulumi.ResourceOptions
+) -> kubernetes.core.v1.PersistentVolumeClaim:
+    """The claim of the GCS's state. It is bound only when the head's pod has a node."""
+    return kubernetes.core.v1.PersistentVolumeClaim(
+        declared.name,
+        metadata=kubernetes.meta.v1.ObjectMetaArgs(
+            **made["metadata"], annotations={SKIP_AWAIT: "true"}
+        ),
+        spec=made["spec"],
         opts=opts,
     )
 

@@ -112,7 +112,8 @@ class RayCluster:
             target: where the cluster runs, instead of on the stack's own target.
 
         Raises:
-            UsageError: as `sunspot.stack.load` does, and for everything that the target refuses.
+            UsageError: as `sunspot.stack.load` does, for everything that the target refuses, and
+                for a stack of AKS without a target: its Kubernetes is Pulumi's to make.
         """
         loaded = stacks.load(stack) if isinstance(stack, str) else stack
         if not isinstance(loaded, Stack):
@@ -120,6 +121,8 @@ class RayCluster:
                 f"stack must be the name of a stack or a Stack, not {stack!r}: give one, such as "
                 "'hybrid' for Pulumi.hybrid.yaml; a config is for RayCluster(config=...)"
             )
+        if target is None:
+            _refuse_aks(loaded)
         return cls(
             loaded.cluster,
             forward_logs,
@@ -203,3 +206,14 @@ class RayCluster:
         if declared is None:
             return Stack(name=name, cluster=self.config)
         return declared.with_cluster(self.config).model_copy(update={"name": name})
+
+
+def _refuse_aks(stack: Stack) -> None:
+    # Only here: what is of one target is imported when it is used.
+    from sunspot.targets.azure.aks import by_pulumi
+
+    by_pulumi.refuse_up(
+        stack,
+        'RayCluster.from_stack(..., target="kubernetes"), which takes the context of '
+        "sunspot:kubernetes > context, or the current one",
+    )

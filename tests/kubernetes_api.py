@@ -214,6 +214,8 @@ KINDS = frozenset(
         "poddisruptionbudgets",
         "deployments",
         "namespaces",
+        "persistentvolumeclaims",
+        "storageclasses",
     )
 )
 

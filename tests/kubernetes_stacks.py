@@ -110,16 +110,15 @@ EVERYTHING = {
         }
     },
 }
-OF_ANY_KUBERAY = {k: v for k, v in EVERYTHING.items() if k != "gcs_fault_tolerance"}
 
 # One stack for each form that a manifest takes.
 KINDS = {
     "head": stack(),
     "fixed": stack(group(), group("gpu", gpu_count=1)),
     "elastic": stack(group("elastic", minimum=0, maximum=4, market="spot")),
-    "settings": stack(group("elastic", maximum=4), **OF_ANY_KUBERAY),
+    "settings": stack(group("elastic", maximum=4), **EVERYTHING),
     "everything": stack(group("elastic", maximum=4, market="spot-with-fallback"), **EVERYTHING),
     "claim": stack(gcs_fault_tolerance={"claim": "mine", "keep": True}),
 }
 # Those that only KubeRay 1.7 knows.
-NEWER = ("everything", "claim")
+NEWER = ("everything",)

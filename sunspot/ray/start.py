@@ -196,6 +196,15 @@ def environment(node: RayNode) -> dict[str, str]:
     return {name: str(value) for name, value in given.items() if value is not None}
 
 
+def gcs_storage(folder: str) -> dict[str, str]:
+    """Ray's settings of a GCS that keeps its state in a folder.
+
+    Its fault tolerance without a server beside it (docs.ray.io, "GCS Fault Tolerance", the embedded
+    RocksDB backend, alpha in 2.60).
+    """
+    return {"gcs_storage": "rocksdb", "gcs_storage_path": folder}
+
+
 def _logical(resources: NodeResources) -> str | None:
     named = resources.accelerator_resource
     return json.dumps(named, separators=(",", ":")) if named else None
@@ -222,9 +231,7 @@ def _environment_of_head(head: Head) -> dict[str, str | int | None]:
         "GRPC_ENABLE_FORK_SUPPORT": 0,
     }
     if head.gcs_storage is not None:
-        # Ray's fault tolerance of the GCS without a server beside it (docs.ray.io, "GCS Fault
-        # Tolerance", the embedded RocksDB backend, alpha in 2.60).
-        given |= {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": head.gcs_storage}
+        given |= {f"RAY_{name}": text for name, text in gcs_storage(head.gcs_storage).items()}
     if head.autoscaler is not None:
         given |= {
             "RAY_enable_autoscaler_v2": 1,

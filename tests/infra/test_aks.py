@@ -215,6 +215,17 @@ def test_aks_drains_no_node_for_an_upgrade_where_the_head_may_not_be_evicted(bud
     assert (profile["upgradeChannel"], profile["nodeOSUpgradeChannel"]) == channels
 
 
+def test_the_claim_of_the_gcss_state_is_bound_only_when_the_head_has_a_node():
+    run = build(aks_stack(kubernetes={"gcs_fault_tolerance": {}}))
+    claim = run.one("PersistentVolumeClaim")
+    assert claim.inputs["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}
+    assert claim.inputs["spec"]["resources"]["requests"] == {"storage": "10Gi"}
+    assert claim.deleted_with == run.one("ManagedCluster").urn
+    # KubeRay's own backend, and its gate, are not used.
+    assert "gcsFaultToleranceOptions" not in run.one("RayCluster").inputs["spec"]
+    assert "values" not in run.one("Release").inputs
+
+
 def test_pools_of_long_or_odd_names_are_told_apart():
     names = [
         pool.name

@@ -36,6 +36,7 @@ _PATCHES = {
 }
 
 RAY, POLICY, AUTHORIZATION = "ray.io/v1", "policy/v1", "authorization.k8s.io/v1"
+STORAGE = "storage.k8s.io/v1"
 
 
 def path(api: str, kind: str, namespace: str | None = None, name: str | None = None) -> str:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from sunspot.errors import SunspotError
 from sunspot.stack import Stack
 from sunspot.stack_problems import wrong
-from sunspot.targets.kubernetes import capacity, raycluster, rights
+from sunspot.targets.kubernetes import capacity, raycluster, rights, state_checks
 from sunspot.targets.kubernetes.api import AUTHORIZATION, RAY, Api, path
 from sunspot.targets.kubernetes.errors import (
     FORBIDDEN,
@@ -76,6 +76,7 @@ def findings(api: Api, stack: Stack, progress: Progress) -> Iterator[Finding]:
         return
     yield _finding("rights", "ok", "you may do all that Sunspot does")
     yield from _accepted(api, stack, oldest)
+    yield from state_checks.findings(api, stack)
     yield from _nodes(api, stack)
     yield from _quotas(api, stack)
 
@@ -122,7 +123,7 @@ def _operator(api: Api, oldest: tuple[int, int]) -> Iterator[Finding]:
 def _missing_rights(api: Api, stack: Stack) -> list[str]:
     """What this user may not do and needs to, such as "create rayclusters.ray.io"."""
     called = raycluster.names(stack)
-    needed = list(rights.needed(called))
+    needed = list(rights.needed(called, raycluster.state_volume(stack)))
     with ThreadPoolExecutor(_PARALLEL) as pool:
         allowed = pool.map(lambda one: _may(api, called.namespace, one), needed)
         refused = [one for one, may in zip(needed, allowed, strict=True) if not may]

@@ -49,6 +49,10 @@ _FAULT_TOLERANCE = """\
 # The GCS's state is kept by RocksDB, which is alpha: the operator may want its feature gate
 # GCSFaultToleranceEmbeddedStorage.
 """
+_KEPT = """\
+# `kubectl delete -f` would delete the claim {claim} too. To keep it:
+#   kubectl delete --namespace {namespace} raycluster/{name}{budget}
+"""
 _RIGHTS_HEADER = """\
 # What the group {group!r} needs to apply the manifest of the stack {stack!r}, and to use its
 # cluster. Whoever applies this must have these rights too.
@@ -65,7 +69,7 @@ def text(stack: Stack) -> str:
         create_secret=create_secret(called),
         apply=apply(stack),
     )
-    return header + _fault_tolerance(made[0]["spec"]) + _documents(made)
+    return header + _kept(stack) + _documents(made)
 
 
 def served_text(stack: Stack, source: str) -> str:
@@ -105,7 +109,8 @@ def rights_text(stack: Stack) -> str:
     """The Role and its RoleBinding. Raises as `raycluster.names` does."""
     group = raycluster.settings(stack).user_group
     header = _RIGHTS_HEADER.format(group=group, stack=stack.name)
-    return header + _documents(rights.make(raycluster.names(stack), group))
+    made = rights.make(raycluster.names(stack), raycluster.state_volume(stack), group)
+    return header + _documents(made)
 
 
 def _kuberay(spec: Mapping[str, Any]) -> str:
@@ -115,6 +120,20 @@ def _kuberay(spec: Mapping[str, Any]) -> str:
 
 def _fault_tolerance(spec: Mapping[str, Any]) -> str:
     return _FAULT_TOLERANCE if "gcsFaultToleranceOptions" in spec else ""
+
+
+def _kept(stack: Stack) -> str:
+    """What keeps the volume of the GCS's state where it is to outlive the cluster."""
+    volume, called = raycluster.state_volume(stack), raycluster.names(stack)
+    if volume is None or not volume.is_own or volume.goes:
+        return ""
+    has_budget = raycluster.settings(stack).head_disruption_budget
+    return _KEPT.format(
+        claim=volume.claim,
+        namespace=called.namespace,
+        name=called.cluster,
+        budget=f" pdb/{called.cluster}-head" if has_budget else "",
+    )
 
 
 def _documents(made: Iterable[Mapping[str, Any]]) -> str:

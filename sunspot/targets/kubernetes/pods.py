@@ -10,6 +10,8 @@ from sunspot.ray.resources import GIB, NodeResources
 from sunspot.ray.start import Head, NodeMarket, RayNode
 from sunspot.spec import MIN_NODE_MEMORY_GB, AutoscalerConfig, RayNodeConfig
 from sunspot.spec_values import HEAD
+from sunspot.targets.kubernetes import gcs_state
+from sunspot.targets.kubernetes.gcs_state import StateVolume
 from sunspot.targets.kubernetes.settings import Group, KubeRay, Placement
 
 MIB_OF_GIB = 1024
@@ -143,6 +145,8 @@ class Pod:
         share: what its Ray container gets.
         image: its image.
         autoscaled: whether the autoscaler runs in it, which only the head's does.
+        state: the volume with the GCS's state, which only the head's has.
+        head_away_s: how long it keeps its work while the head is away; None for Ray's own.
     """
 
     group: str
@@ -152,6 +156,8 @@ class Pod:
     share: Share
     image: str
     autoscaled: bool = False
+    state: StateVolume | None = None
+    head_away_s: int | None = None
 
     @property
     def is_head(self) -> bool:
@@ -170,6 +176,7 @@ class Pod:
             resources=has,
             object_store=has.object_store,
             head=Head(dashboard_host=EVERY_ADDRESS) if self.is_head else None,
+            head_away_s=self.head_away_s,
         )
 
 
@@ -179,12 +186,13 @@ def labels(pod: Pod) -> dict[str, str]:
 
 
 def parameters(pod: Pod) -> dict[str, str]:
-    """The `rayStartParams`. KubeRay does not quote them: only POD_NAME is for its shell."""
-    return {
+    """The `rayStartParams`. KubeRay does not quote them: its shell reads them."""
+    given = {
         name: value
         for name, value in start.parameters(pod.ray).items()
         if name not in _KUBERAYS_FLAGS
     }
+    return given if pod.state is None else given | gcs_state.parameters(pod.state)
 
 
 def placement(pod: Pod, settings: KubeRay) -> Placement:
@@ -199,6 +207,9 @@ def template(pod: Pod, settings: KubeRay, token_secret: str) -> dict[str, Any]:
     place = placement(pod, settings)
     marks = {"labels": place.labels, "annotations": place.annotations}
     memory = {"medium": "Memory", "sizeLimit": _shm(pod, settings)}
+    state = [] if pod.state is None else [gcs_state.pod_volume(pod.state)]
+    # Of a volume that KubeRay mounts, too.
+    keeps_state = pod.is_head and settings.gcs_fault_tolerance is not None
     spec: dict[str, Any] = {
         "serviceAccountName": settings.service_account,
         # What runs in the cluster cannot ask Kubernetes for anything, unless the user says so.
@@ -211,7 +222,9 @@ def template(pod: Pod, settings: KubeRay, token_secret: str) -> dict[str, Any]:
         "volumes": [
             {"name": SHM_VOLUME, "emptyDir": memory},
             {"name": LOGS_VOLUME, "emptyDir": {}},
+            *state,
         ],
+        "securityContext": gcs_state.security() if keeps_state else {},
     }
     metadata = {"metadata": given} if (given := _given(marks)) else {}
     return {**metadata, "spec": _given(spec)}
@@ -233,6 +246,7 @@ def _container(pod: Pod, settings: KubeRay, token_secret: str) -> dict[str, Any]
         "volumeMounts": [
             {"name": SHM_VOLUME, "mountPath": "/dev/shm"},  # noqa: S108 - the kernel's place for it
             {"name": LOGS_VOLUME, "mountPath": "/tmp/ray"},  # noqa: S108 - Ray's own
+            *([] if pod.state is None else [gcs_state.mount()]),
         ],
     }
     return _given(made)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sunspot.errors import UsageError
@@ -14,8 +14,9 @@ from sunspot.spec import RayNodeConfig, ScalingGroup
 from sunspot.spec_values import HEAD
 from sunspot.stack import Stack
 from sunspot.stack_problems import wrong
-from sunspot.targets.kubernetes import patching, pods
+from sunspot.targets.kubernetes import gcs_state, patching, pods
 from sunspot.targets.kubernetes.access import DEFAULT_NAMESPACE
+from sunspot.targets.kubernetes.gcs_state import StateVolume
 from sunspot.targets.kubernetes.pods import Pod
 from sunspot.targets.kubernetes.settings import (
     KEY,
@@ -78,6 +79,14 @@ def names(stack: Stack) -> Names:
     return Names.of_cluster(name, given.namespace or DEFAULT_NAMESPACE, given.token_secret)
 
 
+def state_volume(stack: Stack) -> StateVolume | None:
+    """Where the cluster's GCS keeps its state; None if it does not. Raises as `names` does."""
+    asked = settings(stack).gcs_fault_tolerance
+    if asked is None:
+        return None
+    return StateVolume.of(names(stack).cluster, asked, _ray_version(stack))
+
+
 def make(stack: Stack) -> list[dict[str, Any]]:
     """The resources of the stack's cluster, in the order in which they should be applied.
 
@@ -85,13 +94,27 @@ def make(stack: Stack) -> list[dict[str, Any]]:
         UsageError: the stack is wrong for Kubernetes; the message has every problem.
     """
     called, given = names(stack), settings(stack)
-    problems = [*_of_groups(stack), *_of_images(stack), *_of_sizes(stack)]
-    if not problems:
-        problems = [text for pod in pods_of(stack) for text in _of_patches(pod, given, called)]
-    if problems:
-        raise wrong(f"stack {stack.name} on {TARGET}", problems)
-    budget = [_budget(called)] if given.head_disruption_budget else []
-    return [_cluster(stack, called), *budget]
+    volume, asked = state_volume(stack), given.gcs_fault_tolerance
+    made = [_cluster(called, _spec(stack, pods_of(stack)))]
+    if given.head_disruption_budget:
+        made.append(_budget(called))
+    if volume is not None and asked is not None and volume.is_own:
+        made.append(gcs_state.claim(called.metadata(volume.claim), asked))
+    return made
+
+
+def inner_spec(stack: Stack) -> dict[str, Any]:
+    """The spec of a RayCluster that KubeRay makes by itself, for a RayService or a RayJob.
+
+    KubeRay names that cluster, and a RayService may have two of them for a while: the volume of
+    the GCS's state is KubeRay's as well.
+
+    Raises:
+        UsageError: as `make`.
+    """
+    spec = _spec(stack, [replace(pod, state=None) for pod in pods_of(stack)])
+    asked = settings(stack).gcs_fault_tolerance
+    return spec if asked is None else {**spec, "gcsFaultToleranceOptions": _fault_tolerance(asked)}
 
 
 def oldest_kuberay(spec: Mapping[str, Any]) -> tuple[int, int]:
@@ -102,19 +125,23 @@ def oldest_kuberay(spec: Mapping[str, Any]) -> tuple[int, int]:
     return NEWER_KUBERAY if newer else KUBERAY
 
 
-def _cluster(stack: Stack, called: Names) -> dict[str, Any]:
-    given, cluster = settings(stack), stack.cluster
-    head, *workers = pods_of(stack)
+def _spec(stack: Stack, of_pods: Sequence[Pod]) -> dict[str, Any]:
+    """The spec of a RayCluster of these pods. Raises as `make` does."""
+    called, given, cluster = names(stack), settings(stack), stack.cluster
+    problems = [*_of_groups(stack), *_of_images(stack), *_of_sizes(stack)]
+    if not problems:
+        problems = [text for pod in of_pods for text in _of_patches(pod, given, called)]
+    if problems:
+        raise wrong(f"stack {stack.name} on {TARGET}", problems)
+    head, *workers = of_pods
     groups = {group.name: group for group in cluster.scaling_groups}
     spec: dict[str, Any] = {
-        "rayVersion": cluster.ray_version.removeprefix("v"),
+        "rayVersion": _ray_version(stack),
         "authOptions": {"mode": "token", "secretName": called.token_secret},
         "enableInTreeAutoscaling": cluster.requires_autoscale(),
     }
     if cluster.requires_autoscale():
         spec["autoscalerOptions"] = _autoscaler(stack)
-    if given.gcs_fault_tolerance is not None:
-        spec["gcsFaultToleranceOptions"] = _fault_tolerance(given.gcs_fault_tolerance)
     spec["headGroupSpec"] = {
         "serviceType": "ClusterIP",
         **_ray(head, given, called),
@@ -122,6 +149,10 @@ def _cluster(stack: Stack, called: Names) -> dict[str, Any]:
     spec["workerGroupSpecs"] = [
         _worker_group(pod, groups[pod.group], given, called) for pod in workers
     ]
+    return spec
+
+
+def _cluster(called: Names, spec: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
@@ -214,6 +245,7 @@ def pods_of(stack: Stack) -> list[Pod]:
     """The pods, the head's first; a group that is spot-with-fallback has two kinds."""
     given, cluster = settings(stack), stack.cluster
     autoscaler = cluster.autoscaler_config if cluster.requires_autoscale() else None
+    state = state_volume(stack)
     made = [
         Pod(
             group=HEAD,
@@ -223,6 +255,7 @@ def pods_of(stack: Stack) -> list[Pod]:
             share=pods.share(cluster.head_node, given, autoscaler),
             image=_image(stack, cluster.head_node),
             autoscaled=autoscaler is not None,
+            state=state,
         )
     ]
     for group in cluster.scaling_groups:
@@ -236,9 +269,14 @@ def pods_of(stack: Stack) -> list[Pod]:
                     node=group.worker_nodes,
                     share=pods.share(group.worker_nodes, given),
                     image=_image(stack, group.worker_nodes),
+                    head_away_s=None if state is None else gcs_state.HEAD_AWAY_S,
                 )
             )
     return made
+
+
+def _ray_version(stack: Stack) -> str:
+    return stack.cluster.ray_version.removeprefix("v")
 
 
 def _image(stack: Stack, node: RayNodeConfig) -> str:

@@ -37,7 +37,7 @@ def make(
     # As for a RayService: KubeRay names the cluster itself.
     called = rayservice.names(stack)
     _check_environment(environment or {})
-    cluster, *_ = raycluster.make(stack)
+    cluster = raycluster.inner_spec(stack)
     spec: dict[str, Any] = {
         "entrypoint": shell_line(command),
         "submissionMode": "K8sJobMode",
@@ -45,8 +45,8 @@ def make(
         "ttlSecondsAfterFinished": 0,
         # A command that failed is not run again.
         "backoffLimit": 0,
-        "submitterPodTemplate": _submitter(stack, cluster["spec"]),
-        "rayClusterSpec": cluster["spec"],
+        "submitterPodTemplate": _submitter(stack, cluster),
+        "rayClusterSpec": cluster,
     }
     if environment:
         spec["runtimeEnvYAML"] = yaml_text.dump(dict(environment))

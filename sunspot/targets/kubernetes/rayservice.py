@@ -42,7 +42,6 @@ def make(stack: Stack, source: str) -> list[dict[str, Any]]:
     """
     called = names(stack)
     _check_volume(stack)
-    cluster, *_ = raycluster.make(stack)
     return [
         {
             "apiVersion": "ray.io/v1",
@@ -50,7 +49,7 @@ def make(stack: Stack, source: str) -> list[dict[str, Any]]:
             "metadata": called.metadata(called.cluster),
             "spec": {
                 "serveConfigV2": yaml_text.dump(config(source)),
-                "rayClusterConfig": cluster["spec"],
+                "rayClusterConfig": raycluster.inner_spec(stack),
             },
         }
     ]

@@ -39,12 +39,14 @@ class Record:
         place: the Kubernetes and the namespace.
         names: what it is called there.
         own_secret: whether the token's Secret goes with the cluster; another one is the user's.
+        own_claim: the claim of the GCS's state, if it goes with the cluster.
         by_pulumi: whether Pulumi made it, which then takes it down, too.
     """
 
     place: Place
     names: Names
     own_secret: bool = True
+    own_claim: str | None = None
     by_pulumi: bool = False
 
     def cluster(self) -> Cluster:
@@ -78,6 +80,7 @@ class Records:
                 place=Place(**found["place"]),
                 names=Names(**found["names"]),
                 own_secret=bool(found["own_secret"]),
+                own_claim=found.get("own_claim"),
                 by_pulumi=bool(found.get("by_pulumi")),
             )
         except (TypeError, KeyError) as error:

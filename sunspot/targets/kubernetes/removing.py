@@ -13,7 +13,7 @@ from sunspot.targets.kubernetes.objects import Cluster, Pod
 from sunspot.targets.kubernetes.raycluster import MANAGED_BY
 from sunspot.targets.protocol import Progress, Removal
 
-LOOKED_FOR = "RayCluster, pod, Secret or disruption budget"
+LOOKED_FOR = "RayCluster, pod, Secret, claim of a volume or disruption budget"
 
 POLL_S = 0.5
 
@@ -23,6 +23,7 @@ FINALIZER_PATIENCE_S = 30.0
 GRACE_S = 2
 # Beside the pods' own grace period.
 POD_PATIENCE_S = 60.0
+CLAIM_PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,12 @@ class Removing:
     Attributes:
         cluster: its objects.
         own_secret: whether the token's Secret goes too.
+        own_claim: the claim of the GCS's state, if that goes too.
     """
 
     cluster: Cluster
     own_secret: bool
+    own_claim: str | None = None
 
     def take_down(self, progress: Progress) -> Removal:
         """Deletes everything, waits until it is gone, and looks for what is left."""
@@ -54,9 +57,10 @@ class Removing:
                     api.delete(one)
         self._wait_for_cluster(progress)
         self._wait_for_pods(progress)
+        self._wait_for_claim()
         left = self.left()
         remedy = (
-            f"see why: kubectl get raycluster,pods,secrets,pdb --namespace {names.namespace} "
+            f"see why: kubectl get raycluster,pods,secrets,pvc,pdb --namespace {names.namespace} "
             f"--selector {'='.join(*MANAGED_BY.items())}"
         )
         return Removal(looked_for=LOOKED_FOR, left=left, remedy=remedy if left else "")
@@ -69,13 +73,24 @@ class Removing:
             found.append(f"RayCluster {names.cluster}")
         if self.own_secret and self._is_ours(api.find(self.cluster.secret)):
             found.append(f"Secret {names.token_secret}")
+        if self._has_claim():
+            found.append(f"PersistentVolumeClaim {self.own_claim}")
         return found
 
     def _beside(self) -> list[str]:
         """The paths of what belongs to the RayCluster and would follow it."""
         names = self.cluster.names
         budget = path(POLICY, "poddisruptionbudgets", names.namespace, f"{names.cluster}-head")
-        return [budget, *([self.cluster.secret] if self.own_secret else [])]
+        secret = [self.cluster.secret] if self.own_secret else []
+        return [budget, *secret, *self._claims()]
+
+    def _claims(self) -> list[str]:
+        if self.own_claim is None:
+            return []
+        return [path("v1", "persistentvolumeclaims", self.cluster.names.namespace, self.own_claim)]
+
+    def _has_claim(self) -> bool:
+        return any(self._is_ours(self.cluster.api.find(one)) for one in self._claims())
 
     @staticmethod
     def _is_ours(found: Object | None) -> bool:
@@ -130,6 +145,12 @@ class Removing:
                 progress(f"waiting for {told} pod{'s' if told > 1 else ''} to end")
             time.sleep(POLL_S)
             pods = self._pods()
+
+    def _wait_for_claim(self) -> None:
+        """It goes after the last pod that uses it (kubernetes.io, "Storage Object in Use")."""
+        deadline = time.monotonic() + CLAIM_PATIENCE_S
+        while self._has_claim() and time.monotonic() < deadline:
+            time.sleep(POLL_S)
 
 
 def _grace(pod: Object) -> int:

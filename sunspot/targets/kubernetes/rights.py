@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from sunspot.targets.kubernetes.gcs_state import StateVolume
 from sunspot.targets.kubernetes.raycluster import Names
 
 _GROUP = "rbac.authorization.k8s.io"
+_CLAIMS = "persistentvolumeclaims"
 
 # For `sunspot up` and `kubectl apply`, and for looking at what they made.
 _APPLY = ["get", "list", "watch", "create", "update", "patch", "delete"]
@@ -27,15 +29,21 @@ class Right:
     name: str | None
 
 
-def make(called: Names, user_group: str) -> list[dict[str, Any]]:
-    """The Role, and the RoleBinding that gives it to a group of users."""
+def make(called: Names, volume: StateVolume | None, user_group: str) -> list[dict[str, Any]]:
+    """The Role, and the RoleBinding that gives it to a group of users.
+
+    Args:
+        called: the cluster's names.
+        volume: where its GCS keeps its state, if it does.
+        user_group: the group.
+    """
     name = f"{called.cluster}-users"
     return [
         {
             "apiVersion": f"{_GROUP}/v1",
             "kind": "Role",
             "metadata": called.metadata(name),
-            "rules": _rules(called),
+            "rules": [*_rules(called), *_rules_of(volume)],
         },
         {
             "apiVersion": f"{_GROUP}/v1",
@@ -47,8 +55,8 @@ def make(called: Names, user_group: str) -> list[dict[str, Any]]:
     ]
 
 
-def needed(called: Names) -> Iterator[Right]:
-    """What `sunspot up`, `down` and the way in ask for."""
+def needed(called: Names, volume: StateVolume | None) -> Iterator[Right]:
+    """What `sunspot up`, `down` and the way in ask for. Arguments as of `make`."""
     asked = {
         ("ray.io", "rayclusters"): ("get", "create", "patch", "delete"),
         ("policy", "poddisruptionbudgets"): ("create", "delete"),
@@ -62,6 +70,12 @@ def needed(called: Names) -> Iterator[Right]:
         for verb in verbs:
             name = called.token_secret if resource == "secrets" and verb != "create" else None
             yield Right(verb=verb, group=group, resource=resource, name=name)
+    if volume is not None:
+        yield Right(verb="get", group="", resource=_CLAIMS, name=volume.claim)
+        if volume.is_own:
+            yield Right(verb="create", group="", resource=_CLAIMS, name=None)
+        if volume.goes:
+            yield Right(verb="delete", group="", resource=_CLAIMS, name=volume.claim)
 
 
 def _rules(called: Names) -> list[dict[str, Any]]:
@@ -88,6 +102,15 @@ def _rules(called: Names) -> list[dict[str, Any]]:
         _rule("", "events", ["get", "list", "watch"]),
         _rule("", "resourcequotas", ["get", "list"]),
     ]
+
+
+def _rules_of(volume: StateVolume | None) -> list[dict[str, Any]]:
+    if volume is None:
+        return []
+    if not volume.is_own:
+        return [_rule("", _CLAIMS, ["get"], volume.claim)]
+    named = [verb for verb in _APPLY if verb != "create"]
+    return [_rule("", _CLAIMS, ["create"]), _rule("", _CLAIMS, named, volume.claim)]
 
 
 def _rule(group: str, resource: str, verbs: list[str], name: str | None = None) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class FaultTolerance(Config, frozen=True):
     """Where the GCS keeps its state (RocksDB), so that it outlives the head's pod."""
 
     size: Quantity | None = Field(
-        default=None, description="size of the volume that KubeRay makes, such as 10Gi"
+        default=None, description="size of the volume that is made, such as 20Gi; by default 10Gi"
     )
     storage_class: ObjectName | None = Field(
         default=None, description="storage class of that volume"
@@ -104,7 +104,9 @@ class FaultTolerance(Config, frozen=True):
         default=None, description="an existing claim of a volume to use instead"
     )
     keep: bool = Field(
-        default=False, strict=True, description="whether the volume outlives the cluster"
+        default=False,
+        strict=True,
+        description="whether the volume outlives the cluster; the next one of its name goes on",
     )
 
     @model_validator(mode="after")

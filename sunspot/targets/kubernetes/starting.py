@@ -14,6 +14,7 @@ from sunspot.targets import members
 from sunspot.targets.kubernetes import records
 from sunspot.targets.kubernetes.api import POLICY, RAY, Object, path
 from sunspot.targets.kubernetes.errors import CONFLICT, ApiError
+from sunspot.targets.kubernetes.gcs_state import CLAIM
 from sunspot.targets.kubernetes.objects import CRASH_REASON, IMAGE_REASONS, Cluster, Pod
 from sunspot.targets.kubernetes.pods import RAY_CONTAINER, TOKEN_KEY
 from sunspot.targets.protocol import Lasting, Progress
@@ -28,16 +29,20 @@ CONFIG_ERROR, CONFIG_PATIENCE_S = "CreateContainerConfigError", 20.0
 OPERATOR_PATIENCE_S = 60.0
 
 
-def create(stack: Stack, made: list[Object], cluster: Cluster, *, own_secret: bool) -> str:
+def create(
+    stack: Stack, made: list[Object], cluster: Cluster, *, own_secret: bool, keeps_claim: bool
+) -> str:
     """Creates the objects of a cluster; returns its token.
 
-    The Secret and the budget belong to the RayCluster, so that they go with it, whoever deletes it.
+    All but a claim that is kept belong to the RayCluster, so that they go with it, whoever deletes
+    it.
 
     Args:
         stack: the stack as it was given.
         made: its objects, the RayCluster first.
         cluster: where they are to be.
         own_secret: whether the Secret is created too; otherwise it is the user's.
+        keeps_claim: whether the claim of the GCS's state outlives it; there may be one already.
 
     Raises:
         UsageError: there is a RayCluster of that name, or the user's Secret is not there.
@@ -57,13 +62,23 @@ def create(stack: Stack, made: list[Object], cluster: Cluster, *, own_secret: bo
     if own_secret:
         others.insert(0, _secret(cluster, token))
     for one in others:
-        one["metadata"]["ownerReferences"] = [_reference(owner)]
-        kind, group = ("secrets", "v1") if one["kind"] == "Secret" else _BUDGETS
-        api.create(path(group, kind, names.namespace), one)
+        is_kept = keeps_claim and one["kind"] == CLAIM
+        if not is_kept:
+            one["metadata"]["ownerReferences"] = [_reference(owner)]
+        try:
+            api.create(path(*_KINDS[one["kind"]], names.namespace), one)
+        except ApiError as error:
+            if not (is_kept and error.status == CONFLICT):
+                raise
     return token
 
 
-_BUDGETS = ("poddisruptionbudgets", POLICY)
+# The path's parts by the object's kind.
+_KINDS = {
+    "Secret": ("v1", "secrets"),
+    "PodDisruptionBudget": (POLICY, "poddisruptionbudgets"),
+    CLAIM: ("v1", "persistentvolumeclaims"),
+}
 
 
 def taken(name: str, cluster: Cluster) -> UsageError:

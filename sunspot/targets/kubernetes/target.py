@@ -224,8 +224,12 @@ class KubernetesTarget:
         given = raycluster.settings(stack)
         place = Place.find(given.context, given.namespace)
         wanted = self.at_place(stack, place.context or None, place.namespace)
+        volume = raycluster.state_volume(wanted)
         record = Record(
-            place=place, names=raycluster.names(wanted), own_secret=given.token_secret is None
+            place=place,
+            names=raycluster.names(wanted),
+            own_secret=given.token_secret is None,
+            own_claim=volume.claim if volume is not None and volume.goes else None,
         )
         return wanted, record
 
@@ -271,7 +275,13 @@ class KubernetesTarget:
             # Before it exists, so that `down` finds what an interrupted `up` created.
             self.records.write(record, stack)
             with deferred():
-                token = starting.create(stack, made, cluster, own_secret=record.own_secret)
+                token = starting.create(
+                    stack,
+                    made,
+                    cluster,
+                    own_secret=record.own_secret,
+                    keeps_claim=record.own_claim is None,
+                )
                 self.records.write_token(name, token)
             progress(f"created the RayCluster {record.names.cluster} in {record.names.namespace}")
             return self._wait(stack, record, progress, deadline, dashboard_port)
@@ -358,7 +368,9 @@ class KubernetesTarget:
         if record.by_pulumi:  # also when its Kubernetes is gone
             self.records.folders.remove(name)
             return None
-        removal = Removing(record.cluster(), record.own_secret).take_down(progress)
+        removal = Removing(record.cluster(), record.own_secret, record.own_claim).take_down(
+            progress
+        )
         if not removal.left:
             self.records.folders.remove(name)
         return removal

@@ -9,9 +9,12 @@ import secrets
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import yaml
 from machines.kubernetes.cluster import Kubectl
+from sunspot_command import SunspotCommand
 from waiting import wait_for
 
 from sunspot.stack import Stack
@@ -158,6 +161,17 @@ class RayCluster:
 
     def _words(self, *words: str) -> list[str]:
         return [f"--namespace={self.namespace}", *words]
+
+
+def command_for(folder: Path, config: dict[str, Any]) -> SunspotCommand:
+    """`sunspot` in an empty folder, in a project whose one stack is "course"."""
+    made = SunspotCommand(project=folder / "project", state=folder / "state", home=folder / "home")
+    made.home.mkdir()
+    made.project.mkdir()
+    (made.project / "Pulumi.yaml").write_text("name: course\nruntime: python\n")
+    text = yaml.safe_dump({"config": {"sunspot:target": "kubernetes", **config}})
+    (made.project / "Pulumi.course.yaml").write_text(text)
+    return made
 
 
 def why_pending(pod: dict[str, Any]) -> str:

@@ -6,11 +6,10 @@ import signal
 from pathlib import Path
 
 import pytest
-import yaml
 from kubernetes_stacks import group, stack
 from machines.kubernetes.cluster import Cluster
 from machines.processes import DEADLINE_S
-from ray_clusters import SMALL_HEAD, SMALL_WORKER, Namespaces, RayCluster
+from ray_clusters import SMALL_HEAD, SMALL_WORKER, Namespaces, RayCluster, command_for
 from sunspot_command import SunspotCommand
 
 from sunspot.targets.kubernetes import manifest
@@ -20,20 +19,8 @@ WORKERS = {**group(), "worker_nodes": SMALL_WORKER}
 
 @pytest.fixture
 def sunspot(tmp_path: Path) -> SunspotCommand:
-    (tmp_path / "home").mkdir()
-    project = tmp_path / "project"
-    project.mkdir()
-    (project / "Pulumi.yaml").write_text("name: course\nruntime: python\n")
-    config = {
-        "sunspot:target": "kubernetes",
-        "sunspot:cluster": {
-            "head_node": SMALL_HEAD,
-            "scaling_groups": [WORKERS],
-            "ray_version": "2.60.0",
-        },
-    }
-    (project / "Pulumi.course.yaml").write_text(yaml.safe_dump({"config": config}))
-    return SunspotCommand(project=project, state=tmp_path / "state", home=tmp_path / "home")
+    cluster = {"head_node": SMALL_HEAD, "scaling_groups": [WORKERS], "ray_version": "2.60.0"}
+    return command_for(tmp_path, {"sunspot:cluster": cluster})
 
 
 @pytest.fixture

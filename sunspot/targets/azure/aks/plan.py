@@ -124,7 +124,6 @@ class AksPlan:
     names: Names
     manifest: tuple[dict[str, Any], ...]
     elastic: tuple[int, ...]
-    keeps_state: bool
 
     @property
     def has_gpus(self) -> bool:
@@ -183,7 +182,6 @@ def plan(stack: Stack) -> AksPlan:
         names=raycluster.names(placed),
         manifest=tuple(manifest),
         elastic=tuple(_elastic(sized.cluster)),
-        keeps_state=raycluster.settings(stack).gcs_fault_tolerance is not None,
     )
 
 

@@ -21,6 +21,7 @@ _OF = {"head": "the head's", "workers": "the workers'"}
 # Of a resource of Kubernetes: its type by its kind.
 _TYPES = {
     "Namespace": "core/v1:Namespace",
+    "PersistentVolumeClaim": "core/v1:PersistentVolumeClaim",
     "Secret": "core/v1:Secret",
     "ServiceAccount": "core/v1:ServiceAccount",
     "DaemonSet": "apps/v1:DaemonSet",

@@ -1,0 +1,246 @@
+"""The volume by which a cluster outlives its head's pod: in the manifest, and as `up` makes it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+from cli_runs import failed, run
+from kubernetes_stacks import (
+    FILE,
+    cluster,
+    documents,
+    group,
+    head_pod,
+    stack,
+    variables,
+    worker_pod,
+)
+
+from sunspot.targets.kubernetes import manifest, raycluster, rayjob, rayservice, rights
+
+CLAIM = "mine-gcs-pvc"
+CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+
+
+def kept(**asked):
+    return stack(group(), gcs_fault_tolerance=asked)
+
+
+# In the manifest
+
+
+def test_the_heads_ray_keeps_its_state_on_the_volume_and_jobs_know_nothing_of_it():
+    made = cluster(group(), gcs_fault_tolerance={})
+    head, worker = head_pod(made), worker_pod(made)
+    (volume,) = (one for one in head["volumes"] if "persistentVolumeClaim" in one)
+    assert volume["persistentVolumeClaim"] == {"claimName": "course-gcs-pvc"}
+    (mount,) = (m for m in head["containers"][0]["volumeMounts"] if m["name"] == volume["name"])
+    # KubeRay hands the flags to a shell.
+    flag = made["spec"]["headGroupSpec"]["rayStartParams"]["system-config"]
+    (given,) = shlex.split(flag)
+    # Of this version of Ray: nothing says that another one reads it.
+    folder = f"{mount['mountPath']}/2.60.0"
+    assert json.loads(given) == {"gcs_storage": "rocksdb", "gcs_storage_path": folder}
+    assert not [name for name in variables(head) if "gcs_storage" in name]
+    # Ray's own images do not run as root.
+    assert head["securityContext"]["fsGroup"]
+    # The workers wait for a new head, and have no volume.
+    assert variables(worker)["RAY_gcs_rpc_server_reconnect_timeout_s"] == "600"
+    assert not [one for one in worker["volumes"] if "persistentVolumeClaim" in one]
+    assert "system-config" not in made["spec"]["workerGroupSpecs"][0]["rayStartParams"]
+    # No KubeRay has to know of it.
+    assert "gcsFaultToleranceOptions" not in made["spec"]
+
+
+def test_without_it_there_is_no_volume_and_workers_do_not_wait():
+    made = cluster(group())
+    assert "securityContext" not in head_pod(made)
+    assert "system-config" not in made["spec"]["headGroupSpec"]["rayStartParams"]
+    assert "RAY_gcs_rpc_server_reconnect_timeout_s" not in variables(worker_pod(made))
+    assert "PersistentVolumeClaim" not in [one["kind"] for one in documents(stack(group()))]
+
+
+@pytest.mark.parametrize(
+    ("asked", "spec"),
+    [
+        ({}, {"size": "10Gi"}),
+        (
+            {"size": "20Gi", "storage_class": "managed-csi"},
+            {"size": "20Gi", "class": "managed-csi"},
+        ),
+    ],
+)
+def test_the_claim_is_part_of_the_manifest(asked, spec):
+    (claim,) = (one for one in documents(kept(**asked)) if one["kind"] == "PersistentVolumeClaim")
+    assert claim["metadata"]["name"] == "course-gcs-pvc"
+    assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
+    assert claim["spec"]["resources"]["requests"]["storage"] == spec["size"]
+    assert claim["spec"].get("storageClassName") == spec.get("class")
+
+
+def test_a_claim_of_the_users_is_used_and_not_made():
+    made = documents(kept(claim="theirs"))
+    assert [one["kind"] for one in made] == ["RayCluster", "PodDisruptionBudget"]
+    assert {"claimName": "theirs"} in [
+        one.get("persistentVolumeClaim") for one in head_pod(made[0])["volumes"]
+    ]
+
+
+def test_a_manifest_whose_volume_is_kept_says_how():
+    assert "kubectl delete --namespace default raycluster/course pdb/course-head" in manifest.text(
+        kept(keep=True)
+    )
+    assert "pdb/" not in manifest.text(kept())
+
+
+def test_where_kuberay_makes_the_cluster_the_volume_is_kuberays():
+    described = kept(size="20Gi", storage_class="managed-csi", keep=True)
+    (service,) = rayservice.make(described, "main:app")
+    (job,) = rayjob.make(described, ["true"])
+    for spec in (service["spec"]["rayClusterConfig"], job["spec"]["rayClusterSpec"]):
+        assert spec["gcsFaultToleranceOptions"] == {
+            "backend": "rocksdb",
+            "storage": {
+                "size": "20Gi",
+                "storageClassName": "managed-csi",
+                "deletionPolicy": "Retain",
+            },
+        }
+        assert raycluster.oldest_kuberay(spec) == (1, 7)
+        # KubeRay 1.7 refuses what it sets itself (validation.go), and sets no group.
+        pod = spec["headGroupSpec"]["template"]["spec"]
+        assert not [one for one in pod["volumes"] if "persistentVolumeClaim" in one]
+        assert "system-config" not in spec["headGroupSpec"]["rayStartParams"]
+        assert pod["securityContext"]["fsGroup"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ({}, {"get", "list", "watch", "update", "patch", "delete"}),
+        ({"claim": "theirs"}, {"get"}),
+        (None, set()),
+    ],
+)
+def test_the_role_allows_no_other_claim(asked, named):
+    described = stack(gcs_fault_tolerance=asked) if asked is not None else stack()
+    volume = raycluster.state_volume(described)
+    role, _ = rights.make(raycluster.names(described), volume, "users")
+    rules = [one for one in role["rules"] if one["resources"] == ["persistentvolumeclaims"]]
+    of_one = [one for one in rules if "resourceNames" in one]
+    assert {verb for one in of_one for verb in one["verbs"]} == named
+    assert all(one["resourceNames"] == [volume.claim] for one in of_one if volume)
+    # `create` cannot be for one name.
+    assert [one["verbs"] for one in rules if one not in of_one] == (
+        [["create"]] if asked == {} else []
+    )
+    asked_for = {
+        one.verb
+        for one in rights.needed(raycluster.names(described), volume)
+        if one.resource == "persistentvolumeclaims"
+    }
+    assert asked_for <= named | {"create"}
+
+
+# As `up` makes it
+
+
+@pytest.fixture
+def write(kubernetes):
+    """Writes the stack file with these settings of the volume; there is a default class."""
+    default = {"storageclass.kubernetes.io/is-default-class": "true"}
+    kubernetes.api.add(f"{CLASSES}/fast", {"metadata": {"name": "fast", "annotations": default}})
+
+    def change(**asked):
+        block = json.dumps({"gcs_fault_tolerance": asked})
+        kubernetes.write(f"{FILE}  sunspot:kubernetes: {block}\n")
+
+    yield change
+    run("down", "mine")
+
+
+def has_claims(kubernetes):
+    return kubernetes.api.names("persistentvolumeclaims")
+
+
+def test_the_volume_goes_with_the_cluster_whoever_deletes_it(kubernetes, write):
+    write()
+    assert run("up", "mine").exit_code == 0
+    (owner,) = kubernetes.api.one("persistentvolumeclaims")["metadata"]["ownerReferences"]
+    assert owner["uid"] == kubernetes.api.one("rayclusters")["metadata"]["uid"]
+    assert run("down", "mine").exit_code == 0
+    assert has_claims(kubernetes) == []
+
+
+def test_a_volume_that_is_kept_is_the_next_clusters(kubernetes, write):
+    write(keep=True)
+    for _ in range(2):
+        done = run("up", "mine")
+        assert done.exit_code == 0, done.output
+        assert "mine is down" in run("down", "mine").stdout
+        assert has_claims(kubernetes) == [CLAIM]
+    # Whoever does not ask for it gets no old state.
+    write()
+    said = failed(2, "up", "mine")
+    assert f"has a claim {CLAIM} already, with the state of an earlier cluster" in said
+    assert "keep: true" in said
+    assert f"kubectl delete pvc {CLAIM} --namespace default" in said
+    assert kubernetes.api.names("rayclusters") == []
+
+
+def test_a_claim_of_somebody_elses_is_not_taken(kubernetes, write):
+    kubernetes.api.add(f"{CLAIMS}/{CLAIM}", {"metadata": {"name": CLAIM}})
+    write(keep=True)
+    assert f"claim: {CLAIM}" in failed(2, "up", "mine")
+    write(claim=CLAIM)
+    assert run("up", "mine").exit_code == 0
+    assert run("down", "mine").exit_code == 0
+    assert has_claims(kubernetes) == [CLAIM]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"claim": "gone"}, ("no PersistentVolumeClaim 'gone'", "leave out")),
+        ({"storage_class": "slow"}, ("no storage class 'slow'; it has fast", "storage_class")),
+    ],
+)
+def test_what_is_not_there_is_refused_before_anything_is_created(kubernetes, write, asked, said):
+    write(**asked)
+    text = failed(2, "up", "mine")
+    for part in said:
+        assert part in text
+    assert kubernetes.api.names("rayclusters") == []
+
+
+def test_a_kubernetes_without_a_default_storage_class(kubernetes, write):
+    write()
+    del kubernetes.api.objects[f"{CLASSES}/fast"]
+    assert "no default storage class; it has none" in failed(2, "up", "mine")
+    # Usually only administrators see the classes: then nothing is said.
+    kubernetes.api.forbidden = {("list", "storageclasses")}
+    assert run("up", "mine").exit_code == 0
+
+
+def test_a_claim_that_is_still_being_deleted(kubernetes, write):
+    metadata = {"name": CLAIM, "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    kubernetes.api.add(f"{CLAIMS}/{CLAIM}", {"metadata": metadata})
+    write(keep=True)
+    assert "is being deleted" in failed(2, "up", "mine")
+    kubernetes.api.objects.pop(f"{CLAIMS}/{CLAIM}")
+
+
+def test_down_names_a_claim_that_does_not_go(kubernetes, write, monkeypatch):
+    monkeypatch.setattr("sunspot.targets.kubernetes.removing.CLAIM_PATIENCE_S", 0.1)
+    write()
+    assert run("up", "mine").exit_code == 0
+    # As of Kubernetes while a pod has it.
+    metadata = kubernetes.api.one("persistentvolumeclaims")["metadata"]
+    metadata["finalizers"] = ["kubernetes.io/pvc-protection"]
+    del metadata["ownerReferences"]
+    assert f"PersistentVolumeClaim {CLAIM}" in failed(1, "down", "mine")
+    kubernetes.api.objects.pop(f"{CLAIMS}/{CLAIM}")
+    assert "mine is down" in run("down", "mine").stdout
