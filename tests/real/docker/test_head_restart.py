@@ -14,11 +14,24 @@ from waiting import wait_for
 
 pytestmark = pytest.mark.timeout(1800)
 
+# The dashboard answers later than its node joins.
+_JOB_API = f"""
+import time
+from ray.job_submission import JobSubmissionClient
+def job_api():
+    until = time.monotonic() + {DEADLINE_S}
+    while True:
+        try:
+            return JobSubmissionClient()
+        except ConnectionError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(1)
+"""
 # One actor's process lives on a worker, the other's on the head.
 _BEGIN = """
 import json, ray
 from ray._raylet import GcsClient
-from ray.job_submission import JobSubmissionClient
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 ray.init(address="auto", namespace="kept", log_to_driver=False)
 
@@ -38,14 +51,13 @@ for name in ACTORS:
         on = {"scheduling_strategy": On(ids[name], soft=False)}
     actor = Counter.options(name=NAME + name, lifetime="detached", **on).remote()
     counts[name] = ray.get([actor.add.remote() for _ in range(3)])[-1]
-job = JobSubmissionClient().submit_job(entrypoint="true", submission_id=NAME + "job")
+job = job_api().submit_job(entrypoint="true", submission_id=NAME + "job")
 cluster = GcsClient(address=ray.get_runtime_context().gcs_address).cluster_id.hex()
 print("ANSWER", json.dumps({"ids": ids, "counts": counts, "cluster": cluster}))
 """
 _GO_ON = """
 import json, ray
 from ray._raylet import GcsClient
-from ray.job_submission import JobSubmissionClient
 ray.init(address="auto", namespace="kept", log_to_driver=False)
 counts = {}
 for name in ACTORS:
@@ -53,7 +65,7 @@ for name in ACTORS:
     counts[name] = ray.get(actor.add.remote(), timeout=120)
     ray.kill(actor)
 ids = {node["NodeName"]: node["NodeID"] for node in ray.nodes() if node["Alive"]}
-jobs = [job.submission_id for job in JobSubmissionClient().list_jobs()]
+jobs = [job.submission_id for job in job_api().list_jobs()]
 cluster = GcsClient(address=ray.get_runtime_context().gcs_address).cluster_id.hex()
 print("ANSWER", json.dumps({"ids": ids, "counts": counts, "jobs": jobs, "cluster": cluster}))
 """
@@ -119,4 +131,4 @@ def test_a_new_head_with_the_disk_of_the_one_before_is_the_same_cluster(
 
 
 def _given(name: str, *actors: str) -> str:
-    return f"NAME, ACTORS = {json.dumps(name)}, {json.dumps(actors)}\n"
+    return f"NAME, ACTORS = {json.dumps(name)}, {json.dumps(actors)}\n{_JOB_API}"
