@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from sunspot import registry
+from sunspot import registry, stack
 from sunspot.errors import NotUpError, UsageError
 from sunspot.targets.protocol import Target
 
@@ -75,7 +76,20 @@ def find(name: str | None, target: str | None = None) -> Cluster:
     others = f" (up: {', '.join(up)})" if up else ""
     which = f"stack {name!r} is not up" if name else "no cluster is up"
     on = f" on {target}" if target else ""
-    raise NotUpError(f"{which}{on}{others}; start it with: sunspot up {name or 'dev'}")
+    raise NotUpError(f"{which}{on}{others}; start it with: sunspot up {name or _to_name()}")
+
+
+def _to_name() -> str:
+    """What `sunspot up` may be given in the working directory, for a message."""
+    try:
+        found = stack.names()
+    except UsageError:  # not in a project: a stack of this machine needs only its file
+        found = stack.names(Path.cwd())
+    if "dev" in found:
+        return "dev"
+    if len(found) > 1:
+        return f"STACK (here are {', '.join(found)})"
+    return found[0] if found else "--file FILE, or in a project's folder: sunspot up STACK"
 
 
 def _discovered(name: str, target: str | None) -> Cluster | None:

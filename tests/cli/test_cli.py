@@ -22,6 +22,8 @@ from sunspot.targets.scaling import Size
 
 pytestmark = pytest.mark.usefixtures("place")
 
+WITHOUT_STACKS = "start it with: sunspot up --file FILE, or in a project's folder: sunspot up STACK"
+
 
 # Wrong use
 
@@ -147,7 +149,23 @@ def test_resources_that_are_no_json_object_of_numbers_are_refused(text):
 )
 def test_without_a_cluster_every_command_says_how_to_start_one(arguments):
     message = failed(1, *arguments)
-    assert message == "error: no cluster is up; start it with: sunspot up dev"
+    assert message == f"error: no cluster is up; {WITHOUT_STACKS}"
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["gpu"], "sunspot up gpu"),
+        (["cpu", "dev"], "sunspot up dev"),
+        (["cpu", "gpu"], "sunspot up STACK (here are cpu, gpu)"),
+    ],
+)
+def test_without_a_cluster_the_stacks_that_could_be_started_are_named(place, names, told):
+    for name in names:
+        (place / f"Pulumi.{name}.yaml").touch()
+    assert failed(1, "status").endswith(f"start it with: {told}")
+    (place / "Pulumi.yaml").unlink()
+    assert failed(1, "status").endswith(f"start it with: {told}")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +251,7 @@ def test_errors_are_one_message_without_colour_in_a_pipe():
     )
     assert done.returncode == 1
     assert done.stdout == ""
-    assert done.stderr == "error: no cluster is up; start it with: sunspot up dev\n"
+    assert done.stderr == f"error: no cluster is up; {WITHOUT_STACKS}\n"
 
 
 def test_markup_in_a_message_is_printed_as_it_is():

@@ -25,7 +25,9 @@ class Refusal:
 
 
 NOTHING_UP = (
-    Refusal(("status",), 1, "no cluster is up; start it with: sunspot up dev"),
+    Refusal(
+        ("status",), 1, "no cluster is up; start it with: sunspot up STACK (here are one, two)"
+    ),
     Refusal(("status", "one"), 1, "stack 'one' is not up; start it with: sunspot up one"),
     Refusal(("jobs", "--stack", "one"), 1, "stack 'one' is not up; start it with: sunspot up one"),
     Refusal(("ssh", "one"), 1, "stack 'one' is not up; start it with: sunspot up one"),

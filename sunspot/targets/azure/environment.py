@@ -51,10 +51,11 @@ _CALLED: Mapping[Kind, str] = {
     "assertion": f"by OpenID Connect ({USE_OIDC} or {FEDERATED_FILE})",
     "identity": f"a managed identity ({USE_MSI})",
 }
+# Without --append it revokes the principal's other secrets and certificates (its own reference).
+_RESET = f"az ad sp credential reset --id ${CLIENT[0]} --append"
 _TO_RENEW: Mapping[Kind, str] = {
-    "certificate": f"az ad sp credential reset --id ${CLIENT[0]} --create-cert makes a new "
-    f"certificate, for {CERTIFICATE}",
-    "secret": f"az ad sp credential reset --id ${CLIENT[0]} prints a new secret, for {SECRET}",
+    "certificate": f"{_RESET} --create-cert makes a new certificate, for {CERTIFICATE}",
+    "secret": f"{_RESET} prints a new secret, for {SECRET}",
     "assertion": "compare the application's federated credential (issuer, subject, audience) with "
     "the token's: az ad app federated-credential list --id $ARM_CLIENT_ID",
     "identity": "give this machine an identity (az vm identity assign), or, where it has several, "
@@ -65,9 +66,12 @@ _TO_RENEW: Mapping[Kind, str] = {
 AUDIENCE = "api://AzureADTokenExchange"
 TIMEOUT_S = 30.0
 
+# The options that a managed identity's credential takes from those of `credential`.
+_WAITS = ("read_timeout", "retry_total")
+
 
 class LoginError(SunspotError):
-    """A login cannot be used: it is not complete, or Azure refused it."""
+    """A login cannot be used: it is not complete, not available here, or Azure refused it."""
 
 
 def is_given() -> bool:
@@ -103,13 +107,15 @@ def to_renew() -> str:
 
 
 def for_pulumi() -> dict[str, str]:
-    """The variables that Pulumi's provider needs for a login by OpenID Connect."""
-    given = os.environ
-    if _kind() != "assertion":
+    """The login's variables under the names that Pulumi's provider reads; none without a login."""
+    given, kind = os.environ, _kind()
+    if kind is None:
         return {}
-    found = {TENANT[0]: _first(given, TENANT), CLIENT[0]: _first(given, CLIENT), USE_OIDC: "true"}
-    file = given.get(OIDC_FILE) or given.get(FEDERATED_FILE)
-    return found | ({OIDC_FILE: file} if file else {})
+    found = {names[0]: _first(given, names) for names in (TENANT, CLIENT)}
+    if kind == "assertion":
+        file = given.get(OIDC_FILE) or given.get(FEDERATED_FILE, "")
+        found |= {USE_OIDC: "true", OIDC_FILE: file}
+    return {name: value for name, value in found.items() if value}
 
 
 def credential(authority: str, **options: Any) -> TokenCredential | None:
@@ -117,7 +123,8 @@ def credential(authority: str, **options: Any) -> TokenCredential | None:
 
     Args:
         authority: the address of Azure's login.
-        options: those of azure-identity's credentials.
+        options: those of azure-identity's credentials; a managed identity's takes `read_timeout`
+            (seconds) and `retry_total` only.
 
     Raises:
         LoginError: its certificate cannot be read, or a variable is missing.
@@ -134,7 +141,9 @@ def credential(authority: str, **options: Any) -> TokenCredential | None:
     if kind is None:
         return None
     if kind == "identity":
-        return ManagedIdentityCredential(client_id=client or None)
+        # It brings a policy for its retries, and a connection_timeout shorter than others'.
+        waits = {name: options[name] for name in _WAITS if name in options}
+        return ManagedIdentityCredential(client_id=client or None, **waits)
     options |= {"authority": authority, "disable_instance_discovery": authority != AUTHORITY}
     if kind == "secret":
         return ClientSecretCredential(tenant, client, given[SECRET], **options)
@@ -162,7 +171,7 @@ def token(authority: str, scope: str) -> str | None:
     from azure.core.exceptions import AzureError
 
     try:
-        found = credential(authority)
+        found = credential(authority, read_timeout=TIMEOUT_S)
         return None if found is None else found.get_token(scope).token
     except (AzureError, requests.RequestException, LookupError, OSError, ValueError) as error:
         said = " ".join(str(error).split())[:300]
@@ -180,7 +189,7 @@ def _kind() -> Kind | None:
             return "secret"
         if given.get(FEDERATED_FILE) or _is_on(given, USE_OIDC):
             return "assertion"
-    return "identity" if _is_on(given, USE_MSI) else None
+    return "identity" if _is_on(given, USE_MSI) and not missing() else None
 
 
 def _assertion(given: Mapping[str, str]) -> Callable[[], str]:

@@ -1,6 +1,10 @@
 """The logins of the environment: azure-identity is real, the login is a stand-in."""
 
+import socket
+
 import pytest
+from azure.core.pipeline.policies import RetryPolicy
+from azure.identity import CredentialUnavailableError
 from azure_model.certificate import RSA, Certificate
 from azure_model.http_service import Reply, serving
 
@@ -90,6 +94,43 @@ def test_a_managed_identity(no_login, monkeypatch):
         monkeypatch.setenv("IDENTITY_HEADER", "it")
         assert Login().token(RESOURCE) == "t1"
     assert asked == [("mine", "it")]
+
+
+def test_a_managed_identity_that_never_answers_is_waited_for_as_long_as_told(no_login, monkeypatch):
+    monkeypatch.setenv("ARM_USE_MSI", "true")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", address)
+        waits = {"read_timeout": 0.1, "retry_total": 1}
+        # azure-identity has a policy of its own here, and refuses another with a TypeError.
+        made = environment.credential(address, retry_policy_class=RetryPolicy, **waits)
+        assert made is not None
+        with pytest.raises(CredentialUnavailableError):
+            made.get_token(RESOURCE)
+        silent.settimeout(0)
+        asked = [silent.accept()[0] for _ in range(2)]
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+    for one in asked:
+        one.close()
+
+
+@pytest.mark.parametrize(
+    "kind", [{"ARM_CLIENT_SECRET": "x"}, {"ARM_CLIENT_CERTIFICATE_PATH": "x"}, {"ARM_USE_MSI": "1"}]
+)
+def test_pulumi_is_given_the_names_that_its_provider_reads(no_login, monkeypatch, kind):
+    assert environment.for_pulumi() == {}
+    for name, value in {**kind, "AZURE_CLIENT_ID": "client", "AZURE_TENANT_ID": "tenant"}.items():
+        monkeypatch.setenv(name, value)
+    given = {"ARM_CLIENT_ID": "client", "ARM_TENANT_ID": "tenant"}
+    assert environment.for_pulumi() == given
+    monkeypatch.setenv("ARM_CLIENT_ID", "another")
+    assert environment.for_pulumi() == given | {"ARM_CLIENT_ID": "another"}
+
+
+def test_a_managed_identity_without_an_id_is_given_none(no_login, monkeypatch):
+    monkeypatch.setenv("ARM_USE_MSI", "true")
+    assert environment.for_pulumi() == {}
 
 
 @pytest.mark.parametrize(

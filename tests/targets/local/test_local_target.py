@@ -37,7 +37,7 @@ def test_an_unknown_target_is_refused_with_those_that_exist():
 @pytest.mark.parametrize(
     ("up", "name", "parts"),
     [
-        ([], None, ["no cluster is up", "sunspot up dev"]),
+        ([], None, ["no cluster is up", "start it with: sunspot up"]),
         ([], "gpu", ["stack 'gpu' is not up", "sunspot up gpu"]),
         (["dev"], "gpu", ["stack 'gpu' is not up (up: dev)", "sunspot up gpu"]),
         (["a", "b"], "gpu", ["stack 'gpu' is not up (up: a, b)"]),

@@ -182,7 +182,7 @@ def explained() -> Iterator[None]:
     """Turns the errors of Azure's clients into SunspotErrors of one line.
 
     Raises:
-        LoginError: the login was refused, or a part of it is missing.
+        LoginError: the login was refused, is not available here, or a part of it is missing.
         RefusedError: the request was refused.
         SunspotError: anything else went wrong.
     """
@@ -193,9 +193,7 @@ def explained() -> Iterator[None]:
     except SunspotError:
         raise
     except ClientAuthenticationError as error:
-        kind = LoginError if _is_refused(error) else SunspotError
-        refused = "Azure refuses it: " if kind is LoginError else ""
-        raise kind(f"{refused}{short(error.message)}") from error
+        raise _of_login(error) from error
     except HttpResponseError as error:
         said = error.error
         code = (said and said.code) or error.status_code
@@ -215,15 +213,19 @@ def explained() -> Iterator[None]:
         raise SunspotError(f"Azure's answer is not as documented ({short(repr(error))})") from error
 
 
-def _is_refused(error: ClientAuthenticationError) -> bool:
-    """Whether the login itself is wrong; azure-identity says the same of one that cannot be tried.
+def _of_login(error: ClientAuthenticationError) -> SunspotError:
+    """A LoginError if the login itself is wrong; azure-identity says the same of a busy Azure.
 
     Microsoft's identity platform gives each of its refusals a code that begins with AADSTS.
     """
     from azure.identity import CredentialUnavailableError
 
-    is_answer = error.status_code in _REFUSED or "AADSTS" in error.message
-    return is_answer or isinstance(error, CredentialUnavailableError)
+    said = short(error.message)
+    if error.status_code in _REFUSED or "AADSTS" in error.message:
+        return LoginError(f"Azure refuses it: {said}")
+    if isinstance(error, CredentialUnavailableError):
+        return LoginError(f"it is not available here: {said}")
+    return SunspotError(said)
 
 
 class RefusedError(SunspotError):

@@ -13,7 +13,7 @@ from azure_stacks import run
 from doctor_runs import config, diagnosed, failures, only_failure, write_az
 
 from sunspot.targets.azure.credentials import SUBSCRIPTION_KEY, SUBSCRIPTION_VARIABLE
-from sunspot.targets.azure.doctor import login
+from sunspot.targets.azure.doctor import clients, login
 
 
 def test_a_subscription_that_has_everything_is_ok(subscription):
@@ -87,7 +87,7 @@ def test_a_certificate_is_a_login(principal, tmp_path, monkeypatch):
     both.write_text("not a certificate")
     finding = only_failure("login")
     assert str(both) in finding["detail"]
-    assert "--create-cert" in finding["remedy"]
+    assert "--append --create-cert" in finding["remedy"]
 
 
 def test_open_id_connect_is_a_login(principal, tmp_path, monkeypatch):
@@ -119,7 +119,19 @@ def test_a_managed_identity_is_a_login(subscription, monkeypatch):
     assert found["rights"]["level"] == "ok"
 
 
-def test_half_a_login_of_the_environment_is_a_failure(principal, project, monkeypatch):
+def test_a_machine_without_identities_is_not_said_to_be_refused(subscription, monkeypatch):
+    monkeypatch.setenv("ARM_USE_MSI", "true")
+    monkeypatch.setenv(SUBSCRIPTION_VARIABLE, SUBSCRIPTION)
+    monkeypatch.setitem(clients._PATIENCE, "retry_total", 0)
+    monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", "http://127.0.0.1:1")
+    finding = only_failure("login")
+    assert finding["detail"].startswith("it is not available here: ManagedIdentityCredential ")
+    assert "az vm identity assign" in finding["remedy"]
+
+
+@pytest.mark.parametrize("use_msi", ["false", "true"])
+def test_half_a_login_of_the_environment_is_a_failure(principal, project, monkeypatch, use_msi):
+    monkeypatch.setenv("ARM_USE_MSI", use_msi)
     monkeypatch.delenv("ARM_TENANT_ID")
     finding = only_failure("login")
     assert "ARM_CLIENT_SECRET is set, but not ARM_TENANT_ID" in finding["detail"]
@@ -136,7 +148,8 @@ def test_an_expired_secret_of_a_principal_is_a_failure(principal):
     principal.secret = "another"
     finding = only_failure("login")
     assert "AADSTS7000222" in finding["detail"]
-    assert "credential reset" in finding["remedy"]
+    assert finding["detail"].startswith("Azure refuses it: ")
+    assert "credential reset --id $ARM_CLIENT_ID --append prints" in finding["remedy"]
 
 
 def test_a_stack_file_may_name_the_subscription(principal, project, monkeypatch):
