@@ -72,7 +72,9 @@ class Measured:
             stdout=subprocess.PIPE,
             text=True,
         )
-        return median(json.loads(done.stdout.splitlines()[-1]))
+        # Ray may say something on stdout after it.
+        (seconds,) = [line for line in done.stdout.splitlines() if line.startswith("[")]
+        return median(json.loads(seconds))
 
 
 def sunspot_up(nodes: int, measured: Measured) -> float:

@@ -9,6 +9,7 @@ import psutil
 import pytest
 from ending import below, has_ended, kill, name_of, variables_of, words_of
 from leftovers import paths_below, pids_with_files_in
+from waiting import wait_for
 
 
 @pytest.fixture
@@ -17,7 +18,9 @@ def ended():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         seen = psutil.Process(process.pid)
         assert not has_ended(seen.pid)
-        assert words_of(seen)[1:] == ["-c", "input()"]
+        # It has no words for a moment, while it begins.
+        words = wait_for("its words", lambda: words_of(seen))
+        assert words[1:] == ["-c", "input()"]
         process.communicate()
     return seen
 
