@@ -16,7 +16,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any
 
@@ -66,16 +66,8 @@ def create(config: Mapping[str, Any]) -> ScaleSetMachines:
             change the scale sets; optionally `imds_url` and `arm_url`, instead of Azure's own.
     """
     tokens = imds.Imds(config.get("imds_url", imds.BASE_URL), config["identity_client_id"])
-    cluster = Cluster(
-        subscription_id=config["subscription_id"],
-        resource_group=config["resource_group"],
-        head=config["head"],
-        head_type=config["head_type"],
-        scale_sets=config["scale_sets"],
-        maximums=config["maximums"],
-        twins=config["twins"],
-    )
-    return ScaleSetMachines(cluster, Arm(tokens, config.get("arm_url", BASE_URL)))
+    given = {one.name: config[one.name] for one in fields(Cluster) if one.name in config}
+    return ScaleSetMachines(Cluster(**given), Arm(tokens, config.get("arm_url", BASE_URL)))
 
 
 class ScaleSetMachines:
@@ -106,6 +98,8 @@ class ScaleSetMachines:
         self._list_again = -math.inf  # on the monotonic clock
         self._leaving: dict[str, float] = {}  # when a VM's deletion was last requested
         self._locks = {name: _Locks() for name in self._types}
+        # A group's, from what is there to the request for more: its two sets share a maximum.
+        self._room = {kind: threading.Lock() for kind in cluster.scale_sets}
 
     def list(self) -> list[Machine]:
         """The head and every VM of the sets that is not being deleted.
@@ -178,6 +172,7 @@ class ScaleSetMachines:
         sets = {**known, **settings["scale_sets"]}
         types = {name.lower(): kind for kind, name in sets.items()}
         self._locks = {**{name: _Locks() for name in types}, **self._locks}
+        self._room = {**{kind: threading.Lock() for kind in sets}, **self._room}
         self._types = types
         self._list_again = -math.inf
         maximums = {**dict.fromkeys(known, 0), **settings["maximums"]}
@@ -206,12 +201,13 @@ class ScaleSetMachines:
         return (vm for vm in vms if vm.state != "deleting")
 
     def _launch(self, node_type: str, scale_set: str, count: int) -> None:
-        here = list(self._staying())
-        before = {vm.name: vm for vm in here if vm.scale_set.lower() == scale_set.lower()}
-        maximum = self._cluster.maximum(node_type, here)
-        grows = maximum is not None and len(before) < maximum
-        phantoms = self._phantoms(scale_set, len(before)) if grows else 0
-        answer, count = self._request(scale_set, count, maximum, phantoms)
+        with self._room[self._cluster.group(node_type)]:
+            here = list(self._staying())
+            before = {vm.name: vm for vm in here if vm.scale_set.lower() == scale_set.lower()}
+            maximum = self._cluster.maximum(node_type, self._others(node_type, here))
+            grows = maximum is not None and len(before) < maximum
+            phantoms = self._phantoms(scale_set, len(before)) if grows else 0
+            answer, count = self._request(scale_set, count, maximum, phantoms)
         if answer.operation is None:
             self._settle_lost(scale_set, count, before)
             return
@@ -231,6 +227,15 @@ class ScaleSetMachines:
         except ArmError as error:
             # Azure accepted the launch and will list the machines: losing sight is not a failure.
             log.warning("%s: growing by %d, but %s", scale_set, count, error)
+
+    def _others(self, node_type: str, here: Sequence[Vm]) -> int:
+        """How many machines the group's other set has, or will have when its change is over."""
+        other = self._cluster.other_set(node_type)
+        if other is None:
+            return 0
+        listed = sum(vm.scale_set.lower() == other.lower() for vm in here)
+        capacity, state = self._read(other)
+        return max(listed, capacity) if state in CHANGING else listed
 
     def _request(
         self, scale_set: str, count: int, maximum: int | None, phantoms: int
