@@ -159,7 +159,7 @@ def _events(text: str) -> Iterator[Event]:
     for line in text.splitlines():
         # On a full disk half a line may have been written, with another one after it; and a job can
         # write anything.
-        with contextlib.suppress(ValueError, TypeError, RecursionError):
+        with contextlib.suppress(ValueError, TypeError, OverflowError, RecursionError):
             yield _checked(Event(**json.loads(line)))
 
 

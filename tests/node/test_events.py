@@ -62,6 +62,7 @@ WRONG = (
     {"time": "now"},
     {"time": float("nan")},
     {"time": 1e300},
+    {"time": 10**400},
     {"time": -1.0},
     {"earlier": ["hours"]},
     {"earlier": None},
