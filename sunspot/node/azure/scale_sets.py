@@ -33,8 +33,7 @@ LAUNCH_TIMEOUT_S = 540.0
 # A termination delays Ray's next launches, which run in the same thread.
 CHANGE_TIMEOUT_S = 60.0
 CHANGE_PAUSE_S = 2.0
-# When a machine is deleted again that neither left nor is leaving: a newer change of its set ended
-# the operation (kubernetes/autoscaler#9505 repeats the deletion for that reason).
+# A newer change of the set may end a deletion (kubernetes/autoscaler#9505 repeats it, too).
 DELETE_AGAIN_S = 30.0
 CHANGING = frozenset({"creating", "updating"})
 
@@ -63,11 +62,13 @@ def create(config: Mapping[str, Any]) -> ScaleSetMachines:
 
     Args:
         config: Cluster's fields, and `identity_client_id`, the client id of the identity that may
-            change the scale sets; optionally `imds_url` and `arm_url`, instead of Azure's own.
+            change the scale sets; optionally `imds_url`, `arm_url` and `delete_again_s`.
     """
     tokens = imds.Imds(config.get("imds_url", imds.BASE_URL), config["identity_client_id"])
     given = {one.name: config[one.name] for one in fields(Cluster) if one.name in config}
-    return ScaleSetMachines(Cluster(**given), Arm(tokens, config.get("arm_url", BASE_URL)))
+    arm = Arm(tokens, config.get("arm_url", BASE_URL))
+    again_s = config.get("delete_again_s", DELETE_AGAIN_S)
+    return ScaleSetMachines(Cluster(**given), arm, delete_again_s=again_s)
 
 
 class ScaleSetMachines:
@@ -79,15 +80,15 @@ class ScaleSetMachines:
     Args:
         cluster: where the machines are.
         arm: the client of ARM.
-        launch_timeout_s: how long a launch may take.
+        delete_again_s: when a machine is deleted again that neither left nor is leaving.
     """
 
     def __init__(
-        self, cluster: Cluster, arm: Arm, *, launch_timeout_s: float = LAUNCH_TIMEOUT_S
+        self, cluster: Cluster, arm: Arm, *, delete_again_s: float = DELETE_AGAIN_S
     ) -> None:
         self._cluster = cluster
         self._arm = arm
-        self._launch_timeout_s = launch_timeout_s
+        self._delete_again_s = delete_again_s
         self._group = (
             f"/subscriptions/{cluster.subscription_id}/resourceGroups/{cluster.resource_group}"
             "/providers/Microsoft.Compute"
@@ -141,11 +142,10 @@ class ScaleSetMachines:
         """
         scale_set = self._cluster.scale_sets[node_type]
         lock = self._locks[scale_set.lower()].launch
-        if not lock.acquire(timeout=self._launch_timeout_s):
+        if not lock.acquire(timeout=LAUNCH_TIMEOUT_S):
             raise ArmError(f"{scale_set}: an earlier launch has not ended")
         try:
-            now = self._cluster
-            if now.scale_sets.get(node_type) != scale_set:  # while it waited for the lock
+            if self._cluster.scale_sets.get(node_type) != scale_set:  # while it waited
                 raise LaunchDeniedError(f"{node_type}: no longer the autoscaler's")
             self._launch(node_type, scale_set, count)
         finally:
@@ -212,7 +212,7 @@ class ScaleSetMachines:
             self._settle_lost(scale_set, count, before)
             return
         try:
-            if not self._arm.wait(answer, self._launch_timeout_s):
+            if not self._arm.wait(answer, LAUNCH_TIMEOUT_S):
                 log.warning("%s: still growing by %d, no longer waited for", scale_set, count)
         except OperationFailedError as error:
             if refusals.is_superseded(error):
@@ -275,7 +275,7 @@ class ScaleSetMachines:
         that are still coming up when the set has settled are there, too. Without them, ArmError:
         Ray then requests them again.
         """
-        deadline = time.monotonic() + self._launch_timeout_s
+        deadline = time.monotonic() + LAUNCH_TIMEOUT_S
         while True:
             _, state = self._read(scale_set)
             found_now = self._vms_of(scale_set).items()
@@ -297,7 +297,7 @@ class ScaleSetMachines:
         for name, since in tuple(self._leaving.items()):
             if name not in here:
                 self._leaving.pop(name, None)
-            elif here[name].state != "deleting" and now > since + DELETE_AGAIN_S:
+            elif here[name].state != "deleting" and now > since + self._delete_again_s:
                 log.warning("%s was not deleted; deleting it again", name)
                 self._leaving[name] = now
                 again[here[name].scale_set].append(name)
