@@ -155,25 +155,25 @@ def end(process: subprocess.Popen[bytes]) -> None:
     psutil.wait_procs(tree, timeout=30)
 
 
-def autoscaler_file(plan: AzurePlan, arm: Arm, path: Path, **servers: str) -> None:
+def autoscaler_file(plan: AzurePlan, arm: Arm, path: Path, **given: Any) -> None:
     """The file that an Azure head gets, for a head on this machine; adds its sets to `arm`."""
-    path.write_text(json.dumps(live_file(plan, arm, config_file=str(path), **servers)))
+    path.write_text(json.dumps(live_file(plan, arm, config_file=str(path), **given)))
 
 
-def live_file(plan: AzurePlan, arm: Arm, **servers: str) -> dict[str, Any]:
+def live_file(plan: AzurePlan, arm: Arm, **given: Any) -> dict[str, Any]:
     """Gives the head's VM the settings of this plan, for a head on this machine; returns them.
 
     Args:
         plan: the plan; its sets are added to `arm` if they are not there.
         arm: the stand-in, which has the VM's user data.
-        servers: what differs in the config's `provider`: `record`, a folder, and `gcs` for a head
+        given: what differs in the config's `provider`: `record`, a folder, and `gcs` for a head
             that keeps one.
     """
     found = parse(decoded(live_settings(plan, FACTS)))
     config = dict(found.autoscaler or {})
-    if "record" not in servers:  # the head's record is on its state disk
+    if "record" not in given:  # the head's record is on its state disk
         del config["provider"]["record"], config["provider"]["joins"]
-    config["provider"] |= {"arm_url": arm.url, "imds_url": arm.url, **servers}
+    config["provider"] |= {"arm_url": arm.url, "imds_url": arm.url, **given}
     config["idle_timeout_minutes"] = 0.05
     for node_type in config["available_node_types"].values():
         node_type["resources"] = {"CPU": 2}  # of this machine's memory nobody knows how much

@@ -16,6 +16,9 @@ How = Literal["asleep", "closed"]
 LEASE_S = 180.0
 """How long a lease lasts that nobody renews: its holder has ended, or the head has restarted."""
 
+CLOSED = "closed"
+"""What a config's provider part has where no worker may stay, whatever runs on it."""
+
 IDLE_MINUTES = 0.1
 """How long a worker then stays idle before it is terminated."""
 
@@ -34,7 +37,7 @@ def closed(config: Mapping[str, Any]) -> dict[str, Any]:
     types = {
         name: {**kind, "max_workers": 0} for name, kind in sleeping["available_node_types"].items()
     }
-    provider = dict(config["provider"])
+    provider = {**config["provider"], CLOSED: True}
     if "maximums" in provider:
         provider["maximums"] = dict.fromkeys(provider["maximums"], 0)
     return {**sleeping, "available_node_types": types, "max_workers": 0, "provider": provider}

@@ -42,7 +42,7 @@ class Members(Protocol):
         ...
 
     def drained(self, machine_id: str) -> bool:
-        """Whether a node that is a member no more was drained before it left."""
+        """Whether a node that is a member no more was drained: see `GcsMembers.drained`."""
         ...
 
 
@@ -105,7 +105,8 @@ class Attendance:
         self._shortened = self.clock()
         try:
             shorten(self.events, self.clock())
-        except OSError as error:  # a full disk; it grows on
+        # A full disk, or a record that somebody else has written into; it grows on.
+        except (OSError, LookupError, TypeError, ValueError) as error:
             log.warning("the record is not shortened: %s", error)
 
     def _known(self) -> dict[str, str]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
+from sunspot.node.asleep import CLOSED
 from sunspot.node.autoscaler_config import COOLED_PRIORITY, PAUSED_PRIORITY, SPOT_PRIORITY
 from sunspot.node.files import write_private
 from sunspot.node.machines import (
@@ -65,6 +66,7 @@ class Fallback:
         self._here: Counter[str] = Counter()  # machines by node type, at the last tick
         self._paused: Set[str] = frozenset()
         self._most: dict[str, int] = {}  # machines of each type that is followed
+        self._closed = False
 
     def check(self, node_type: str) -> None:
         """Checks that a type may be requested now.
@@ -160,6 +162,7 @@ class Fallback:
                     self._short.discard(name)
             head = config["head_node_type"]
             self._most = {name: one["max_workers"] for name, one in types.items() if name != head}
+            self._closed = config["provider"].get(CLOSED, False)
             self._steer_all(types)
             self._save({**config, "available_node_types": types})
 
@@ -205,6 +208,9 @@ class Fallback:
             self._steer(types, spot, twin)
         for name in self._paused & types.keys():
             types[name]["priority"] = PAUSED_PRIORITY
+        if self._closed:  # nothing uses the cluster: a worker that is never idle goes as well
+            for name in self._most.keys() & types.keys():
+                types[name]["max_workers"] = 0
 
     def _steer(self, types: dict[str, dict[str, Any]], spot: str, twin: str) -> None:
         cooled = self._since_refusal(spot, COOL_DOWN_S) > 0

@@ -50,7 +50,7 @@ class Members(Protocol):
         ...
 
     def drained(self, machine_id: str) -> bool:
-        """Whether a node that is a member no more was drained before it left."""
+        """Whether a node that is a member no more was drained: see `GcsMembers.drained`."""
         ...
 
 

@@ -55,7 +55,7 @@ def lives(events: Iterable[Event]) -> list[Life]:
     for event in events:
         at = latest.get(event.node)
         if event.kind == "earlier":
-            begin = event.time - event.earlier["hours"] * HOUR_S
+            begin = event.time - event.earlier.get("hours", 0.0) * HOUR_S
             found.append(Life(node="", group=event.group, begin=begin, end=event.time))
         elif event.kind in {"launched", "joined"}:
             if at is None or event.node in drained:

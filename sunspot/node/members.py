@@ -14,7 +14,7 @@ T = TypeVar("T")
 RPC_TIMEOUT_S = 2.0
 # The events that take a machine away (Microsoft, "Scheduled Events for Linux VMs").
 EVICTIONS = frozenset({"Preempt", "Terminate"})
-# How Ray tells of a node that left as it was drained (NodeDeathInfo, 2.60).
+# How Ray tells of a node that was drained (NodeDeathInfo, 2.60).
 DRAINS = frozenset({"AUTOSCALER_DRAIN_PREEMPTED", "AUTOSCALER_DRAIN_IDLE"})
 
 
@@ -39,7 +39,13 @@ class GcsMembers:
         return any(one.node == machine_id and one.type in EVICTIONS for one in entries)
 
     def drained(self, machine_id: str) -> bool:
-        """Whether a node that is a member no more was drained before it left."""
+        """Whether a node that is a member no more was drained.
+
+        So is one that ended by itself when its work had, and one that was stopped after the drain's
+        deadline: Ray words both alike, and does not keep the deadline (GcsNodeManager's
+        InferDeathInfo, and LocalResourceManager's DeathInfoFromDrainRequest, 2.60). One that was
+        stopped before its deadline, as if nobody had drained it, is not.
+        """
         return self._asked(lambda client: gcs.death(client, machine_id, RPC_TIMEOUT_S)) in DRAINS
 
     def _asked(self, call: Callable[[Any], T]) -> T:

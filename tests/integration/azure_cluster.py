@@ -42,6 +42,8 @@ from sunspot.targets.azure import plan as azure_plan
 from sunspot.targets.azure.scaling import Cluster
 
 DEADLINE_S = 240.0
+# Sooner than the head of a cluster does it, which gives Azure its time.
+DELETE_AGAIN_S = 2.0
 PROGRAM = Path(__file__).parent / "mixed_jobs.py"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f x"
 PREFIX = "sunspot-test-"
@@ -174,10 +176,18 @@ class Azure(RayMachines):
         """The workers that have joined and are there, the newest last."""
         return [name for name in self.workers() if self.kinds(name) == ["launched", "joined"]]
 
+    def provider(self) -> dict[str, Any]:
+        """What differs in the config's `provider` from an Azure head's."""
+        return {
+            "record": str(self.record.folder),
+            "gcs": self.address,
+            "delete_again_s": DELETE_AGAIN_S,
+        }
+
     def edit(self, cluster: dict[str, Any]) -> None:
         """Gives the head the settings of another stack file, as an `up` does."""
         plan = azure_plan.plan(stack_of(cluster), Path.cwd())
-        live_file(plan, self.arm, record=str(self.record.folder), gcs=self.address)
+        live_file(plan, self.arm, **self.provider())
         wanted = {HEAD_TYPE, *(pool.node_type for pool in plan.pools)}
         wait_for(
             "Ray's file to have the groups",
@@ -216,8 +226,13 @@ class Azure(RayMachines):
     def alive(self, _: object) -> list[dict[str, object]]:
         """The workers that are members, as Ray's state API tells of them."""
         return [
-            {"node_name": name, "labels": {GROUP_LABEL: _kind(name)}} for name in self.members()
+            {"node_name": name, "state": "ALIVE", "labels": {GROUP_LABEL: _kind(name)}}
+            for name in self.members()
         ]
+
+    def nodes(self) -> dict[str, dict[str, object]]:
+        """The same by their names in lower case."""
+        return {str(one["node_name"]).lower(): one for one in self.alive(None)}
 
     def config(self) -> dict[str, Any]:
         """Ray's file, as it is now."""
@@ -242,7 +257,7 @@ def running() -> Iterator[Azure]:
         assert plan.head_name == HEAD
         made.record.folder.mkdir()
         config = folder / "config.yaml"
-        autoscaler_file(plan, arm, config, record=str(made.record.folder), gcs=made.address)
+        autoscaler_file(plan, arm, config, **made.provider())
         try:
             made.start_head(HEAD, config, "--num-cpus=0", "--include-dashboard=false")
             wait_for("the head", lambda: (folder / "r").exists(), DEADLINE_S)

@@ -1,11 +1,15 @@
 """The record of what happened to a cluster's nodes."""
 
+import fcntl
+import json
 import stat
 import threading
 
 import pytest
 
+from sunspot.node import events, ledger, record_metrics
 from sunspot.node.events import Event, EventRecord
+from sunspot.node.shortening import shortened
 
 
 @pytest.fixture
@@ -45,6 +49,56 @@ def test_half_a_line_of_a_full_disk_hides_no_other_event(record):
         file.write('{"kind": "lo\n[]\n{"unknown": 1}\n')
     record.add(Event(kind="lost", group="spot", node="spot-0"))
     assert [event.kind for event in record.read()] == ["joined", "lost"]
+
+
+RIGHT = {"kind": "joined", "group": "spot", "node": "spot-0", "time": 1.0}
+# What a job may write, which runs as the record's owner.
+WRONG = (
+    {"group": ["spot"]},
+    {"kind": 7},
+    {"node": None},
+    {"reason": {}},
+    {"reason": "\ud800"},
+    {"time": "now"},
+    {"time": float("nan")},
+    {"time": 1e300},
+    {"time": 10**400},
+    {"time": -1.0},
+    {"earlier": ["hours"]},
+    {"earlier": None},
+    {"earlier": {"hours": "1"}},
+    {"earlier": {"lost": float("inf")}},
+)
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_a_line_with_a_field_of_another_kind_is_left_out(wrong):
+    lines = [json.dumps({**RIGHT, **wrong}), json.dumps(RIGHT)]
+    assert events.parse("\n".join(lines)) == [Event(**RIGHT)]
+
+
+def test_a_line_that_is_nested_too_deep_is_left_out():
+    assert events.parse("[" * 100_000) == []
+
+
+def test_a_sum_without_its_parts_is_no_time_at_all():
+    (event,) = events.parse('{"kind": "earlier", "group": "x", "time": 1}')
+    assert [life.hours(2.0) for life in ledger.lives([event])] == [0.0]
+    assert record_metrics._counts([event]) == {("earlier", "x"): 1}
+    assert [one.group for one in shortened([event], 2.0)] == ["x"]
+
+
+def test_who_keeps_the_record_locked_stops_no_writer(record, monkeypatch):
+    monkeypatch.setattr(events, "LOCK_S", 0.05)
+    record.add(Event(**RIGHT))
+    with record.path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        record.add(Event(**RIGHT))
+        with pytest.raises(BlockingIOError):
+            record.rewrite(lambda events: events)
+    assert record.read() == [Event(**RIGHT)]
+    record.add(Event(**RIGHT))
+    assert len(record.read()) == 2
 
 
 def test_writers_at_the_same_time_lose_nothing(record):

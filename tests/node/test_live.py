@@ -11,7 +11,7 @@ from azure_model.imds import USER_DATA, Scripted
 from azure_model.resource_ids import SUBSCRIPTION
 from scale_set_machines import GPU, SETS, TWIN
 
-from sunspot.node import autoscaler_config
+from sunspot.node import asleep, autoscaler_config
 from sunspot.node.autoscaler import MachinesProvider
 from sunspot.node.azure.live import LiveSettings
 from sunspot.node.machines import LaunchDeniedError, LaunchRefusedError
@@ -225,6 +225,21 @@ def test_nodes_above_a_lower_maximum_may_stay_until_they_are_idle(provider, arm,
     arm.evict(arm.vms[next(name for name in arm.vms if name != HEAD)])
     provider.non_terminated_nodes({})
     assert limits(file)["gpu"] == (0, 2)
+
+
+def test_no_node_stays_that_ray_does_not_call_idle_when_the_head_is_to_stop(provider, arm, file):
+    launch(provider, "gpu", 2)
+    launch_twin(provider)
+    provider.non_terminated_nodes({})
+    awake = arm.imds.user_data
+    arm.imds.user_data = LiveSettings(autoscaler=asleep.closed(config(file, arm))).text()
+    for _ in range(2):
+        provider.non_terminated_nodes({})
+        assert limits(file) == dict.fromkeys(("head", *SETS), (0, 0))
+        assert json.loads(file.read_text())["max_workers"] == 0
+    arm.imds.user_data = awake
+    provider.non_terminated_nodes({})
+    assert limits(file) == {"head": (0, 0), "gpu": (0, 4), "gpu-on-demand": (0, 1)}
 
 
 def test_a_group_that_is_fixed_from_now_on_is_left_alone(provider, arm, file):

@@ -1,9 +1,14 @@
 """What a scale set never gets: more than its maximum, and the same machines twice."""
 
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from azure_model.compute import Vm
 from azure_model.http_service import Reply
-from scale_set_machines import GPU, TWIN, ids, machines_of
+from scale_set_machines import GPU, SETS, TWIN, ids, machines_of
+from waiting import wait_for
 
 from sunspot.node.azure import scale_sets
 from sunspot.node.machines import LaunchDeniedError, LaunchRefusedError
@@ -70,6 +75,61 @@ def test_machines_that_azure_has_not_listed_yet_count(machines, arm):
     with pytest.raises(LaunchDeniedError):
         machines.create("gpu", 1)
     assert arm.sets[GPU].capacity == 5
+
+
+@pytest.fixture
+def group(machines):
+    """The machines of both sets, whose group has a maximum of 5."""
+    machines.follow(
+        {
+            "scale_sets": SETS,
+            "maximums": dict.fromkeys(SETS, 5),
+            "minimums": {},
+            "twins": {"gpu": "gpu-on-demand"},
+            "fixed": [],
+        }
+    )
+    return machines
+
+
+def test_both_markets_that_grow_at_once_have_one_maximum(group, arm, monkeypatch):
+    real, listed = group._request, threading.Barrier(2)
+
+    def request(*given):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            listed.wait(0.3)
+        return real(*given)
+
+    monkeypatch.setattr(group, "_request", request)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(group.create, SETS, (3, 3)))
+    assert arm.sets[GPU].capacity + arm.sets[TWIN].capacity == 5
+
+
+@pytest.mark.parametrize(("grows", "other"), [("gpu", TWIN), ("gpu-on-demand", GPU)])
+def test_machines_of_the_other_market_that_azure_has_not_listed_yet_count(group, arm, grows, other):
+    arm.sets[other].capacity, arm.sets[other].state = 4, "Updating"
+    group.create(grows, 3)
+    assert len(ids(group, grows)) == 1
+    # Capacity for which no machine came, and none will.
+    arm.sets[other].state = "Succeeded"
+    group.create(grows, 3)
+    assert len(ids(group, grows)) == 4
+
+
+def test_one_market_does_not_wait_for_the_machines_of_the_other(group, arm):
+    arm.launch_polls = 10_000
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(group.create, "gpu", 3)
+        try:
+            wait_for("the request", lambda: arm.operations)
+            arm.launch_polls = 1
+            group.create("gpu-on-demand", 1)
+            assert not slow.done()
+        finally:
+            for operation in arm.operations.values():
+                operation.polls = 0
+        slow.result(timeout=20)
 
 
 def test_capacity_for_which_no_machine_came_does_not_keep_a_set_from_growing(machines, arm):

@@ -304,26 +304,26 @@ def test_terminating_twice_is_not_an_error(machines, arm):
     machines.terminate(name)  # 404: not even the set is there
 
 
-def test_a_deletion_that_a_newer_change_superseded_is_repeated(machines, arm, monkeypatch):
+def test_a_deletion_that_a_newer_change_superseded_is_repeated(machines, arm):
     machines.create("gpu", 2)
     name, kept = ids(machines)
     arm.lost_deletions = {name}
     machines.terminate(name)
     assert ids(machines) == [name, kept]
     assert ids(machines) == [name, kept]  # Azure gets its time
-    monkeypatch.setattr("sunspot.node.azure.scale_sets.DELETE_AGAIN_S", 0.0)
+    machines._delete_again_s = 0.0
     machines.list()
     arm.wait_for_loss(name)
     assert ids(machines) == [kept]
 
 
-def test_deletions_are_repeated_by_one_request_for_a_set(machines, arm, monkeypatch):
+def test_deletions_are_repeated_by_one_request_for_a_set(machines, arm):
     machines.create("gpu", 3)
     names = ids(machines)
     arm.lost_deletions = set(names)
     for name in names:
         machines.terminate(name)
-    monkeypatch.setattr("sunspot.node.azure.scale_sets.DELETE_AGAIN_S", 0.0)
+    machines._delete_again_s = 0.0
     before = len(arm.requests)
     machines.list()
     assert [method for method, _ in arm.requests[before:]].count("POST") == 1

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any
 
@@ -33,8 +33,7 @@ LAUNCH_TIMEOUT_S = 540.0
 # A termination delays Ray's next launches, which run in the same thread.
 CHANGE_TIMEOUT_S = 60.0
 CHANGE_PAUSE_S = 2.0
-# When a machine is deleted again that neither left nor is leaving: a newer change of its set ended
-# the operation (kubernetes/autoscaler#9505 repeats the deletion for that reason).
+# A newer change of the set may end a deletion (kubernetes/autoscaler#9505 repeats it, too).
 DELETE_AGAIN_S = 30.0
 CHANGING = frozenset({"creating", "updating"})
 
@@ -63,19 +62,13 @@ def create(config: Mapping[str, Any]) -> ScaleSetMachines:
 
     Args:
         config: Cluster's fields, and `identity_client_id`, the client id of the identity that may
-            change the scale sets; optionally `imds_url` and `arm_url`, instead of Azure's own.
+            change the scale sets; optionally `imds_url`, `arm_url` and `delete_again_s`.
     """
     tokens = imds.Imds(config.get("imds_url", imds.BASE_URL), config["identity_client_id"])
-    cluster = Cluster(
-        subscription_id=config["subscription_id"],
-        resource_group=config["resource_group"],
-        head=config["head"],
-        head_type=config["head_type"],
-        scale_sets=config["scale_sets"],
-        maximums=config["maximums"],
-        twins=config["twins"],
-    )
-    return ScaleSetMachines(cluster, Arm(tokens, config.get("arm_url", BASE_URL)))
+    given = {one.name: config[one.name] for one in fields(Cluster) if one.name in config}
+    arm = Arm(tokens, config.get("arm_url", BASE_URL))
+    again_s = config.get("delete_again_s", DELETE_AGAIN_S)
+    return ScaleSetMachines(Cluster(**given), arm, delete_again_s=again_s)
 
 
 class ScaleSetMachines:
@@ -87,15 +80,15 @@ class ScaleSetMachines:
     Args:
         cluster: where the machines are.
         arm: the client of ARM.
-        launch_timeout_s: how long a launch may take.
+        delete_again_s: when a machine is deleted again that neither left nor is leaving.
     """
 
     def __init__(
-        self, cluster: Cluster, arm: Arm, *, launch_timeout_s: float = LAUNCH_TIMEOUT_S
+        self, cluster: Cluster, arm: Arm, *, delete_again_s: float = DELETE_AGAIN_S
     ) -> None:
         self._cluster = cluster
         self._arm = arm
-        self._launch_timeout_s = launch_timeout_s
+        self._delete_again_s = delete_again_s
         self._group = (
             f"/subscriptions/{cluster.subscription_id}/resourceGroups/{cluster.resource_group}"
             "/providers/Microsoft.Compute"
@@ -106,6 +99,8 @@ class ScaleSetMachines:
         self._list_again = -math.inf  # on the monotonic clock
         self._leaving: dict[str, float] = {}  # when a VM's deletion was last requested
         self._locks = {name: _Locks() for name in self._types}
+        # A group's, from what is there to the request for more: its two sets share a maximum.
+        self._room = {kind: threading.Lock() for kind in cluster.scale_sets}
 
     def list(self) -> list[Machine]:
         """The head and every VM of the sets that is not being deleted.
@@ -147,11 +142,10 @@ class ScaleSetMachines:
         """
         scale_set = self._cluster.scale_sets[node_type]
         lock = self._locks[scale_set.lower()].launch
-        if not lock.acquire(timeout=self._launch_timeout_s):
+        if not lock.acquire(timeout=LAUNCH_TIMEOUT_S):
             raise ArmError(f"{scale_set}: an earlier launch has not ended")
         try:
-            now = self._cluster
-            if now.scale_sets.get(node_type) != scale_set:  # while it waited for the lock
+            if self._cluster.scale_sets.get(node_type) != scale_set:  # while it waited
                 raise LaunchDeniedError(f"{node_type}: no longer the autoscaler's")
             self._launch(node_type, scale_set, count)
         finally:
@@ -178,6 +172,7 @@ class ScaleSetMachines:
         sets = {**known, **settings["scale_sets"]}
         types = {name.lower(): kind for kind, name in sets.items()}
         self._locks = {**{name: _Locks() for name in types}, **self._locks}
+        self._room = {**{kind: threading.Lock() for kind in sets}, **self._room}
         self._types = types
         self._list_again = -math.inf
         maximums = {**dict.fromkeys(known, 0), **settings["maximums"]}
@@ -206,17 +201,18 @@ class ScaleSetMachines:
         return (vm for vm in vms if vm.state != "deleting")
 
     def _launch(self, node_type: str, scale_set: str, count: int) -> None:
-        here = list(self._staying())
-        before = {vm.name: vm for vm in here if vm.scale_set.lower() == scale_set.lower()}
-        maximum = self._cluster.maximum(node_type, here)
-        grows = maximum is not None and len(before) < maximum
-        phantoms = self._phantoms(scale_set, len(before)) if grows else 0
-        answer, count = self._request(scale_set, count, maximum, phantoms)
+        with self._room[self._cluster.group(node_type)]:
+            here = list(self._staying())
+            before = {vm.name: vm for vm in here if vm.scale_set.lower() == scale_set.lower()}
+            maximum = self._cluster.maximum(node_type, self._others(node_type, here))
+            grows = maximum is not None and len(before) < maximum
+            phantoms = self._phantoms(scale_set, len(before)) if grows else 0
+            answer, count = self._request(scale_set, count, maximum, phantoms)
         if answer.operation is None:
             self._settle_lost(scale_set, count, before)
             return
         try:
-            if not self._arm.wait(answer, self._launch_timeout_s):
+            if not self._arm.wait(answer, LAUNCH_TIMEOUT_S):
                 log.warning("%s: still growing by %d, no longer waited for", scale_set, count)
         except OperationFailedError as error:
             if refusals.is_superseded(error):
@@ -231,6 +227,15 @@ class ScaleSetMachines:
         except ArmError as error:
             # Azure accepted the launch and will list the machines: losing sight is not a failure.
             log.warning("%s: growing by %d, but %s", scale_set, count, error)
+
+    def _others(self, node_type: str, here: Sequence[Vm]) -> int:
+        """How many machines the group's other set has, or will have when its change is over."""
+        other = self._cluster.other_set(node_type)
+        if other is None:
+            return 0
+        listed = sum(vm.scale_set.lower() == other.lower() for vm in here)
+        capacity, state = self._read(other)
+        return max(listed, capacity) if state in CHANGING else listed
 
     def _request(
         self, scale_set: str, count: int, maximum: int | None, phantoms: int
@@ -270,7 +275,7 @@ class ScaleSetMachines:
         that are still coming up when the set has settled are there, too. Without them, ArmError:
         Ray then requests them again.
         """
-        deadline = time.monotonic() + self._launch_timeout_s
+        deadline = time.monotonic() + LAUNCH_TIMEOUT_S
         while True:
             _, state = self._read(scale_set)
             found_now = self._vms_of(scale_set).items()
@@ -292,7 +297,7 @@ class ScaleSetMachines:
         for name, since in tuple(self._leaving.items()):
             if name not in here:
                 self._leaving.pop(name, None)
-            elif here[name].state != "deleting" and now > since + DELETE_AGAIN_S:
+            elif here[name].state != "deleting" and now > since + self._delete_again_s:
                 log.warning("%s was not deleted; deleting it again", name)
                 self._leaving[name] = now
                 again[here[name].scale_set].append(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,7 +36,16 @@ class Cluster:
     minimums: Mapping[str, int] = field(default_factory=dict)
     twins: Mapping[str, str] = field(default_factory=dict)
 
-    def maximum(self, node_type: str, vms: Iterable[Vm]) -> int | None:
+    def group(self, node_type: str) -> str:
+        """The group of a node type: its spot type, where it is an on-demand twin."""
+        return {twin: spot for spot, twin in self.twins.items()}.get(node_type, node_type)
+
+    def other_set(self, node_type: str) -> str | None:
+        """The scale set of the other market of a node type's group; None without one."""
+        other = self.twins.get(node_type) or self.group(node_type)
+        return self.scale_sets.get(other) if other != node_type else None
+
+    def maximum(self, node_type: str, others: int) -> int | None:
         """The most machines of a node type beside those of its group's other market.
 
         The two have the group's maximum between them. But its minimum may come back from spot while
@@ -44,14 +53,11 @@ class Cluster:
 
         Args:
             node_type: the node type.
-            vms: the VMs that are there.
+            others: how many machines the other market has, or is about to have.
         """
         most = self.maximums.get(node_type)
         if most is None:
             return None
-        pairs = {**self.twins, **{twin: spot for spot, twin in self.twins.items()}}
-        other = self.scale_sets.get(pairs.get(node_type, ""), "").lower()
-        others = sum(vm.scale_set.lower() == other for vm in vms) if other else 0
         least = self.minimums.get(node_type, 0) if node_type in self.twins else 0
         return max(most - others, min(least, most))
 
