@@ -155,7 +155,7 @@ class KubernetesApi:
         gone = self.objects.pop(path)
         for other, one in list(self.objects.items()):
             owners = [owner["uid"] for owner in one["metadata"].get("ownerReferences", ())]
-            if gone["metadata"]["uid"] in owners:
+            if gone["metadata"]["uid"] in owners and not one["metadata"].get("finalizers"):
                 self._remove(other)
 
     def _operate(self, path: str, made: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ def pod(
     phase: str = "Running",
     waiting: dict[str, str] | None = None,
     unschedulable: str = "",
+    address: str = "10.0.0.1",
 ) -> dict[str, Any]:
     """A pod of a RayCluster, as KubeRay labels it; one that runs is ready."""
     is_head = group == "head"
@@ -30,6 +31,7 @@ def pod(
         ]
     else:
         status["containerStatuses"] = [{"name": "ray", "state": state, "ready": ready}]
+        status["podIPs"] = [{"ip": address}]
     return {
         "metadata": {
             "name": name,
@@ -44,6 +46,23 @@ def pod(
             "terminationGracePeriodSeconds": 1,
         },
         "status": status,
+    }
+
+
+def member(one: dict[str, Any]) -> dict[str, Any]:
+    """What Ray says of a pod that has joined."""
+    labels = one["metadata"]["labels"]
+    is_head = labels["ray.io/node-type"] == "head"
+    name = "head" if is_head else one["metadata"]["name"]
+    return {
+        "node_id": name,
+        "node_name": name,
+        "node_ip": one["status"]["podIPs"][0]["ip"],
+        "is_head_node": is_head,
+        "state": "ALIVE",
+        "state_message": None,
+        "labels": {"ray.io/node-group": labels["ray.io/group"], "ray.io/market-type": "on-demand"},
+        "resources_total": {"CPU": 1.0, "memory": 2.0 * 2**30},
     }
 
 

@@ -23,6 +23,8 @@ _REMOVED = re.compile(r"^expected termination|drain|idle", re.IGNORECASE)
 
 UNANSWERED = "the head's job API does not answer yet"
 """What a cluster lacks while its head starts."""
+HEADLESS = "the head has not joined its own cluster yet"
+"""What it lacks next."""
 
 # The order of the nodes after the head.
 _ORDER = {"up": 1, "draining": 1, "starting": 2, "lost": 3}
@@ -58,10 +60,15 @@ def nodes(
 
 def missing(stack: Stack, handle: ClusterHandle) -> str:
     """What the cluster still lacks, in words; "" if nothing."""
-    alive = _alive(handle)
-    if not alive:
-        return headless(handle)
-    groups = [(one.get("labels") or {}).get(GROUP_LABEL) for one in alive]
+    found = alive(handle)
+    return UNANSWERED if found is None else lacking(stack, found)
+
+
+def lacking(stack: Stack, members: Sequence[Mapping[str, Any]]) -> str:
+    """As `missing`, of these members."""
+    if not members:
+        return HEADLESS
+    groups = [(one.get("labels") or {}).get(GROUP_LABEL) for one in members]
     joined = {
         group.name: sum(groups.count(node_type) for node_type in group.node_types())
         for group in stack.cluster.scaling_groups
@@ -76,13 +83,13 @@ def missing(stack: Stack, handle: ClusterHandle) -> str:
 
 def headless(handle: ClusterHandle) -> str:
     """Why the cluster has no head yet, in words; "" if it has one."""
-    alive = _alive(handle)
-    if alive is None:
+    found = alive(handle)
+    if found is None:
         return UNANSWERED
-    return "" if alive else "the head has not joined its own cluster yet"
+    return "" if found else HEADLESS
 
 
-def _alive(handle: ClusterHandle) -> list[dict[str, Any]] | None:
+def alive(handle: ClusterHandle) -> list[dict[str, Any]] | None:
     """The members as the state API tells of them; None if it does not answer."""
     from sunspot.ray.jobs import JobClient
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -38,14 +39,15 @@ class StateVolume:
         claim: the claim of the volume.
         is_own: whether the claim is made with the cluster; another one is the user's.
         keep: whether that claim outlives the cluster.
-        ray_version: the version of Ray whose state it is; another one begins anew beside it, since
-            nothing says that Ray reads the tables of another version.
+        folder: the folder of the state: the cluster's, since clusters may take turns on a claim of
+            the user's, and its Ray version's, since nothing says that Ray reads the tables of
+            another version.
     """
 
     claim: str
     is_own: bool
     keep: bool
-    ray_version: str
+    folder: str
 
     @classmethod
     def of(cls, cluster: str, asked: FaultTolerance, ray_version: str) -> StateVolume:
@@ -53,7 +55,8 @@ class StateVolume:
         # The name that KubeRay gives its own.
         claim = asked.claim or f"{cluster}-gcs-pvc"
         is_own = asked.claim is None
-        return cls(claim=claim, is_own=is_own, keep=asked.keep, ray_version=ray_version)
+        folder = f"{cluster}-{ray_version}"
+        return cls(claim=claim, is_own=is_own, keep=asked.keep, folder=folder)
 
     @property
     def goes(self) -> bool:
@@ -62,7 +65,7 @@ class StateVolume:
 
 
 def claim(metadata: dict[str, Any], asked: FaultTolerance) -> dict[str, Any]:
-    """The claim of a cluster's own volume: one pod at a time may write to it."""
+    """The claim of a cluster's own volume, which one node at a time may mount."""
     spec: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": asked.size or DEFAULT_SIZE}},
@@ -82,8 +85,7 @@ def parameters(volume: StateVolume) -> dict[str, str]:
 
     A flag, since variables would reach the jobs too (node/raylet.py, hide_gcs_state).
     """
-    folder = str(PATH / volume.ray_version)
-    config = json.dumps(start.gcs_storage(folder), separators=(",", ":"))
+    config = json.dumps(start.gcs_storage(str(PATH / volume.folder)), separators=(",", ":"))
     return {"system-config": shlex.quote(config)}
 
 
@@ -97,6 +99,13 @@ def mount() -> dict[str, Any]:
     return {"name": VOLUME, "mountPath": str(PATH)}
 
 
-def security() -> dict[str, Any]:
-    """What makes the volume writable for the image's user; it is set up once, not at each start."""
-    return {"fsGroup": GROUP, "fsGroupChangePolicy": "OnRootMismatch"}
+def security(*patches: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes the volume writable for the image's user; it is set up once, not at each start.
+
+    Args:
+        patches: the user's patches of the pod's template; what they set is left out.
+    """
+    ours = {"fsGroup": GROUP, "fsGroupChangePolicy": "OnRootMismatch"}
+    contexts = [(patch.get("spec") or {}).get("securityContext") for patch in patches]
+    theirs = {key for one in contexts if isinstance(one, Mapping) for key in one}
+    return {key: value for key, value in ours.items() if key not in theirs}

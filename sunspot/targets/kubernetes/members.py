@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from sunspot.errors import SunspotError
@@ -49,6 +49,34 @@ def nodes(stack: Stack, cluster: Cluster, handle: ClusterHandle | None) -> list[
         found += ray_members.awaited(group, group.min_workers - count, _shape(stack, group.name))
     order = {"up": 1, "draining": 1, "starting": 2, "lost": 3}
     return sorted(found, key=lambda one: (not one.is_head, order[one.state], one.name))
+
+
+def missing(stack: Stack, cluster: Cluster, handle: ClusterHandle) -> str:
+    """What the cluster still lacks, in words; "" if nothing.
+
+    A state that was kept has the nodes of the old cluster, as alive until Ray has asked them: only
+    those of pods that are there count.
+
+    Args:
+        stack: its stack.
+        cluster: its objects.
+        handle: how to reach it.
+    """
+    alive = ray_members.alive(handle)
+    if alive is None:
+        return ray_members.UNANSWERED
+    here = [pod for pod in cluster.pods() if not pod.is_ending]
+    found = [one for one in alive if any(_is_of(one, pod) for pod in here)]
+    if not any(one["is_head_node"] for one in found):
+        return ray_members.HEADLESS
+    return ray_members.lacking(stack, found)
+
+
+def _is_of(member: Mapping[str, Any], pod: Pod) -> bool:
+    """Whether it is a pod's node. An old node's address may be a new pod's."""
+    if pod.gives_its_name:
+        return member["node_name"] == pod.node_name
+    return pod.is_head == member["is_head_node"] and member["node_ip"] in pod.addresses
 
 
 def _listed(handle: ClusterHandle | None) -> Sequence[dict[str, Any]]:

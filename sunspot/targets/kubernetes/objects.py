@@ -25,6 +25,9 @@ IMAGE_REASONS = (
 )
 CRASH_REASON = "CrashLoopBackOff"
 
+# The fields of a pod that change its host name (kubernetes.io, "Pod hostname").
+_HOST_NAMES = ("hostNetwork", "hostname", "hostnameOverride", "setHostnameAsFQDN")
+
 
 @dataclass(frozen=True)
 class Pod:
@@ -50,6 +53,18 @@ class Pod:
     def node_name(self) -> str:
         """Its name in Ray (pods.py)."""
         return HEAD if self.is_head else self.name
+
+    @property
+    def gives_its_name(self) -> bool:
+        """Whether its node in Ray has its name: a worker's host name is that, unless patched."""
+        patched = any(key in self.object["spec"] for key in _HOST_NAMES)
+        return not (self.is_head or patched)
+
+    @property
+    def addresses(self) -> set[str]:
+        """Its IP addresses; none before it has a node."""
+        status = self.object.get("status") or {}
+        return {one["ip"] for one in status.get("podIPs") or ()}
 
     @property
     def created(self) -> str:

@@ -210,6 +210,7 @@ def template(pod: Pod, settings: KubeRay, token_secret: str) -> dict[str, Any]:
     state = [] if pod.state is None else [gcs_state.pod_volume(pod.state)]
     # Of a volume that KubeRay mounts, too.
     keeps_state = pod.is_head and settings.gcs_fault_tolerance is not None
+    patches = settings.patch, settings.groups.get(pod.group, Group()).patch
     spec: dict[str, Any] = {
         "serviceAccountName": settings.service_account,
         # What runs in the cluster cannot ask Kubernetes for anything, unless the user says so.
@@ -224,7 +225,7 @@ def template(pod: Pod, settings: KubeRay, token_secret: str) -> dict[str, Any]:
             {"name": LOGS_VOLUME, "emptyDir": {}},
             *state,
         ],
-        "securityContext": gcs_state.security() if keeps_state else {},
+        "securityContext": gcs_state.security(*patches) if keeps_state else {},
     }
     metadata = {"metadata": given} if (given := _given(marks)) else {}
     return {**metadata, "spec": _given(spec)}

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from sunspot.node.files import write_private
 from sunspot.stack import Stack
+from sunspot.targets.kubernetes import raycluster
 from sunspot.targets.kubernetes.access import Place
-from sunspot.targets.kubernetes.api import Api
+from sunspot.targets.kubernetes.api import Api, Object
 from sunspot.targets.kubernetes.objects import Cluster
 from sunspot.targets.kubernetes.raycluster import Names
 from sunspot.targets.records import BrokenRecordsError, Folders, not_up
@@ -39,7 +39,8 @@ class Record:
         place: the Kubernetes and the namespace.
         names: what it is called there.
         own_secret: whether the token's Secret goes with the cluster; another one is the user's.
-        own_claim: the claim of the GCS's state, if it goes with the cluster.
+        own_claim: the claim of the GCS's state, if it is not the user's. It goes with the cluster
+            if that is its owner.
         by_pulumi: whether Pulumi made it, which then takes it down, too.
     """
 
@@ -52,6 +53,12 @@ class Record:
     def cluster(self) -> Cluster:
         """Its objects."""
         return Cluster(Api(self.place), self.names)
+
+    def with_claim(self, stack: Stack) -> Record:
+        """The record of a cluster that was made from this stack."""
+        volume = raycluster.state_volume(stack)
+        claim = volume.claim if volume is not None and volume.is_own else None
+        return replace(self, own_claim=claim)
 
 
 @dataclass(frozen=True)
@@ -118,10 +125,13 @@ def as_annotation(stack: Stack) -> str:
     return json.dumps(stack.model_dump(mode="json"), separators=(",", ":"))
 
 
-def from_annotation(text: str) -> Stack | None:
-    """The stack of such a text; None if another version of Sunspot wrote it."""
+def stack_of(ray_cluster: Object | None) -> Stack | None:
+    """The stack that a RayCluster carries; None if it has none that this Sunspot reads."""
+    metadata = {} if ray_cluster is None else ray_cluster["metadata"]
+    text = (metadata.get("annotations") or {}).get(STACK_ANNOTATION)
+    if text is None:
+        return None
     try:
-        found: Any = json.loads(text)
-        return Stack.model_validate(found)
+        return Stack.model_validate(json.loads(text))
     except (ValueError, ValidationError):
         return None

@@ -33,7 +33,8 @@ class Removing:
     Attributes:
         cluster: its objects.
         own_secret: whether the token's Secret goes too.
-        own_claim: the claim of the GCS's state, if that goes too.
+        own_claim: the claim of the GCS's state, if it is not the user's. It goes too if the
+            RayCluster is its owner, and is kept otherwise.
     """
 
     cluster: Cluster
@@ -63,7 +64,12 @@ class Removing:
             f"see why: kubectl get raycluster,pods,secrets,pvc,pdb --namespace {names.namespace} "
             f"--selector {'='.join(*MANAGED_BY.items())}"
         )
-        return Removal(looked_for=LOOKED_FOR, left=left, remedy=remedy if left else "")
+        return Removal(
+            looked_for=LOOKED_FOR,
+            kept=self._kept(),
+            left=left,
+            remedy=remedy if left else "",
+        )
 
     def left(self) -> list[str]:
         """What still exists of it, one line each."""
@@ -73,7 +79,7 @@ class Removing:
             found.append(f"RayCluster {names.cluster}")
         if self.own_secret and self._is_ours(api.find(self.cluster.secret)):
             found.append(f"Secret {names.token_secret}")
-        if self._has_claim():
+        if self._claims():
             found.append(f"PersistentVolumeClaim {self.own_claim}")
         return found
 
@@ -85,12 +91,32 @@ class Removing:
         return [budget, *secret, *self._claims()]
 
     def _claims(self) -> list[str]:
-        if self.own_claim is None:
-            return []
-        return [path("v1", "persistentvolumeclaims", self.cluster.names.namespace, self.own_claim)]
+        """The path of the claim that goes too, while it exists."""
+        found = self._found_claim()
+        return [self._claim_path] if found is not None and self._owns(found) else []
 
-    def _has_claim(self) -> bool:
-        return any(self._is_ours(self.cluster.api.find(one)) for one in self._claims())
+    def _kept(self) -> list[str]:
+        """The claim that stays, and how to delete it."""
+        found, namespace = self._found_claim(), self.cluster.names.namespace
+        if found is None or self._owns(found):
+            return []
+        delete = f"kubectl delete pvc {self.own_claim} --namespace {namespace}"
+        return [f"kept: claim {self.own_claim} (delete it: {delete})"]
+
+    @property
+    def _claim_path(self) -> str:
+        namespace = self.cluster.names.namespace
+        return path("v1", "persistentvolumeclaims", namespace, self.own_claim)
+
+    def _found_claim(self) -> Object | None:
+        found = None if self.own_claim is None else self.cluster.api.find(self._claim_path)
+        return found if self._is_ours(found) else None
+
+    def _owns(self, found: Object) -> bool:
+        """Whether the RayCluster is, or was, the owner of an object."""
+        wanted = ("RayCluster", self.cluster.names.cluster)
+        owners = found["metadata"].get("ownerReferences") or ()
+        return any((one["kind"], one["name"]) == wanted for one in owners)
 
     @staticmethod
     def _is_ours(found: Object | None) -> bool:
@@ -149,7 +175,7 @@ class Removing:
     def _wait_for_claim(self) -> None:
         """It goes after the last pod that uses it (kubernetes.io, "Storage Object in Use")."""
         deadline = time.monotonic() + CLAIM_PATIENCE_S
-        while self._has_claim() and time.monotonic() < deadline:
+        while self._claims() and time.monotonic() < deadline:
             time.sleep(POLL_S)
 
 

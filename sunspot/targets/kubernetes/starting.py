@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from sunspot.errors import SunspotError, UsageError
 from sunspot.ray.handle import ClusterHandle
 from sunspot.stack import Stack
-from sunspot.targets import members
-from sunspot.targets.kubernetes import records
+from sunspot.targets import members as ray_members
+from sunspot.targets.kubernetes import members, raycluster, records
 from sunspot.targets.kubernetes.api import POLICY, RAY, Object, path
 from sunspot.targets.kubernetes.errors import CONFLICT, ApiError
 from sunspot.targets.kubernetes.gcs_state import CLAIM
@@ -29,9 +29,7 @@ CONFIG_ERROR, CONFIG_PATIENCE_S = "CreateContainerConfigError", 20.0
 OPERATOR_PATIENCE_S = 60.0
 
 
-def create(
-    stack: Stack, made: list[Object], cluster: Cluster, *, own_secret: bool, keeps_claim: bool
-) -> str:
+def create(stack: Stack, made: list[Object], cluster: Cluster, *, own_secret: bool) -> str:
     """Creates the objects of a cluster; returns its token.
 
     All but a claim that is kept belong to the RayCluster, so that they go with it, whoever deletes
@@ -42,13 +40,13 @@ def create(
         made: its objects, the RayCluster first.
         cluster: where they are to be.
         own_secret: whether the Secret is created too; otherwise it is the user's.
-        keeps_claim: whether the claim of the GCS's state outlives it; there may be one already.
 
     Raises:
         UsageError: there is a RayCluster of that name, or the user's Secret is not there.
     """
     names, api = cluster.names, cluster.api
     token = secrets.token_hex(32) if own_secret else read_token(cluster)
+    volume = raycluster.state_volume(stack)
     ray_cluster, *others = made
     ray_cluster["metadata"]["annotations"] = {
         records.STACK_ANNOTATION: records.as_annotation(stack)
@@ -62,7 +60,8 @@ def create(
     if own_secret:
         others.insert(0, _secret(cluster, token))
     for one in others:
-        is_kept = keeps_claim and one["kind"] == CLAIM
+        # There may be one already.
+        is_kept = one["kind"] == CLAIM and volume is not None and volume.keep
         if not is_kept:
             one["metadata"]["ownerReferences"] = [_reference(owner)]
         try:
@@ -157,8 +156,8 @@ class Waiting:
         Ray's own answer comes up to 15 s before KubeRay's probe, of 10 s and then every 5, has one.
         """
         is_up = False
-        while (missing := members.missing(stack, handle)) or not is_up:
-            if not is_up and missing != members.UNANSWERED:
+        while (missing := members.missing(stack, self.cluster, handle)) or not is_up:
+            if not is_up and missing != ray_members.UNANSWERED:
                 is_up = True
                 self.progress("the head is up")
                 continue

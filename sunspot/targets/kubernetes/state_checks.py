@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sunspot.stack import Stack
-from sunspot.targets.kubernetes import raycluster
+from sunspot.targets.kubernetes import quantities, raycluster
 from sunspot.targets.kubernetes.api import STORAGE, Api, Object, path
 from sunspot.targets.kubernetes.errors import FORBIDDEN, ApiError
 from sunspot.targets.kubernetes.gcs_state import StateVolume
-from sunspot.targets.kubernetes.settings import KEY
+from sunspot.targets.kubernetes.settings import KEY, FaultTolerance
 from sunspot.targets.protocol import Finding
 
 _KEY = f"{KEY} > gcs_fault_tolerance"
@@ -20,18 +20,42 @@ _DEFAULT = "storageclass.kubernetes.io/is-default-class"
 
 def findings(api: Api, stack: Stack) -> Iterator[Finding]:
     """What is wrong with the claim of the GCS's state, and with its storage class."""
-    volume = raycluster.state_volume(stack)
-    if volume is None:
+    volume, asked = raycluster.state_volume(stack), raycluster.settings(stack).gcs_fault_tolerance
+    if volume is None or asked is None:
         return
     namespace = raycluster.names(stack).namespace
     found = api.find(path("v1", "persistentvolumeclaims", namespace, volume.claim))
     if found is None and volume.is_own:
-        yield from _of_classes(api, stack)
+        yield from _of_classes(api, asked.storage_class)
     elif problem := _of_claim(volume, found, namespace):
         detail, remedy = problem
         yield Finding(check="volume", level="failure", detail=detail, remedy=remedy)
+    elif found is not None and (differences := ", ".join(_differences(asked, found))):
+        yield Finding(
+            check="volume",
+            level="warning",
+            detail=f"the claim {volume.claim} was kept and stays as it is: {differences}",
+            remedy=f"make {_KEY} say the same, or delete the claim and the state in it: "
+            f"{_delete(volume, namespace)}",
+        )
     else:
         yield Finding(check="volume", level="ok", detail=f"claim {volume.claim}")
+
+
+def _differences(asked: FaultTolerance, found: Object) -> Iterator[str]:
+    """What was asked for, and is not so of a claim that there is."""
+    if asked.size is not None:
+        size = found["spec"]["resources"]["requests"]["storage"]
+        if quantities.number(asked.size) != quantities.number(size):
+            yield f"its size is {size}, not {asked.size}"
+    if asked.storage_class is not None:
+        storage_class = found["spec"].get("storageClassName")
+        if asked.storage_class != storage_class:
+            yield f"its storage class is {storage_class}, not {asked.storage_class}"
+
+
+def _delete(volume: StateVolume, namespace: str) -> str:
+    return f"kubectl delete pvc {volume.claim} --namespace {namespace}"
 
 
 def _of_claim(volume: StateVolume, found: Object | None, namespace: str) -> tuple[str, str] | None:
@@ -42,23 +66,22 @@ def _of_claim(volume: StateVolume, found: Object | None, namespace: str) -> tupl
     if "deletionTimestamp" in found["metadata"]:
         return f"the claim {volume.claim} is being deleted", "try again when it is gone"
     is_ours = raycluster.MANAGED_BY.items() <= (found["metadata"].get("labels") or {}).items()
-    if volume.goes or (volume.is_own and not is_ours):
-        detail = (
-            f"namespace {namespace} has a claim {volume.claim} already, with the state of an "
-            "earlier cluster"
+    there = f"namespace {namespace} has a claim {volume.claim} already"
+    if volume.is_own and not is_ours:
+        return f"{there}, which Sunspot did not make", (
+            f"delete it: {_delete(volume, namespace)}; or use its volume, in a folder of this "
+            f"cluster's own beside what is there ({_KEY} > claim: {volume.claim})"
         )
-        return detail, (
-            f"go on with that state ({_KEY} > "
-            + ("keep: true" if is_ours else f"claim: {volume.claim}")
-            + f"), or delete it: kubectl delete pvc {volume.claim} --namespace {namespace}"
+    if volume.goes:
+        return f"{there}, with the state of an earlier cluster", (
+            f"go on with that state ({_KEY} > keep: true), or delete it: "
+            f"{_delete(volume, namespace)}"
         )
     return None
 
 
-def _of_classes(api: Api, stack: Stack) -> Iterator[Finding]:
-    """Whether there is a storage class for a claim that is to be made, where one may see them."""
-    asked = raycluster.settings(stack).gcs_fault_tolerance
-    wanted = None if asked is None else asked.storage_class
+def _of_classes(api: Api, wanted: str | None) -> Iterator[Finding]:
+    """What is wrong with the storage class of a claim to be made, where one may see them."""
     try:
         classes = api.list(path(STORAGE, "storageclasses"))
     except ApiError as error:
@@ -73,8 +96,30 @@ def _of_classes(api: Api, stack: Stack) -> Iterator[Finding]:
     elif wanted is None and not any(map(_is_default, classes)):
         detail = f"this Kubernetes has no default storage class; {has}"
     else:
+        yield from _of_class(_chosen(classes, wanted))
         return
     yield Finding(check="volume", level="failure", detail=detail, remedy=remedy)
+
+
+def _chosen(classes: list[Object], wanted: str | None) -> Object:
+    """The class of that name; for None the default, of several the newest (as Kubernetes does)."""
+    if wanted is not None:
+        return next(one for one in classes if one["metadata"]["name"] == wanted)
+    defaults = filter(_is_default, classes)
+    return max(defaults, key=lambda one: one["metadata"].get("creationTimestamp") or "")
+
+
+def _of_class(chosen: Object) -> Iterator[Finding]:
+    """Whether a disk would stay (kubernetes.io, "Persistent Volumes", Reclaiming)."""
+    if chosen.get("reclaimPolicy") == "Retain":
+        yield Finding(
+            check="volume",
+            level="warning",
+            detail=f"storage class {chosen['metadata']['name']} has reclaimPolicy Retain: when the "
+            "claim is deleted, its PersistentVolume and the disk stay, and cost, until you delete "
+            "them (kubectl get pv)",
+            remedy=f"name a class with reclaimPolicy Delete in {_KEY} > storage_class",
+        )
 
 
 def _is_default(storage_class: Object) -> bool:

@@ -14,7 +14,6 @@ from sunspot.ray import ports
 from sunspot.ray.handle import ClusterHandle
 from sunspot.signals import deferred, uninterrupted
 from sunspot.stack import Stack
-from sunspot.targets import members as ray_members
 from sunspot.targets.forwarding import Forward
 from sunspot.targets.kubernetes import (
     checks,
@@ -224,14 +223,9 @@ class KubernetesTarget:
         given = raycluster.settings(stack)
         place = Place.find(given.context, given.namespace)
         wanted = self.at_place(stack, place.context or None, place.namespace)
-        volume = raycluster.state_volume(wanted)
-        record = Record(
-            place=place,
-            names=raycluster.names(wanted),
-            own_secret=given.token_secret is None,
-            own_claim=volume.claim if volume is not None and volume.goes else None,
-        )
-        return wanted, record
+        names = raycluster.names(wanted)
+        record = Record(place=place, names=names, own_secret=given.token_secret is None)
+        return wanted, record.with_claim(wanted)
 
     def _is_here(self, name: str, progress: Progress) -> bool:
         """Whether the recorded cluster exists. Removes what is left of one that does not."""
@@ -248,14 +242,12 @@ class KubernetesTarget:
         """Records a cluster that Pulumi or another machine brought up; False if there is none."""
         cluster = record.cluster()
         found = cluster.found()
-        annotations = (found or {}).get("metadata", {}).get("annotations") or {}
-        text = annotations.get(records.STACK_ANNOTATION)
-        stack = None if text is None else records.from_annotation(text)
-        if stack is None or stack.name != name:
+        stack = records.stack_of(found)
+        if found is None or stack is None or stack.name != name:
             return False
         token = starting.read_token(cluster)
-        by_pulumi = records.PULUMI_ANNOTATION in annotations
-        self.records.write(replace(record, by_pulumi=by_pulumi), stack)
+        by_pulumi = records.PULUMI_ANNOTATION in found["metadata"]["annotations"]
+        self.records.write(replace(record.with_claim(stack), by_pulumi=by_pulumi), stack)
         self.records.write_token(name, token)
         return True
 
@@ -275,13 +267,7 @@ class KubernetesTarget:
             # Before it exists, so that `down` finds what an interrupted `up` created.
             self.records.write(record, stack)
             with deferred():
-                token = starting.create(
-                    stack,
-                    made,
-                    cluster,
-                    own_secret=record.own_secret,
-                    keeps_claim=record.own_claim is None,
-                )
+                token = starting.create(stack, made, cluster, own_secret=record.own_secret)
                 self.records.write_token(name, token)
             progress(f"created the RayCluster {record.names.cluster} in {record.names.namespace}")
             return self._wait(stack, record, progress, deadline, dashboard_port)
@@ -321,9 +307,11 @@ class KubernetesTarget:
         )
 
     def _is_whole(self, record: Record, stack: Stack, progress: Progress) -> bool:
-        if record.cluster().head() is None:
+        cluster = record.cluster()
+        if cluster.head() is None:
             return False
-        return not ray_members.missing(stack, self._handle(stack.name, record, progress))
+        handle = self._handle(stack.name, record, progress)
+        return not members.missing(stack, cluster, handle)
 
     def _handle(
         self,
@@ -347,10 +335,12 @@ class KubernetesTarget:
         )
 
     def _remove_after(self, error: BaseException, name: str, progress: Progress) -> None:
-        """Removes what a failed `up` created; if it cannot, the error says what remains."""
+        """Removes what a failed `up` created; the error says what is kept, and what remains."""
         try:
-            removal = self._remove(name, progress)
-            left = [] if removal is None else list(removal.left)
+            removal = self._remove(name, progress) or Removal(looked_for=LOOKED_FOR)
+            left = list(removal.left)
+            for sentence in removal.kept:
+                error.add_note(sentence)
         except SunspotError as failure:
             left = [str(failure)]
         if left:
@@ -383,5 +373,8 @@ class KubernetesTarget:
         """
         with contextlib.suppress(UsageError):
             if (found := stacks.find(name)) is not None:
-                return self._placed(found.for_target(self.name))[1]
+                record = self._placed(found.for_target(self.name))[1]
+                # The file may have changed since.
+                made_from = records.stack_of(record.cluster().found())
+                return record if made_from is None else record.with_claim(made_from)
         return self.records.read(name)

@@ -9,7 +9,7 @@ import job_api
 import pytest
 from job_api import Api as JobApi
 from kubernetes_api import KubernetesApi
-from kubernetes_objects import pod
+from kubernetes_objects import member, pod
 from kubernetes_server import served, write_kubeconfig
 from kubernetes_stacks import FILE
 
@@ -64,20 +64,3 @@ def pods_of(cluster):
         kind = group["groupName"]
         made += [pod(name, kind, f"{name}-{kind}-{at}") for at in range(count)]
     return made
-
-
-def member(one):
-    """What Ray says of a pod that has joined."""
-    labels = one["metadata"]["labels"]
-    is_head = labels["ray.io/node-type"] == "head"
-    name = "head" if is_head else one["metadata"]["name"]
-    return {
-        "node_id": name,
-        "node_name": name,
-        "node_ip": "10.0.0.1",
-        "is_head_node": is_head,
-        "state": "ALIVE",
-        "state_message": None,
-        "labels": {"ray.io/node-group": labels["ray.io/group"], "ray.io/market-type": "on-demand"},
-        "resources_total": {"CPU": 1.0, "memory": 2.0 * 2**30},
-    }

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
+from types import SimpleNamespace
 
 import pytest
 from cli_runs import failed, run
+from kubernetes_objects import member, pod
 from kubernetes_stacks import (
     FILE,
     cluster,
@@ -18,7 +20,11 @@ from kubernetes_stacks import (
     worker_pod,
 )
 
-from sunspot.targets.kubernetes import manifest, raycluster, rayjob, rayservice, rights
+from sunspot import stack as stacks
+from sunspot.errors import SunspotError
+from sunspot.targets.kubernetes import manifest, members, raycluster, rayjob, rayservice, rights
+from sunspot.targets.kubernetes.objects import Pod
+from sunspot.targets.kubernetes.target import create
 
 CLAIM = "mine-gcs-pvc"
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
@@ -41,8 +47,8 @@ def test_the_heads_ray_keeps_its_state_on_the_volume_and_jobs_know_nothing_of_it
     # KubeRay hands the flags to a shell.
     flag = made["spec"]["headGroupSpec"]["rayStartParams"]["system-config"]
     (given,) = shlex.split(flag)
-    # Of this version of Ray: nothing says that another one reads it.
-    folder = f"{mount['mountPath']}/2.60.0"
+    # Of this cluster and version of Ray: nothing says that another one reads it.
+    folder = f"{mount['mountPath']}/course-2.60.0"
     assert json.loads(given) == {"gcs_storage": "rocksdb", "gcs_storage_path": folder}
     assert not [name for name in variables(head) if "gcs_storage" in name]
     # Ray's own images do not run as root.
@@ -145,6 +151,20 @@ def test_the_role_allows_no_other_claim(asked, named):
     assert asked_for <= named | {"create"}
 
 
+def test_the_groups_of_the_users_patch_hold():
+    context = {"fsGroup": 2000}
+    for settings in (
+        {"patch": {"spec": {"securityContext": context}}},
+        {"groups": {"head": {"patch": {"spec": {"securityContext": context}}}}},
+    ):
+        made = head_pod(cluster(group(), gcs_fault_tolerance={}, **settings))
+        policy = {"fsGroupChangePolicy": "OnRootMismatch"}
+        assert made["securityContext"] == {**context, **policy}
+    always = {"spec": {"securityContext": {"fsGroupChangePolicy": "Always"}}}
+    made = head_pod(cluster(group(), gcs_fault_tolerance={}, patch=always))
+    assert made["securityContext"] == {"fsGroup": 100, "fsGroupChangePolicy": "Always"}
+
+
 # As `up` makes it
 
 
@@ -180,7 +200,9 @@ def test_a_volume_that_is_kept_is_the_next_clusters(kubernetes, write):
     for _ in range(2):
         done = run("up", "mine")
         assert done.exit_code == 0, done.output
-        assert "mine is down" in run("down", "mine").stdout
+        said = run("down", "mine").stdout
+        assert "mine is down" in said
+        assert f"kept: claim {CLAIM} (delete it: kubectl delete pvc {CLAIM} --namespace" in said
         assert has_claims(kubernetes) == [CLAIM]
     # Whoever does not ask for it gets no old state.
     write()
@@ -194,7 +216,11 @@ def test_a_volume_that_is_kept_is_the_next_clusters(kubernetes, write):
 def test_a_claim_of_somebody_elses_is_not_taken(kubernetes, write):
     kubernetes.api.add(f"{CLAIMS}/{CLAIM}", {"metadata": {"name": CLAIM}})
     write(keep=True)
-    assert f"claim: {CLAIM}" in failed(2, "up", "mine")
+    said = failed(2, "up", "mine")
+    assert f"claim: {CLAIM}" in said
+    # It reads nothing that KubeRay's backend, say, has written there.
+    assert "a folder of this cluster's own" in said
+    assert "go on with that state" not in said
     write(claim=CLAIM)
     assert run("up", "mine").exit_code == 0
     assert run("down", "mine").exit_code == 0
@@ -233,6 +259,65 @@ def test_a_claim_that_is_still_being_deleted(kubernetes, write):
     kubernetes.api.objects.pop(f"{CLAIMS}/{CLAIM}")
 
 
+@pytest.mark.parametrize("record", ["broken", "none"])
+def test_down_keeps_a_claim_whatever_the_file_says_now(kubernetes, write, monkeypatch, record):
+    write(keep=True)
+    assert run("up", "mine").exit_code == 0
+    write()
+    with monkeypatch.context() as elsewhere:
+        if record == "none":
+            elsewhere.setenv("SUNSPOT_STATE_DIR", str(kubernetes.project / "other"))
+        else:
+            (kubernetes.project / "state" / "kubernetes" / "mine" / "place.json").write_text("{")
+        assert f"kept: claim {CLAIM}" in run("down", "mine").stdout
+    assert has_claims(kubernetes) == [CLAIM]
+
+
+def test_a_claim_that_the_cluster_does_not_own_stays(kubernetes, write):
+    write()
+    assert run("up", "mine").exit_code == 0
+    del kubernetes.api.one("persistentvolumeclaims")["metadata"]["ownerReferences"]
+    assert f"kept: claim {CLAIM}" in run("down", "mine").stdout
+    assert has_claims(kubernetes) == [CLAIM]
+
+
+def test_an_up_that_fails_names_the_claim_that_stays(kubernetes, write):
+    write(keep=True)
+    broken = {"reason": "ErrImagePull", "message": "no such image"}
+    kubernetes.api.make_pods = lambda _: [pod("mine", "head", "mine-head-1", waiting=broken)]
+    said = failed(2, "up", "mine")
+    assert f"kept: claim {CLAIM}" in said
+    assert has_claims(kubernetes) == [CLAIM]
+
+
+def told():
+    """What the checks say of the volume: the level, and the detail."""
+    found = create().preconditions(stacks.load("mine"), print)
+    return [(one.level, one.detail) for one in found if one.check == "volume"]
+
+
+def test_a_kept_claim_that_is_not_as_asked_is_told(kubernetes, write):
+    write(keep=True, size="10240Mi", storage_class="fast")
+    spec = {"resources": {"requests": {"storage": "10Gi"}}, "storageClassName": "fast"}
+    metadata = {"name": CLAIM, "labels": raycluster.MANAGED_BY}
+    kubernetes.api.add(f"{CLAIMS}/{CLAIM}", {"metadata": metadata, "spec": spec})
+    assert told() == [("ok", f"claim {CLAIM}")]
+    write(keep=True)
+    assert told() == [("ok", f"claim {CLAIM}")]
+    write(keep=True, size="20Gi", storage_class="slow")
+    ((level, detail),) = told()
+    assert level == "warning"
+    assert "its size is 10Gi, not 20Gi, its storage class is fast, not slow" in detail
+
+
+def test_a_storage_class_that_retains_disks_is_told(kubernetes, write):
+    write()
+    assert told() == []
+    kubernetes.api.objects[f"{CLASSES}/fast"]["reclaimPolicy"] = "Retain"
+    ((level, detail),) = told()
+    assert (level, "storage class fast has reclaimPolicy Retain" in detail) == ("warning", True)
+
+
 def test_down_names_a_claim_that_does_not_go(kubernetes, write, monkeypatch):
     monkeypatch.setattr("sunspot.targets.kubernetes.removing.CLAIM_PATIENCE_S", 0.1)
     write()
@@ -240,7 +325,54 @@ def test_down_names_a_claim_that_does_not_go(kubernetes, write, monkeypatch):
     # As of Kubernetes while a pod has it.
     metadata = kubernetes.api.one("persistentvolumeclaims")["metadata"]
     metadata["finalizers"] = ["kubernetes.io/pvc-protection"]
-    del metadata["ownerReferences"]
     assert f"PersistentVolumeClaim {CLAIM}" in failed(1, "down", "mine")
     kubernetes.api.objects.pop(f"{CLAIMS}/{CLAIM}")
     assert "mine is down" in run("down", "mine").stdout
+
+
+# Whose nodes are members
+
+
+def test_up_does_not_take_the_nodes_of_an_old_cluster_for_its_own(kubernetes, write):
+    """As RocksDB has them: alive, until Ray has asked each."""
+    write(keep=True)
+    make_pods = kubernetes.api.make_pods
+
+    def make(cluster):
+        made = make_pods(cluster)
+        old = {one["node_name"]: dict(one) for one in kubernetes.jobs.nodes}
+        old["head"]["node_ip"] = "10.0.0.9"
+        old["mine-workers-0"]["node_name"] = "mine-workers-of-old"
+        kubernetes.jobs.nodes = list(old.values())
+        return made
+
+    kubernetes.api.make_pods = make
+    with pytest.raises(SunspotError, match="the head has not joined its own cluster"):
+        create().up(stacks.load("mine").for_target("kubernetes"), print, timeout_s=1)
+
+
+@pytest.mark.parametrize(
+    ("workers", "named", "address", "counts"),
+    [
+        ({}, "w-1", "10.0.0.2", True),
+        # Of a pod that is gone, whose address a new one has.
+        ({}, "w-0", "10.0.0.2", False),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "w-1", "10.0.0.2", False),
+        # A patch may change the host name, which Ray has for its name.
+        ({"hostNetwork": True}, "vm-1", "10.0.0.2", True),
+        ({"hostNetwork": True}, "vm-1", "10.0.0.3", False),
+    ],
+)
+def test_a_worker_counts_while_its_pod_is_there(monkeypatch, workers, named, address, counts):
+    head, worker = pod("course", "head", "h"), pod("course", "workers", "w-1", address="10.0.0.2")
+    for key, value in workers.items():
+        worker["spec" if key == "hostNetwork" else "metadata"][key] = value
+    alive = [member(head), {**member(worker), "node_name": named, "node_ip": address}]
+    monkeypatch.setattr("sunspot.targets.members.alive", lambda _handle: alive)
+    here = SimpleNamespace(pods=lambda: [Pod(head), Pod(worker)])
+    lacks = members.missing(stack(group()), here, None)  # pyright: ignore[reportArgumentType]
+    assert lacks == ("" if counts else "0 of 1 workers of workers joined")
+    # Workers that wait for a new head are not all of a cluster.
+    del alive[0]
+    lacks = members.missing(stack(group()), here, None)  # pyright: ignore[reportArgumentType]
+    assert lacks == "the head has not joined its own cluster yet"
