@@ -202,6 +202,7 @@ class Azure(RayMachines):
             vm=f"{VIRTUAL_MACHINES}/{HEAD}",
             handle=cast("ClusterHandle", None),  # of the dashboard, which does not run
             run_on_head=self._run_on_head,
+            notices=self.record.notices.read,
         )
 
     def _run_on_head(self, module: Sequence[str], seconds: float) -> str:

@@ -37,6 +37,10 @@ TOKEN_KEPT_S = 300.0
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
+class NoLoginError(SunspotError):
+    """There is no login of the Azure CLI, nor one in the environment."""
+
+
 class EncryptedError(UsageError):
     """A value of a stack file that Pulumi can read and Sunspot cannot."""
 
@@ -124,7 +128,9 @@ def _of_cli(key: str, *arguments: str) -> str:
     answer = az(*arguments, "--output", "json")
     if answer.returncode:
         said = " ".join(answer.stderr.split())
-        raise SunspotError(f"az says: {said} (`az login`, `az account set --subscription ...`)")
+        # It names this command where nobody is logged in; an answer that it lacks has other words.
+        failure = NoLoginError if "az login" in said else SunspotError
+        raise failure(f"az says: {said} (`az login`, `az account set --subscription ...`)")
     try:
         return str(json.loads(answer.stdout)[key])
     except (LookupError, TypeError, ValueError):
@@ -133,7 +139,7 @@ def _of_cli(key: str, *arguments: str) -> str:
 
 
 def az(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs the Azure CLI to its end. Raises SunspotError if there is none, or it hangs."""
+    """Runs the Azure CLI to its end. Raises SunspotError if it is missing, or hangs."""
     try:
         return subprocess.run(
             ["az", *arguments],  # noqa: S607 - the user's own, from the PATH
@@ -144,7 +150,7 @@ def az(*arguments: str) -> subprocess.CompletedProcess[str]:
             timeout=TIMEOUT_S,
         )
     except FileNotFoundError:
-        raise SunspotError(f"{NO_CLI}: {TO_GET_CLI}") from None
+        raise NoLoginError(f"{NO_CLI}: {TO_GET_CLI}") from None
     except subprocess.TimeoutExpired:
         raise SunspotError(f"az did not answer within {TIMEOUT_S:g} s") from None
     except OSError as error:

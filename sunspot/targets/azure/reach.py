@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sunspot.ray.handle import ClusterHandle
-from sunspot.targets.azure import head
+from sunspot.targets.azure import head, history
 from sunspot.targets.azure.known import Known
 from sunspot.targets.azure.records import Record
 from sunspot.targets.azure.scaling import Cluster
@@ -37,9 +37,14 @@ class Reach:
         handle, record = self.connect(name, progress), self.known.records.known(name)
         if not record.group_id:  # that of an older version
             record = self.known.refresh(name, progress)
-        run = head.running(self.ssh(name, record), handle.head_address)
-        vm = head.vm_of(record.group_id, record.head)
-        return Cluster(stack=self.known.stack(name), vm=vm, handle=handle, run_on_head=run)
+        ssh = self.ssh(name, record)
+        return Cluster(
+            stack=self.known.stack(name),
+            vm=head.vm_of(record.group_id, record.head),
+            handle=handle,
+            run_on_head=head.running(ssh, handle.head_address),
+            notices=lambda: history.recorded(ssh).notices,
+        )
 
     def current(self, name: str, progress: Progress = silent) -> Record:
         """The record as it is if the tunnel is alive; otherwise updated from Pulumi's state."""

@@ -3,7 +3,8 @@
 A scale set's new model leaves its VMs as they are (Microsoft, "Modify a Virtual Machine Scale
 Set"). So after Pulumi's engine has run, workers whose boot is not the one in the head's settings
 are drained and deleted, idle ones first. A fixed group gets each VM back before the next ones go;
-what an elastic one needs, Ray's autoscaler launches. A boot that does not come up stops the roll.
+what an elastic one needs, Ray's autoscaler launches, and that joins first, too. A boot that does
+not come up stops the roll.
 """
 
 from __future__ import annotations
@@ -11,90 +12,29 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from sunspot.errors import SunspotError, UsageError
+from sunspot.node import teller
 from sunspot.node.collector import BOOT_LABEL, GROUP_LABEL
-from sunspot.ray import demand
+from sunspot.ray import demand, feasibility
 from sunspot.spec import ScalingGroup
-from sunspot.stack import Stack
 from sunspot.targets.azure import by_hand, missing_role, scaling
+from sunspot.targets.azure.boots import Before, groups_of
 from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.azure.draining import StillWorkingError, Workers
 from sunspot.targets.azure.scaling import Cluster
 from sunspot.targets.protocol import UP_TIMEOUT_S, Lasting, Progress
 
-if TYPE_CHECKING:
-    from sunspot.node.azure.live import LiveSettings
-    from sunspot.ray.handle import ClusterHandle
-
 # At most one worker in so many goes at a time, and at least one.
 SHARE = 4
 JOIN_LIMIT_S = UP_TIMEOUT_S
-# A raylet that has lost its head asks for it again every few seconds.
-REJOIN_LIMIT_S = 120.0
+# A raylet that has lost its head looks for it that long, and then ends.
+REJOIN_LIMIT_S = 600.0  # cloud_init/render.py: HEAD_AWAY_S
+# The head lifts a pause at the first tick that sees new settings.
+LIFT_LIMIT_S = 60.0
 POLL_S = 3.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Before:
-    """What a cluster had before Pulumi's engine ran.
-
-    Attributes:
-        boots: what its node types were to boot from, by its settings.
-        machines: the names of its workers' VMs, in lower case.
-        head_goes: whether the engine replaced its head, which workers of the same version of Ray
-            find again.
-    """
-
-    boots: Mapping[str, str] = field(default_factory=dict)
-    machines: frozenset[str] = frozenset()
-    head_goes: bool = False
-
-    def outdates(self, kind: str, machine: str, wanted: str) -> bool:
-        """Whether a machine is older than the boot that its kind is to have now."""
-        return self.boots.get(kind) != wanted and machine.lower() in self.machines
-
-
-def before(stack: Stack, vm: str, endpoints: Endpoints, *, head_goes: bool = False) -> Before:
-    """What the cluster has whose head is this VM; nothing where Azure does not say it.
-
-    Args:
-        stack: the stack as it was brought up.
-        vm: the ARM id of the head's VM.
-        endpoints: the addresses of Azure.
-        head_goes: whether the engine will replace the head, and workers can join the new one.
-    """
-    from sunspot.node.azure.arm import ArmError
-
-    kinds = dict.fromkeys(_groups(stack), 0)
-    try:
-        found = scaling.running(vm, endpoints)
-        arm = scaling.arm_of(vm, endpoints)
-        machines = scaling.machines_of(stack.name, vm, arm, kinds).list()
-    except (ArmError, SunspotError):
-        # The engine says what is wrong with the login, and writes settings that can be read.
-        return Before(head_goes=head_goes)
-    names = frozenset(one.id.lower() for one in machines if not one.is_head)
-    boots = {} if found is None else found.boots
-    return Before(boots=boots, machines=names, head_goes=head_goes)
-
-
-def outdated(stack: Stack, vm: str, handle: ClusterHandle, endpoints: Endpoints) -> list[str]:
-    """How many workers of each node type have an older boot, a line each, and what rolls them."""
-    found = scaling.running(vm, endpoints)
-    boots = {} if found is None else found.boots
-    labels = [one.get("labels") or {} for one in scaling.alive(handle)]
-    lines: list[str] = []
-    for kind, wanted in boots.items():
-        own = [of.get(BOOT_LABEL) for of in labels if of.get(GROUP_LABEL) == kind]  # type: ignore[union-attr]
-        if old := sum(boot != wanted for boot in own):
-            lines.append(
-                f"{old} of {len(own)} workers of {kind} have an older boot than new ones get; to "
-                f"replace them, a quarter of them at a time: sunspot up {stack.name}"
-            )
-    return lines
 
 
 def roll(
@@ -141,7 +81,7 @@ def _how_it_goes_on(name: str) -> str:
 def _roll(
     cluster: Cluster, old: Before, progress: Progress, endpoints: Endpoints, *, now: bool
 ) -> None:
-    groups = _groups(cluster.stack)
+    groups = groups_of(cluster.stack)
     try:
         settings = scaling.running(cluster.vm, endpoints)
     except SunspotError as error:  # as where the engine's program asks, an `up` goes on without it
@@ -156,23 +96,17 @@ def _roll(
         return
     kinds = [kind for kind in settings.boots if kind in groups]
     for kind in kinds:
-        target = _target(settings, groups[kind])
-        workers = Workers(cluster, {kind: target}, progress, endpoints)
+        least, most = by_hand.limits(settings, groups[kind])
+        workers = Workers(cluster, {kind: least}, progress, endpoints)
         made = _Kind(
-            name=kind, group=groups[kind], wanted=settings.boots[kind], target=target, old=old
+            name=kind,
+            group=groups[kind],
+            wanted=settings.boots[kind],
+            target=least,
+            most=most,
+            old=old,
         )
         _Roll(cluster, workers, made, progress, now=now).run()
-
-
-def _groups(stack: Stack) -> dict[str, ScalingGroup]:
-    """The group of each node type."""
-    groups = stack.cluster.scaling_groups
-    return {kind: group for group in groups for kind in group.node_types()}
-
-
-def _target(settings: LiveSettings, group: ScalingGroup) -> int:
-    """How many workers a fixed group has, or how many an elastic one has at least."""
-    return by_hand.limits(settings, group)[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,6 +118,7 @@ class _Kind:
         group: its group.
         wanted: what its machines are to boot from.
         target: the number of a fixed group's workers, or the least of an elastic one.
+        most: the most workers of the group.
         old: what the cluster had before.
     """
 
@@ -191,6 +126,7 @@ class _Kind:
     group: ScalingGroup
     wanted: str
     target: int
+    most: int
     old: Before
 
     def is_outdated(self, machine: str, node: Mapping[str, Any] | None) -> bool:
@@ -218,7 +154,7 @@ class _Roll:
 
     def run(self) -> None:
         kind = self._kind.name
-        if self._kind.old.head_goes:
+        if self._kind.old.head_goes and not self._now:
             self._wait(self._away, REJOIN_LIMIT_S)
         first = self._outdated()
         if not first:
@@ -229,10 +165,11 @@ class _Roll:
         )
         # What was there at the start, of an elastic group that may be idle.
         least = self._kind.target if self._is_fixed else min(self._kind.target, self._count())
-        self._wait_for_joins(least)
+        self._wait_for_joins(least, enough=0)
         while batch := self._outdated()[:share]:
+            enough = min(self._count(), self._kind.most)
             self._end(batch)
-            self._wait_for_joins(least)
+            self._wait_for_joins(least, enough)
         self._progress(Lasting(f"{kind}: {len(first)} workers with an older boot were replaced"))
 
     # What is there
@@ -278,6 +215,33 @@ class _Roll:
         types, members = self._kind.group.node_types(), self._workers.members().values()
         return sum((one.get("labels") or {}).get(GROUP_LABEL) in types for one in members)
 
+    def _lacking(self, least: int, enough: int) -> list[str]:
+        """What an elastic group waits for: machines that come, its minimum, room for work."""
+        if coming := self._coming():
+            return coming
+        here = self._count()
+        if here < least:
+            return [f"{least - here} of at least {least} workers"]
+        if here < enough and self._work_waits():
+            return [f"{enough - here} of {enough} workers, which waiting work needs,"]
+        return []
+
+    def _paused(self) -> list[str]:
+        """Why the head launches nothing for the group any more; a shortage, in contrast, ends."""
+        about = teller.about(self._kind.group.name)
+        found = self._cluster.notices()
+        return [one.text for one in found if one.about == about and one.until is None]
+
+    def _work_waits(self) -> bool:
+        """Whether work waits that these machines could do."""
+        from sunspot.ray.jobs import JobClient
+
+        types = feasibility.node_types(self._cluster.stack)
+        own = [one for one in types if self._kind.name in one.groups]
+        waiting = demand.waiting(JobClient(self._cluster.handle))
+        bundles = [bundle for one in waiting for bundle in one.bundles]
+        return any(feasibility.can_hold(bundle, own) for bundle in bundles)
+
     # What is done
 
     def _end(self, batch: Sequence[str]) -> None:
@@ -310,35 +274,32 @@ class _Roll:
                 raise
             # Another `up` was faster.
 
-    def _wait_for_joins(self, least: int) -> None:
-        """Waits for a fixed group's new machines, or until an elastic one has its minimum.
+    def _wait_for_joins(self, least: int, enough: int) -> None:
+        """Waits for a fixed group's new machines, or until an elastic one lacks nothing.
 
         Raises:
-            SunspotError: they did not come in time.
+            SunspotError: they did not come in time, or the head has paused the group.
         """
-        if self._is_fixed:
-            late = self._wait(self._coming, JOIN_LIMIT_S)
-            if late:
-                raise SunspotError(self._refusal(late))
-            return
-        if late := self._wait(functools.partial(self._short, least), JOIN_LIMIT_S):
-            raise SunspotError(
-                f"{self._kind.name}: {late[0]} have not joined within {JOIN_LIMIT_S / 60:.0f} "
-                "minutes, so no more workers are replaced; why: sunspot status "
-                f"{self._cluster.stack.name}"
-            )
+        awaited = self._coming
+        if not self._is_fixed:
+            awaited = functools.partial(self._lacking, least, enough)
+        if late := self._wait(awaited, JOIN_LIMIT_S):
+            raise SunspotError(self._refusal(late))
+        if not self._is_fixed and (paused := self._wait(self._paused, LIFT_LIMIT_S, "")):
+            raise SunspotError(f"{paused[0]}; no more workers of it are replaced")
 
-    def _short(self, least: int) -> list[str]:
-        here = self._count()
-        return [f"{least - here} of at least {least} workers"] if here < least else []
-
-    def _wait(self, awaited: Callable[[], list[str]], limit_s: float) -> list[str]:
-        """Waits until nothing is awaited any more; returns what still is at the limit."""
-        deadline, said = time.monotonic() + limit_s, ""
+    def _wait(
+        self, awaited: Callable[[], list[str]], limit_s: float, to_do: str = " to join"
+    ) -> list[str]:
+        """Waits until nothing is awaited any more; returns what has been for over the limit."""
+        since: dict[str, float] = {}
+        said = ""
         while found := awaited():
-            if time.monotonic() > deadline:
-                return found
-            if (text := f"{self._kind.name}: waiting for {', '.join(found)} to join") != said:
+            now = time.monotonic()
+            since = {one: since.get(one, now) for one in found}
+            if late := [one for one, began in since.items() if now - began > limit_s]:
+                return late
+            if (text := f"{self._kind.name}: waiting for {', '.join(found)}{to_do}") != said:
                 self._progress(text)
                 said = text
             time.sleep(POLL_S)
@@ -348,13 +309,21 @@ class _Roll:
         from sunspot.node.azure.serial_log import SerialLog
 
         name, group = self._cluster.stack.name, self._cluster.vm.rpartition("/virtualMachines/")[0]
-        why = SerialLog(self._workers.arm, group).why(late[0])
+        limit = f"{JOIN_LIMIT_S / 60:.0f} minutes"
+        here = {one.id for one in self._workers.here()}
+        machines = [one for one in late if one in here]
+        if not machines:
+            return (
+                f"{self._kind.name}: {late[0]} have not joined within {limit}, so no more workers "
+                f"are replaced; why: sunspot status {name}"
+            )
+        why = SerialLog(self._workers.arm, group).why(machines[0])
         left = len(self._outdated())
         return (
-            f"{self._kind.name}: {', '.join(late)} did not join within {JOIN_LIMIT_S / 60:.0f} "
-            f"minutes{f' ({why})' if why else ''}, so no more workers are replaced; {left} have "
-            f"the older boot. See: sunspot logs --stack {name} --node {late[0]} · when what it "
-            f"boots from is mended: sunspot up {name}"
+            f"{self._kind.name}: {', '.join(machines)} did not join within {limit}"
+            f"{f' ({why})' if why else ''}, so no more workers are replaced; {left} have the older "
+            f"boot. See: sunspot logs --stack {name} --node {machines[0]} · when what it boots "
+            f"from is mended: sunspot up {name}"
         )
 
 

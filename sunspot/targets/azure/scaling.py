@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sunspot.errors import SunspotError, UsageError
+from sunspot.node.notices import Notice
 from sunspot.ray.handle import ClusterHandle
 from sunspot.signals import uninterrupted
 from sunspot.spec import ScalingGroup
@@ -23,7 +24,7 @@ from sunspot.stack import Stack
 from sunspot.targets import abilities
 from sunspot.targets.azure import by_hand, missing_role
 from sunspot.targets.azure.by_hand import Limits
-from sunspot.targets.azure.credentials import Endpoints, Login
+from sunspot.targets.azure.credentials import Endpoints, Login, NoLoginError
 from sunspot.targets.azure.head_settings import COMPUTE_VERSION, PATIENCE_S, HeadSettings
 from sunspot.targets.azure.plan import cluster_name, scale_set_of
 from sunspot.targets.protocol import UP_TIMEOUT_S, Progress
@@ -53,12 +54,14 @@ class Cluster:
         handle: how to reach Ray.
         run_on_head: runs a module of Sunspot's in the Python of Ray on the head, for at most so
             many seconds, as `Ssh.read` does.
+        notices: what the head wants said now; raises as `Ssh.read` does.
     """
 
     stack: Stack
     vm: str
     handle: ClusterHandle
     run_on_head: Callable[[Sequence[str], float], str]
+    notices: Callable[[], Sequence[Notice]]
 
 
 def arm_of(resource: str, endpoints: Endpoints, *, is_patient: bool = True) -> Arm:
@@ -110,16 +113,22 @@ def running(vm: str, endpoints: Endpoints | None = None) -> LiveSettings | None:
         raise SunspotError(missing_role.explained(str(error))) from error
 
 
-def capacity(scale_set: str) -> int | None:
-    """How many machines a set is to have, by its ARM id; None where Azure does not say it."""
+def capacity(scale_set: str, endpoints: Endpoints | None = None) -> int | None:
+    """How many machines a set is to have, by its ARM id; None without a login to ask with.
+
+    Raises:
+        SunspotError: Azure does not say it, also after a while.
+    """
     from sunspot.node.azure.arm import ArmError
     from sunspot.node.azure.vms import capacity_of
 
     try:
-        arm = arm_of(scale_set, Endpoints(), is_patient=False)
+        arm = arm_of(scale_set, endpoints or Endpoints())
         return capacity_of(arm.get(scale_set, COMPUTE_VERSION).body)
-    except (ArmError, SunspotError):
+    except NoLoginError:
         return None
+    except ArmError as error:
+        raise SunspotError(missing_role.explained(str(error))) from error
 
 
 def scale(

@@ -10,12 +10,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from pydantic import ValidationError
+
 from sunspot import stack as stacks
 from sunspot.errors import SunspotError, UsageError
 from sunspot.ray.handle import ClusterHandle
 from sunspot.stack import Stack
 from sunspot.targets import forwarding, head_notebook, members
 from sunspot.targets.azure import (
+    boots,
     costs,
     doctor,
     emptying,
@@ -28,7 +31,6 @@ from sunspot.targets.azure import (
     project,
     remaining,
     replacing,
-    rolling,
     scaling,
     suspending,
     wait,
@@ -158,9 +160,11 @@ class AzureTarget:
             dumped = stack.model_dump(mode="json")
             before = self.records.read(stack.name)
             record = before or Record(folder="", stack=dumped, outputs={})
+            update = self._update(stack, before, progress)
+            if update.before is None:
+                record = replace(record, stack=dumped)
             self.records.write(stack.name, replace(record, folder=str(folder)))
             wanted = replacing.Wanted(name=stack.name, now=dumped, before=before and before.stack)
-            update = self._update(stack, before, progress)
             try:
                 old = update.prepare(engine, wanted, replace_head=self.replaces_head)
                 self.records.write(stack.name, replace(record, folder=str(folder), stack=dumped))
@@ -178,8 +182,10 @@ class AzureTarget:
 
     def _update(self, stack: Stack, before: Record | None, progress: Progress) -> Update:
         known = None
-        if before is not None and before.group_id and before.head:
-            known = self.stack(stack.name), head.vm_of(before.group_id, before.head)
+        if before is not None:
+            # One of another version of Sunspot's schema is overwritten.
+            with contextlib.suppress(ValidationError):
+                known = Stack.model_validate(before.stack)
         return Update(
             stack=stack,
             before=known,
@@ -270,7 +276,7 @@ class AzureTarget:
 
     def outdated(self, name: str) -> Sequence[str]:
         handle = self.handle(name)
-        return rolling.outdated(self.stack(name), self._vm(name), handle, self.endpoints)
+        return boots.outdated(self.stack(name), self._vm(name), handle, self.endpoints)
 
     def _vm(self, name: str) -> str:
         """The ARM id of the head's VM."""

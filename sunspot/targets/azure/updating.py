@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from sunspot.ray.handle import ClusterHandle
 from sunspot.stack import Stack
 from sunspot.targets import members
-from sunspot.targets.azure import leaving, replacing, rolling, wait
+from sunspot.targets.azure import boots, leaving, replacing, rolling, wait
+from sunspot.targets.azure.boots import Before
 from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.azure.replacing import Planning, Wanted
-from sunspot.targets.azure.rolling import Before
 from sunspot.targets.azure.scaling import Cluster
 from sunspot.targets.protocol import Progress
 
@@ -22,8 +22,7 @@ class Update:
 
     Attributes:
         stack: the stack that is to come.
-        before: the stack as it was brought up from here, and the ARM id of its head's VM; None
-            without a cluster.
+        before: the stack as it was brought up from here; None if that is not known.
         reach: reaches the cluster.
         endpoints: the addresses of Azure.
         progress: called with each step.
@@ -31,7 +30,7 @@ class Update:
     """
 
     stack: Stack
-    before: tuple[Stack, str] | None
+    before: Stack | None
     reach: Callable[[], Cluster]
     endpoints: Endpoints
     progress: Progress
@@ -46,7 +45,8 @@ class Update:
             replace_head: whether the head may be replaced.
 
         Returns:
-            What the cluster has now; None without a cluster.
+            What the cluster has now, by Pulumi's state: also one that was brought up elsewhere.
+            None without a cluster.
 
         Raises:
             UsageError: the head would be replaced, or workers still work.
@@ -56,10 +56,14 @@ class Update:
         found = replacing.look(engine, wanted, self.progress, replace_head=replace_head)
         if not self.now and (go := leaving.kinds(found, engine, name)):
             leaving.drain(name, self.reach, go, self.progress, self.endpoints)
-        if self.before is None:
+        state = engine.state()
+        if state is None or not state.resources:
             return None
+        if state.head is None:
+            return Before()
         goes = any(one.is_irreplaceable for one in found) and not wanted.has_another_ray
-        return rolling.before(*self.before, self.endpoints, head_goes=goes)
+        known = self.before or self.stack
+        return boots.before(known, state.head.id, self.endpoints, head_goes=goes)
 
     def finish(
         self, old: Before | None, connect: Callable[[], ClusterHandle], timeout_s: float

@@ -7,83 +7,32 @@ from. What the engine does to a set: tests/real/engine/test_engine.py.
 from dataclasses import replace
 
 import pytest
-from azure_clusters import FIXED_SET, GPU_SET, join, leave, settings, write_settings
+from azure_clusters import FIXED_SET, GPU_SET, join, leave
 from azure_model.arm import Vm
+from azure_rolls import (
+    SECOND,
+    drained,
+    edited,
+    failed,
+    launches,
+    models,
+    scaled,
+    with_gpu_workers,
+    work_ends,
+)
 from azure_stacks import declared, run, up
 from ssh_server import needs_sshd
 
-from sunspot.targets.azure import by_hand, draining, rolling
+from sunspot.targets.azure import draining, rolling
 from sunspot.targets.azure.replacing import Replacement
 
 pytestmark = [needs_sshd, pytest.mark.usefixtures("az")]
-
-SECOND = "second"
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(draining, "POLL_S", 0.02)
     monkeypatch.setattr(rolling, "POLL_S", 0.02)
-
-
-def edited(cluster, place, *kinds, boot=SECOND, then=lambda: None):
-    """Has the next `up` give these node types another boot: new models, new settings."""
-    plain = type(place.fake).up
-
-    def engine_up(progress):
-        for kind in kinds:
-            cluster.arm.sets[f"sunspot-x-{kind}"].model = boot
-        now = settings(cluster.arm)
-        write_settings(cluster.arm, replace(now, boots={**now.boots, **dict.fromkeys(kinds, boot)}))
-        then()
-        return plain(place.fake, progress)
-
-    place.fake.up = engine_up
-
-
-def drained(cluster):
-    """The names of the nodes that were drained, in order."""
-    lines = cluster.drained.read_text().splitlines() if cluster.drained.exists() else []
-    return [name for line in lines for name in line.partition("--no-wait ")[2].split()]
-
-
-def work_ends(cluster, *, but=(), seen=lambda: None):
-    """Has nodes leave Ray once they drain, at the next look at the machines; `but` go on."""
-    plain = type(cluster.arm)._list
-
-    def listed(start):
-        for name in drained(cluster):
-            if name not in but:
-                leave(cluster, name)
-        seen()
-        return plain(cluster.arm, start)
-
-    cluster.arm._list = listed
-
-
-def models(cluster, scale_set=FIXED_SET):
-    return sorted(vm.model for vm in cluster.arm.vms.values() if vm.scale_set == scale_set)
-
-
-def with_gpu_workers(cluster, *names):
-    cluster.arm.add(GPU_SET)
-    cluster.arm.sets[GPU_SET].capacity = len(names)
-    for name in names:
-        cluster.arm.vms[name] = Vm(name, GPU_SET, "Succeeded")
-        join(cluster, name, "gpu")
-
-
-def scaled(cluster, name, low, high):
-    """Gives a group these limits by hand, in the settings alone."""
-    (group,) = [one for one in declared().cluster.scaling_groups if one.name == name]
-    now = settings(cluster.arm)
-    write_settings(cluster.arm, by_hand.resized(now, group, (low, high), nonce="n"))
-
-
-def failed(code, *arguments):
-    result = run("up", "x", *arguments)
-    assert result.exit_code == code, result.output
-    return " ".join(result.stderr.split())
 
 
 def test_a_fixed_groups_workers_are_replaced_one_after_the_other(cluster, place):
@@ -295,17 +244,9 @@ def test_an_elastic_groups_minimum_is_back_before_the_next_ones_go(cluster, plac
     assert "sunspot status x" in text
     assert models(cluster, GPU_SET) == ["first"]
 
-    def launch(name):
-        """As the autoscaler does for the minimum."""
-        leave(cluster, name)
-        made = Vm(f"new_{name}", GPU_SET, "Succeeded", model=SECOND)
-        cluster.arm.vms[made.name] = made
-        cluster.arm.sets[GPU_SET].capacity += 1
-        join(cluster, made.name, "gpu", SECOND)
-
     join(cluster, "came", "gpu", SECOND)
     cluster.arm.vms["came"] = Vm("came", GPU_SET, "Succeeded", model=SECOND)
-    cluster.arm.on_delete = launch
+    launches(cluster)
     monkeypatch.setattr(rolling, "JOIN_LIMIT_S", 60)
     up(cluster)
     assert models(cluster, GPU_SET) == [SECOND, SECOND]

@@ -3,6 +3,7 @@
 What the head's own code makes of it: tests/node/test_live.py, tests/integration/.
 """
 
+import functools
 import threading
 from dataclasses import replace
 
@@ -262,3 +263,19 @@ def test_an_arm_that_does_not_answer_is_given_up_soon(az, monkeypatch):
         with pytest.raises(SunspotError, match="timed out"):
             scaling.running(f"{VIRTUAL_MACHINES}/{HEAD}", Endpoints(management=url))
         ended.set()
+
+
+def test_a_sets_capacity_is_asked_for_again_and_then_not_guessed(az):
+    answers = [Reply(429, {}), Reply(200, {"sku": {"capacity": 3}}), Reply(403, {})]
+    with serving_http(lambda _: answers.pop(0)) as url:
+        asked = functools.partial(
+            scaling.capacity, f"{VIRTUAL_MACHINES}/set", Endpoints(management=url)
+        )
+        assert asked() == 3
+        with pytest.raises(SunspotError, match="403"):
+            asked()
+    az.write_text("#!/bin/sh\necho 'ERROR: read timed out' >&2; exit 1\n")
+    with pytest.raises(SunspotError, match="timed out"):
+        asked()
+    az.write_text("#!/bin/sh\necho \"Please run 'az login' to setup account.\" >&2; exit 1\n")
+    assert asked() is None
