@@ -28,8 +28,7 @@ from sunspot.targets.protocol import Progress, WaitsForOthers, silent
 STATE_DIRECTORY_VARIABLE = "SUNSPOT_STATE_DIR"
 
 LOCK_POLL_S = 0.2
-# A thread of the same command may hold it, for a moment.
-FIRST_NOTE_S, REPEAT_NOTE_S = 0.5, 10.0
+REPEAT_NOTE_S = 10.0
 
 # The errors of an OSError that mean that a file cannot be written.
 DISK_ERRORS = {
@@ -142,27 +141,23 @@ class Folders:
 
 
 def _wait_for(lock: Path, name: str, held: contextlib.ExitStack, progress: Progress) -> None:
-    note_at = time.monotonic() + FIRST_NOTE_S
+    note_at = 0.0
     while True:
         try:
             held.enter_context(locked(lock, wait=False))
             return
         except BlockingIOError:
-            if time.monotonic() >= note_at and (held_by := _holder(lock, name)):
+            if time.monotonic() >= note_at:
+                held_by = _holder(lock, name)
                 progress(WaitsForOthers(f"waiting for {held_by} (Ctrl-C stops the wait)"))
                 note_at = time.monotonic() + REPEAT_NOTE_S
             time.sleep(LOCK_POLL_S)
 
 
-def _holder(lock: Path, name: str) -> str | None:
-    """The lock's holder, from the lock file: "process 7, which has been working on dev for 9 s".
-
-    None if it is this process.
-    """
+def _holder(lock: Path, name: str) -> str:
+    """The lock's holder, from the lock file: "process 7, which has been working on dev for 9 s"."""
     try:
         holder = json.loads(lock.read_text())
-        if holder["pid"] == os.getpid():
-            return None
         return f"process {holder['pid']}, which has been working on {name} for {_since(holder)} s"
     except (OSError, ValueError, KeyError, TypeError):
         return f"another command, which is working on {name}"
