@@ -9,6 +9,7 @@ import psutil
 
 from sunspot.node.free_ports import port_is_free
 from sunspot.node.local.folder import BrokenRecordError, ClusterFolder
+from sunspot.targets.host_ports import listeners
 from sunspot.targets.local.host_ports import taken_by_others
 
 # A process with threads counts as ended before the last of them has closed its sockets.
@@ -38,8 +39,14 @@ def left(folder: ClusterFolder, ports: list[int], sessions: set[int]) -> list[st
 
 
 def _remains(folder: ClusterFolder, ports: list[int], sessions: set[int]) -> list[str]:
+    pids = {process.pid for process in folder.processes(sessions=sessions)}
     return [
-        *(f"process {process.pid}" for process in folder.processes(sessions=sessions)),
-        *(f"port {port}" for port in ports if not port_is_free(port)),
+        *(f"process {pid}" for pid in pids),
+        *(f"port {port}" for port in ports if not port_is_free(port) and not _has_new(port, pids)),
         *(str(path) for path in (folder.path, folder.temp_dir) if path.exists()),
     ]
+
+
+def _has_new(port: int, pids: set[int]) -> bool:
+    """Whether another program has taken a port since the cluster left it."""
+    return any(pid is not None and pid not in pids for pid in listeners(port))

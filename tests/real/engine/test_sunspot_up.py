@@ -155,7 +155,8 @@ def test_up_status_submit_ssh_down(fresh, head):
 
 
 def test_a_stack_that_plain_pulumi_brought_up(deployed, head):
-    status = json.loads(sunspot(deployed, head, "status", STACK, "--json"))
+    # Behind it there may be a note of what it waited for.
+    status, _ = json.JSONDecoder().raw_decode(sunspot(deployed, head, "status", STACK, "--json"))
     assert status["target"] == "azure"
     assert [node["name"] for node in status["nodes"]] == ["head", "vm_0", "vm_1"]
     assert "127.0.0.1" in sunspot(deployed, head, "dashboard")

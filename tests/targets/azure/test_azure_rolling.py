@@ -165,7 +165,7 @@ def test_a_worker_that_never_finishes_ends_it_with_what_to_do(cluster, place, mo
 
 
 def test_a_batch_of_which_one_goes_on_gets_the_others_back(cluster, place, monkeypatch):
-    monkeypatch.setattr(draining, "DRAIN_LIMIT_S", 1)
+    monkeypatch.setattr(draining, "DRAIN_LIMIT_S", 8)
     monkeypatch.setattr(rolling, "SHARE", 1)
     work_ends(cluster, but=["vm_a"])
     edited(cluster, place, "fixed")
