@@ -68,7 +68,7 @@ def lacking(stack: Stack, members: Sequence[Mapping[str, Any]]) -> str:
     """As `missing`, of these members."""
     if not members:
         return HEADLESS
-    groups = [(one.get("labels") or {}).get(GROUP_LABEL) for one in members]
+    groups = [label(one, GROUP_LABEL) for one in members]
     joined = {
         group.name: sum(groups.count(node_type) for node_type in group.node_types())
         for group in stack.cluster.scaling_groups
@@ -105,20 +105,24 @@ def node(member: Mapping[str, Any]) -> NodeStatus | None:
     is_up = member["state"] == "ALIVE"
     if not is_up and _REMOVED.search(message):
         return None
-    labels = member.get("labels") or {}
     has = member.get("resources_total") or {}
     is_head = member.get("is_head_node", False)
     draining = is_up and "drain" in message.lower()
     return NodeStatus(
         name=member["node_name"],
-        group=HEAD if is_head else labels.get(GROUP_LABEL, ""),
-        market=labels.get(MARKET_LABEL, ""),
+        group=HEAD if is_head else label(member, GROUP_LABEL),
+        market=label(member, MARKET_LABEL),
         state="draining" if draining else "up" if is_up else "lost",
         cpus=has.get("CPU", 0.0),
         gpus=has.get("GPU", 0.0),
         memory_gb=round(has.get("memory", 0.0) / GIB, 1),
         log="" if is_up else message,
     )
+
+
+def label(member: Mapping[str, Any], name: str) -> str:
+    """A label of a node, from its entry in Ray's state API; "" where it has none of that name."""
+    return (member.get("labels") or {}).get(name, "")
 
 
 def addresses(members: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -73,18 +73,23 @@ def test_a_cluster_of_an_older_version_has_no_events(folder):
     assert "no events of 'dev' yet" in result.stderr
 
 
-def test_events_are_followed_until_the_cluster_is_down(folder, monkeypatch):
-    lost = Event(kind="lost", group="workers", node="workers-1")
-    first = folder.events.read()
-    answers = iter([first, first, [*first, lost], [*first, lost]])
+def answer_in_turn(monkeypatch, *answers):
+    """Has the record be each of these in turn, without a pause; then the cluster is down."""
+    left = iter(answers)
 
     def answer(_self, name):
-        if (found := next(answers, None)) is None:
+        if (found := next(left, None)) is None:
             raise not_up(name)
         return Recorded(events=found)
 
     monkeypatch.setattr(event_commands, "FOLLOW_POLL_S", 0)
     monkeypatch.setattr(LocalTarget, "recorded", answer)
+
+
+def test_events_are_followed_until_the_cluster_is_down(folder, monkeypatch):
+    lost = Event(kind="lost", group="workers", node="workers-1")
+    first = folder.events.read()
+    answer_in_turn(monkeypatch, first, first, [*first, lost], [*first, lost])
     result = run("events", "dev", "-f")
     assert result.exit_code == 0, result.output
     assert [line.split()[2] for line in result.stdout.splitlines()] == ["joined", "scaled", "lost"]
@@ -96,15 +101,7 @@ def test_events_are_followed_while_a_head_adds_up_the_old_ones(folder, monkeypat
     sums = {"joined": 1.0, "scaled": 1.0, "hours": 0.5}
     earlier = Event(kind="earlier", group="workers", time=2, earlier=sums)
     lost = Event(kind="lost", group="workers", node="workers-1")
-    answers = iter([first, [earlier], [earlier, lost], [earlier, lost]])
-
-    def answer(_self, name):
-        if (found := next(answers, None)) is None:
-            raise not_up(name)
-        return Recorded(events=found)
-
-    monkeypatch.setattr(event_commands, "FOLLOW_POLL_S", 0)
-    monkeypatch.setattr(LocalTarget, "recorded", answer)
+    answer_in_turn(monkeypatch, first, [earlier], [earlier, lost], [earlier, lost])
     result = run("events", "dev", "-f")
     assert [line.split()[2] for line in result.stdout.splitlines()] == ["joined", "scaled", "lost"]
 

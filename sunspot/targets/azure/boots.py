@@ -16,6 +16,7 @@ from sunspot.spec import ScalingGroup
 from sunspot.stack import Stack
 from sunspot.targets.azure import scaling
 from sunspot.targets.azure.credentials import Endpoints
+from sunspot.targets.members import label
 
 if TYPE_CHECKING:
     from sunspot.ray.handle import ClusterHandle
@@ -69,10 +70,10 @@ def outdated(stack: Stack, vm: str, handle: ClusterHandle, endpoints: Endpoints)
     """How many workers of each node type have an older boot, a line each, and what rolls them."""
     found = scaling.running(vm, endpoints)
     boots = {} if found is None else found.boots
-    labels = [one.get("labels") or {} for one in scaling.alive(handle)]
+    nodes = scaling.alive(handle)
     lines: list[str] = []
     for kind, wanted in boots.items():
-        own = [of.get(BOOT_LABEL) for of in labels if of.get(GROUP_LABEL) == kind]  # type: ignore[union-attr]
+        own = [label(one, BOOT_LABEL) for one in nodes if label(one, GROUP_LABEL) == kind]
         if old := sum(boot != wanted for boot in own):
             lines.append(
                 f"{old} of {len(own)} workers of {kind} have an older boot than new ones get; to "

@@ -25,6 +25,7 @@ from sunspot.targets.azure.boots import Before, groups_of
 from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.azure.draining import StillWorkingError, Workers
 from sunspot.targets.azure.scaling import Cluster
+from sunspot.targets.members import label
 from sunspot.targets.protocol import UP_TIMEOUT_S, Lasting, Progress
 
 # At most one worker in so many goes at a time, and at least one.
@@ -133,7 +134,7 @@ class _Kind:
         """Whether a machine has an older boot, by the node that it is or was in Ray, if any."""
         if node is None:
             return self.old.outdates(self.name, machine, self.wanted)
-        return (node.get("labels") or {}).get(BOOT_LABEL) != self.wanted
+        return label(node, BOOT_LABEL) != self.wanted
 
 
 class _Roll:
@@ -213,7 +214,7 @@ class _Roll:
     def _count(self) -> int:
         """How many members the group has, of each market."""
         types, members = self._kind.group.node_types(), self._workers.members().values()
-        return sum((one.get("labels") or {}).get(GROUP_LABEL) in types for one in members)
+        return sum(label(one, GROUP_LABEL) in types for one in members)
 
     def _lacking(self, least: int, enough: int) -> list[str]:
         """What an elastic group waits for: machines that come, its minimum, room for work."""

@@ -12,9 +12,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sunspot.errors import SunspotError, UsageError
+from sunspot.node.collector import GROUP_LABEL
 from sunspot.node.notices import Notice
 from sunspot.ray.handle import ClusterHandle
 from sunspot.signals import uninterrupted
@@ -27,6 +28,7 @@ from sunspot.targets.azure.by_hand import Limits
 from sunspot.targets.azure.credentials import Endpoints, Login, NoLoginError
 from sunspot.targets.azure.head_settings import COMPUTE_VERSION, PATIENCE_S, HeadSettings
 from sunspot.targets.azure.plan import cluster_name, scale_set_of
+from sunspot.targets.members import label
 from sunspot.targets.protocol import UP_TIMEOUT_S, Progress
 from sunspot.targets.scaling import Size
 from sunspot.targets.ssh import RemoteCommandError, UnreachableError
@@ -291,13 +293,10 @@ class _Scaling:
     # Ray's view
 
     def _wait_until_members(self) -> None:
-        from sunspot.node.collector import GROUP_LABEL
-
         deadline = time.monotonic() + JOIN_TIMEOUT_S
         reported = ""
         while True:
-            labels = [one.get("labels") or {} for one in alive(self._cluster.handle)]
-            types = [one.get(GROUP_LABEL) for one in labels if isinstance(one, dict)]
+            types = [label(one, GROUP_LABEL) for one in alive(self._cluster.handle)]
             waiting = ", ".join(self._still_awaited(types))
             if not waiting:
                 return
@@ -346,7 +345,7 @@ def machines_of(stack: str, vm: str, arm: Arm, maximums: Mapping[str, int]) -> S
     return ScaleSetMachines(place, arm)
 
 
-def alive(handle: ClusterHandle) -> list[dict[str, object]]:
+def alive(handle: ClusterHandle) -> list[dict[str, Any]]:
     """Ray's nodes that are members now, as its state API tells of them."""
     from sunspot.ray.jobs import JobClient
 

@@ -11,6 +11,7 @@ from sunspot.signals import uninterrupted
 from sunspot.spec import ScalingGroup
 from sunspot.stack import Stack
 from sunspot.targets import abilities
+from sunspot.targets.members import label
 from sunspot.targets.protocol import Progress
 from sunspot.targets.scaling import Size
 from sunspot.targets.slurm import plan, script
@@ -122,7 +123,7 @@ def _members(handle: ClusterHandle, group: ScalingGroup) -> int:
     from sunspot.ray.jobs import JobClient
 
     alive = [node for node in JobClient(handle).state("nodes") if node["state"] == "ALIVE"]
-    return sum((node.get("labels") or {}).get(GROUP_LABEL) == group.name for node in alive)
+    return sum(label(node, GROUP_LABEL) == group.name for node in alive)
 
 
 def _remove(life: Life, jobs: list[Job], progress: Progress) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from azure_clusters import FIXED_SET, GPU_SET, join, leave, settings, write_settings
 from azure_model.arm import Vm
-from azure_stacks import declared, run
+from azure_stacks import declared, run, up
 
 from sunspot.targets.azure import by_hand
 
@@ -76,6 +76,15 @@ def launches(cluster, group="gpu"):
         join(cluster, made.name, group, SECOND)
 
     cluster.arm.on_delete = launch
+
+
+def both_are_rolled(cluster, place):
+    """Gives the fixed group another boot, and finds its two workers drained and replaced."""
+    work_ends(cluster)
+    edited(cluster, place, "fixed")
+    up(cluster)
+    assert drained(cluster) == ["vm_a", "vm_b"]
+    assert models(cluster) == [SECOND, SECOND]
 
 
 def failed(code, *arguments):

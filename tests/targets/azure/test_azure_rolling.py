@@ -11,6 +11,7 @@ from azure_clusters import FIXED_SET, GPU_SET, join, leave
 from azure_model.arm import Vm
 from azure_rolls import (
     SECOND,
+    both_are_rolled,
     drained,
     edited,
     failed,
@@ -273,11 +274,7 @@ def test_azures_other_case_of_names_is_the_same_machine(cluster, place):
     for name in ("vm_a", "vm_b"):
         vm = cluster.arm.vms.pop(name)
         cluster.arm.vms[name.upper()] = replace(vm, name=name.upper())
-    work_ends(cluster)
-    edited(cluster, place, "fixed")
-    up(cluster)
-    assert drained(cluster) == ["vm_a", "vm_b"]
-    assert models(cluster) == [SECOND, SECOND]
+    both_are_rolled(cluster, place)
 
 
 def test_after_plain_pulumi_status_says_it_and_up_rolls(cluster, place):

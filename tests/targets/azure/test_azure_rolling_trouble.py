@@ -6,6 +6,7 @@ import pytest
 from azure_clusters import GPU_SET
 from azure_rolls import (
     SECOND,
+    both_are_rolled,
     drained,
     edited,
     failed,
@@ -105,11 +106,7 @@ def test_up_rolls_without_a_record_of_the_cluster_here(cluster, place, kept):
         records.write("x", replace(record, head="", group_id=""))
     elif kept == "one of another schema":
         records.write("x", replace(record, stack={"cluster": {"key": "of another version"}}))
-    work_ends(cluster)
-    edited(cluster, place, "fixed")
-    up(cluster)
-    assert drained(cluster) == ["vm_a", "vm_b"]
-    assert models(cluster) == [SECOND, SECOND]
+    both_are_rolled(cluster, place)
 
 
 def test_workers_may_look_for_the_new_head_as_long_as_they_do(cluster, place):

@@ -190,20 +190,11 @@ def test_down_tells_of_a_port_that_stays_and_waits_for_one_that_closes(
     assert removal.left == [f"port {port}"] * left
 
 
-def test_down_says_nothing_of_a_port_that_another_program_has_taken_meanwhile(
-    clusters, monkeypatch
-):
-    monkeypatch.setattr(remaining, "LEFT_GRACE_S", 0.2)
-    monkeypatch.setattr(remaining, "taken_by_others", lambda _: set())
-    folder = write(clusters, stack(WORKERS))
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        folder.update_cluster(gcs_port=server.getsockname()[1])
-        removal = LocalTarget(clusters).down("dev", silent)
-    assert removal is not None
-    assert removal.left == []
-
-
-def test_down_of_a_dead_cluster_says_nothing_of_a_port_that_another_program_has(clusters):
+@pytest.mark.parametrize("taken", ["before", "meanwhile"])
+def test_down_says_nothing_of_a_port_that_another_program_has(clusters, taken, monkeypatch):
+    if taken == "meanwhile":
+        monkeypatch.setattr(remaining, "LEFT_GRACE_S", 0.2)
+        monkeypatch.setattr(remaining, "taken_by_others", lambda _: set())
     folder = write(clusters, stack(WORKERS))
     with socket.create_server(("127.0.0.1", 0)) as server:
         folder.update_cluster(gcs_port=server.getsockname()[1])
