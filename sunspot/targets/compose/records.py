@@ -127,10 +127,12 @@ class Records:
         self.write(name, record)
         return record
 
-    def write_compose_file(self, name: str, text: str) -> str:
-        """Writes compose.yaml; returns its hash."""
+    def write_compose_file(self, name: str, text: str) -> Record:
+        """Writes compose.yaml; returns the record, which has its hash."""
+        # The hash first: an interrupt between the two must not look like an edit by hand.
+        record = self.change(name, written=_hash(text))
         write_private(self.folder(name) / COMPOSE_FILE, text)
-        return _hash(text)
+        return record
 
     def is_edited(self, name: str, record: Record) -> bool:
         """Whether somebody has changed compose.yaml since it was written."""

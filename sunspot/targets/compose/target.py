@@ -262,9 +262,7 @@ class ComposeTarget:
             self.records.write(stack.name, record)
         secret_files.create(self.records.folder(stack.name))
         text = manifest.text(made, chosen, self.records.owner)
-        return self.records.change(
-            stack.name, written=self.records.write_compose_file(stack.name, text)
-        )
+        return self.records.write_compose_file(stack.name, text)
 
     def _start(
         self,

@@ -275,6 +275,17 @@ def test_each_edited_file_is_kept(target, docker):
     assert [one.read_text().splitlines()[-1] for one in kept] == ["# second", "# first"]
 
 
+def test_an_interrupt_as_the_file_is_written_is_not_an_edit(target, docker, monkeypatch):
+    def interrupted(path, text):
+        path.write_text(text)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sunspot.targets.compose.records.write_private", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        target.up(COURSE, silent)
+    assert not [*target.records.root.glob("course*")]
+
+
 def test_down_of_a_broken_record_finds_the_containers_all_the_same(up, docker):
     (folder(up) / "cluster.json").write_text("{")
     with pytest.raises(SunspotError, match="the records of 'course' are broken") as caught:
