@@ -53,6 +53,7 @@ class RayMachines:
         address: HOST:PORT of the GCS.
         token: the file of the cluster's token.
         variables: what every node has in its environment besides.
+        agent_ports: where Ray's agents of the nodes listen, by the machines' names.
     """
 
     arm: Arm
@@ -61,6 +62,7 @@ class RayMachines:
     token: Path
     variables: Mapping[str, str] = field(default_factory=dict)
     machines: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    agent_ports: dict[str, int] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def environment(self, name: str, node_type: str) -> dict[str, str]:
@@ -115,12 +117,13 @@ class RayMachines:
         environment = self.environment(name, node_type)
         if "--head" in flags:
             del environment["RAY_ADDRESS"]
+        self.agent_ports[name] = free_port(set())
         with (self.folder / f"{name}.log").open("ab") as log, self.lock:
             self.machines[name] = subprocess.Popen(
                 [
                     *(*UNIT, sys.executable, "-m", "ray.scripts.scripts", "start", "--block"),
                     f"--node-name={name}",
-                    f"--dashboard-agent-listen-port={free_port(set())}",
+                    f"--dashboard-agent-listen-port={self.agent_ports[name]}",
                     "--min-worker-port=0",
                     "--max-worker-port=0",
                     "--object-store-memory=100000000",

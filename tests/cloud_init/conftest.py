@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import vm
+import sandbox
 from azure_model.imds import FakeAzure, serving
 from booted import INSTANCE
 from node_values import SECRETS
@@ -20,14 +20,14 @@ def azure() -> Iterator[FakeAzure]:
 
 
 @pytest.fixture
-def boot(tmp_path: Path, azure: FakeAzure) -> Callable[[NodeValues], vm.Machine]:
+def boot(tmp_path: Path, azure: FakeAzure) -> Callable[[NodeValues], sandbox.Machine]:
     """Makes a machine from the user data of a node whose Azure is the fake one."""
-    if reason := vm.why_not():
+    if reason := sandbox.why_not():
         pytest.skip(reason)
 
-    def make(values: NodeValues) -> vm.Machine:
+    def make(values: NodeValues) -> sandbox.Machine:
         facts = replace(values.facts, vault_url=azure.url + "/")
-        machine = vm.Machine(tmp_path / "vm", render(replace(values, facts=facts)))
+        machine = sandbox.Machine(tmp_path / "vm", render(replace(values, facts=facts)))
         machine.overrides["SUNSPOT_IMDS_URL"] = azure.url
         if values.facts.registry:
             machine.overrides["SUNSPOT_REGISTRY_URL"] = azure.url

@@ -5,7 +5,7 @@ import shlex
 
 import node_values
 import pytest
-import vm
+import sandbox
 from booted import DOCKER, Boot, hide_docker
 
 from cloud_init import baking
@@ -20,10 +20,10 @@ def commands(driver: BakedDriver = "none") -> list[str]:
     return baking.commands(ray_version="2.60.0", driver=driver, images=IMAGES)
 
 
-def fresh(boot: Boot) -> vm.Machine:
+def fresh(boot: Boot) -> sandbox.Machine:
     """A VM of Ubuntu's image: none of our scripts, no Docker, no GPU."""
     machine = boot(node_values.HEAD)
-    for script in machine.path(vm.LIBRARY).glob("*.sh"):
+    for script in machine.path(sandbox.LIBRARY).glob("*.sh"):
         script.unlink()
     machine.overrides.clear()
     machine.stub("sudo", 'exec "$@"')
@@ -35,7 +35,7 @@ def fresh(boot: Boot) -> vm.Machine:
     return machine
 
 
-def bake(machine: vm.Machine, driver: BakedDriver = "none") -> None:
+def bake(machine: sandbox.Machine, driver: BakedDriver = "none") -> None:
     for command in commands(driver):
         ran = machine.run("/bin/sh", "-c", command, env_files=())
         assert ran.returncode == 0, ran.stderr
@@ -53,7 +53,7 @@ def test_docker_and_the_container_images_are_on_the_disk(boot: Boot) -> None:
     assert baked == {"ray": "2.60.0", "driver": "none", "images": IMAGES}
     assert "systemctl stop docker.service docker.socket containerd.service" in machine.calls
     # Nothing of a node's: its own user data brings that.
-    assert not machine.path(vm.LIBRARY).exists()
+    assert not machine.path(sandbox.LIBRARY).exists()
     assert not machine.path("/run/sunspot").exists()
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import node_values
 import pytest
-import vm
+import sandbox
 from azure_model import imds
 from azure_model.access_tokens import MANAGEMENT, VAULT, access_token
 from azure_model.container_registry import REFRESH_TOKEN
@@ -22,7 +22,7 @@ from sunspot.node.azure import serial_log
 def test_phases_are_timed_in_the_order_in_which_they_began(boot: Boot) -> None:
     machine = boot(node_values.HEAD)
     for name, command in (("b", "true"), ("a", "false"), ("c", "true")):
-        ended = machine.run(f"{vm.LIBRARY}/phase.sh", name, command)
+        ended = machine.run(f"{sandbox.LIBRARY}/phase.sh", name, command)
         assert ended.returncode == (command == "false")
     entries = json.loads(machine.text(BOOT_REPORT))
     assert [(entry["phase"], entry["ok"]) for entry in entries] == [
@@ -37,35 +37,35 @@ def test_phases_are_timed_in_the_order_in_which_they_began(boot: Boot) -> None:
 def test_a_phase_that_fails_is_on_the_console_with_what_it_said_last(boot: Boot) -> None:
     machine = boot(node_values.HEAD)
     machine.stub("journalctl", 'echo "manifest unknown ($*)"')
-    ended = machine.run("env", "INVOCATION_ID=abc", f"{vm.LIBRARY}/phase.sh", "image", "false")
+    ended = machine.run("env", "INVOCATION_ID=abc", f"{sandbox.LIBRARY}/phase.sh", "image", "false")
     assert ended.returncode == 1
     said = machine.text("/dev/console")
     assert said.startswith("sunspot: phase image failed: manifest unknown")
     assert "_SYSTEMD_INVOCATION_ID=abc" in said
     assert "phase image of its boot failed: manifest unknown" in serial_log.reason(said)
-    machine.run(f"{vm.LIBRARY}/phase.sh", "token", "true")
+    machine.run(f"{sandbox.LIBRARY}/phase.sh", "token", "true")
     assert "token" not in machine.text("/dev/console")
 
 
 def test_a_phase_that_runs_again_replaces_its_line(boot: Boot) -> None:
     machine = boot(node_values.HEAD)
-    machine.run(f"{vm.LIBRARY}/phase.sh", "token", "false")
-    machine.run(f"{vm.LIBRARY}/phase.sh", "token", "true")
+    machine.run(f"{sandbox.LIBRARY}/phase.sh", "token", "false")
+    machine.run(f"{sandbox.LIBRARY}/phase.sh", "token", "true")
     assert [entry["ok"] for entry in json.loads(machine.text(BOOT_REPORT))] == [True]
 
 
 def test_phases_at_the_same_time_are_all_in_the_report(boot: Boot) -> None:
     machine = boot(node_values.HEAD)
-    many = f'for n in {{1..8}}; do {vm.LIBRARY}/phase.sh "p$n" sleep 0.1 & done; wait'
+    many = f'for n in {{1..8}}; do {sandbox.LIBRARY}/phase.sh "p$n" sleep 0.1 & done; wait'
     machine.run("/usr/bin/bash", "-c", many)
     assert set(report(machine)) == {f"p{n}" for n in range(1, 9)}
 
 
 def test_a_reboot_starts_the_report_anew(boot: Boot) -> None:
     machine = boot(node_values.HEAD)
-    machine.run(f"{vm.LIBRARY}/phase.sh", "driver", "false")
+    machine.run(f"{sandbox.LIBRARY}/phase.sh", "driver", "false")
     machine.restart()
-    machine.run(f"{vm.LIBRARY}/phase.sh", "token", "true")
+    machine.run(f"{sandbox.LIBRARY}/phase.sh", "token", "true")
     assert set(report(machine)) == {"token"}
 
 
@@ -133,11 +133,11 @@ def test_a_private_image_is_pulled_after_a_login_by_identity(boot: Boot, azure: 
         "sunspothybrid.azurecr.io"
     )
     assert pull == "docker pull --quiet sunspothybrid.azurecr.io/ray:1"
-    assert machine.text(f"{vm.NOTES}/login") == REFRESH_TOKEN
+    assert machine.text(f"{sandbox.NOTES}/login") == REFRESH_TOKEN
     (exchange,) = [asked for asked in azure.requests if asked.path == "/oauth2/exchange"]
     assert exchange.fields["service"] == "sunspothybrid.azurecr.io"
     # The login was in memory, and is gone.
-    config = machine.text(f"{vm.NOTES}/config").strip()
+    config = machine.text(f"{sandbox.NOTES}/config").strip()
     assert config.startswith("/run/sunspot/")
     assert not machine.path(config).exists()
     assert REFRESH_TOKEN not in ran.stdout + ran.stderr
@@ -157,7 +157,7 @@ def test_the_image_tells_its_user(boot: Boot) -> None:
     assert machine.start("sunspot-image.service").returncode == 0
     asked = f"docker run --rm --network=none --entrypoint=id {node_values.HEAD.image} -u"
     assert machine.calls[-1] == asked
-    assert machine.text("/run/sunspot/image.env") == f"SUNSPOT_IMAGE_USER={vm.IMAGE_USER}\n"
+    assert machine.text("/run/sunspot/image.env") == f"SUNSPOT_IMAGE_USER={sandbox.IMAGE_USER}\n"
 
 
 def test_an_image_that_does_not_tell_its_user_fails_the_phase(boot: Boot) -> None:
@@ -178,10 +178,8 @@ def test_a_digest_that_is_here_is_not_pulled_again(boot: Boot) -> None:
 @pytest.mark.parametrize("fails", [2, 99])
 def test_a_pull_is_tried_again_but_not_for_ever(boot: Boot, fails: int) -> None:
     machine = boot(node_values.HEAD)
-    machine.stub(
-        "docker",
-        f'[ "$1" != image ] && [ "$(grep --count "docker pull" {vm.NOTES}/calls)" -gt {fails} ]',
-    )
+    pulled = f'grep --count "docker pull" {sandbox.NOTES}/calls'
+    machine.stub("docker", f'[ "$1" != image ] && [ "$({pulled})" -gt {fails} ]')
     ended = machine.start("sunspot-image.service")
     pulls = [call for call in machine.calls if call.startswith("docker pull")]
     waits = [call for call in machine.calls if call.startswith("sleep")]

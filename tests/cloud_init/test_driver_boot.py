@@ -4,14 +4,14 @@ import shlex
 
 import node_values
 import pytest
-import vm
+import sandbox
 from booted import NVIDIA_TOOLS, UVM, Boot, plug_in
 
 # What CDI's tool does: it lists the devices that there are.
 LIST = f'case "$1" in cdi) ls -d {UVM} >/etc/cdi/nvidia.yaml 2>/dev/null || true ;; esac'
 
 
-def nvidia(boot: Boot) -> vm.Machine:
+def nvidia(boot: Boot) -> sandbox.Machine:
     """A machine whose driver answers, whose toolkit is there."""
     machine = boot(node_values.T4_WORKER)
     for name in NVIDIA_TOOLS:
@@ -22,7 +22,7 @@ def nvidia(boot: Boot) -> vm.Machine:
     return machine
 
 
-def installs(machine: vm.Machine) -> list[list[str]]:
+def installs(machine: sandbox.Machine) -> list[list[str]]:
     flags = "apt-get install --yes --no-install-recommends "
     return [call.removeprefix(flags).split() for call in machine.calls if call.startswith(flags)]
 

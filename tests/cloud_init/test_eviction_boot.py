@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import node_values
 import pytest
-import vm
+import sandbox
 from booted import DOCKER, INSTANCE, Boot, environment, ready
 
 from cloud_init.render import FILES, UNITS
@@ -19,10 +19,10 @@ SYSTEM = FILES / "etc/systemd/system"
 
 
 def unit(name: str) -> dict[str, dict[str, list[str]]]:
-    return vm.read_unit((SYSTEM / name).read_text())
+    return sandbox.read_unit((SYSTEM / name).read_text())
 
 
-def container(machine: vm.Machine) -> tuple[list[str], list[str]]:
+def container(machine: sandbox.Machine) -> tuple[list[str], list[str]]:
     """The flags of the last `docker run`, and what follows the image's name."""
     call = shlex.split(machine.calls[-1])
     assert call[:2] == ["docker", "run"]
@@ -48,7 +48,7 @@ def parse(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], None]:
 
 def test_the_watcher_of_a_worker(boot: Boot, parse: Callable[[list[str]], None]) -> None:
     machine = ready(boot, node_values.CPU_WORKER)
-    keep = f'case " $* " in *--entrypoint=python*) env >{vm.NOTES}/env ;; esac'
+    keep = f'case " $* " in *--entrypoint=python*) env >{sandbox.NOTES}/env ;; esac'
     machine.stub("docker", DOCKER + keep)
     ran = machine.start("sunspot-eviction.service")
     assert ran.returncode == 0, ran.stderr
@@ -71,13 +71,14 @@ def test_the_watcher_of_a_worker(boot: Boot, parse: Callable[[list[str]], None])
         "RAY_AUTH_TOKEN_PATH": "/run/sunspot/token",
         "RAY_CLOUD_INSTANCE_ID": INSTANCE,
         "RAY_NODE_TYPE_NAME": "cpu",
-        "PYTHONPATH": f"{vm.LIBRARY}/python",
+        "PYTHONPATH": f"{sandbox.LIBRARY}/python",
     }
-    assert node_values.RAY_TOKEN not in machine.text(f"{vm.NOTES}/env") + " ".join(docker + python)
+    seen = machine.text(f"{sandbox.NOTES}/env")
+    assert node_values.RAY_TOKEN not in seen + " ".join(docker + python)
     folder = machine.path(MARKS).stat()
     assert folder.st_mode & 0o777 == 0o700
-    if vm.IMAGE_USER:
-        assert folder.st_uid == vm.IMAGE_USER
+    if sandbox.IMAGE_USER:
+        assert folder.st_uid == sandbox.IMAGE_USER
 
 
 def test_no_container_of_ours_has_dockers_socket_or_the_hosts_processes() -> None:
@@ -129,7 +130,7 @@ def test_it_waits_for_the_token(boot: Boot) -> None:
     assert unit("sunspot-eviction.service")["Service"]["Restart"] == ["always"]
 
 
-def leave(boot: Boot, *marks: str, systemctl: str = "") -> vm.Machine:
+def leave(boot: Boot, *marks: str, systemctl: str = "") -> sandbox.Machine:
     machine = boot(node_values.HEAD)
     machine.stub("systemctl", systemctl)
     machine.path(MARKS).mkdir(parents=True)
@@ -140,7 +141,7 @@ def leave(boot: Boot, *marks: str, systemctl: str = "") -> vm.Machine:
     return machine
 
 
-def left(machine: vm.Machine) -> set[str]:
+def left(machine: sandbox.Machine) -> set[str]:
     return {path.name for path in machine.path(MARKS).iterdir()}
 
 

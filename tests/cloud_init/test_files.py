@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import vm
+import sandbox
 
 from cloud_init.baking import BAKE
 from cloud_init.render import FILES, HEAD_UNITS, ORPHAN_UNIT, UNITS
@@ -122,7 +122,7 @@ def test_systemd_would_find_a_mistake(
 
 
 def test_the_ray_unit() -> None:
-    unit = vm.read_unit((FILES / "etc/systemd/system/sunspot-ray.service").read_text())
+    unit = sandbox.read_unit((FILES / "etc/systemd/system/sunspot-ray.service").read_text())
     service = unit["Service"]
     assert int(service["TimeoutStopSec"][0]) >= 40
     assert int(re.findall(r"-t (\d+)", service["ExecStop"][0])[0]) >= 40
@@ -134,7 +134,7 @@ def test_the_ray_unit() -> None:
 
 def test_the_image_is_pulled_beside_the_driver() -> None:
     image, driver = (
-        vm.read_unit((FILES / f"etc/systemd/system/{name}.service").read_text())["Unit"]
+        sandbox.read_unit((FILES / f"etc/systemd/system/{name}.service").read_text())["Unit"]
         for name in ("sunspot-image", "sunspot-driver@")
     )
     assert image["After"] == driver["After"] == ["sunspot-docker.service"]

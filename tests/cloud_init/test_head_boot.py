@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import node_values
 import pytest
-import vm
+import sandbox
 import yaml
 from booted import DOCKER, Boot, ready
 
@@ -26,7 +26,7 @@ DISK_NAMES = [
 
 
 @pytest.fixture
-def head(boot: Boot) -> vm.Machine:
+def head(boot: Boot) -> sandbox.Machine:
     machine = boot(node_values.HEAD)
     machine.stub("docker")
     machine.stub("mount")
@@ -36,7 +36,7 @@ def head(boot: Boot) -> vm.Machine:
     return machine
 
 
-def attach(machine: vm.Machine, name: str, found: int) -> None:
+def attach(machine: sandbox.Machine, name: str, found: int) -> None:
     """Puts a disk there about which blkid ends with `found`: 0 a file system, 2 nothing."""
     path = machine.path(name)
     path.parent.mkdir(parents=True)
@@ -50,7 +50,7 @@ def test_only_a_head_has_these_units() -> None:
 
 
 @pytest.mark.parametrize("name", DISK_NAMES)
-def test_a_new_disk_is_formatted_and_mounted(head: vm.Machine, name: str) -> None:
+def test_a_new_disk_is_formatted_and_mounted(head: sandbox.Machine, name: str) -> None:
     attach(head, name, found=2)
     assert head.start("sunspot-state.service").returncode == 0
     assert head.calls[-2:] == [
@@ -59,26 +59,26 @@ def test_a_new_disk_is_formatted_and_mounted(head: vm.Machine, name: str) -> Non
     ]
 
 
-def test_a_disk_with_a_file_system_is_mounted_as_it_is(head: vm.Machine) -> None:
+def test_a_disk_with_a_file_system_is_mounted_as_it_is(head: sandbox.Machine) -> None:
     attach(head, DISK_NAMES[0], found=0)
     assert head.start("sunspot-state.service").returncode == 0
     assert not any(call.startswith("mkfs") for call in head.calls)
     assert head.calls[-1].startswith("mount ")
 
 
-def test_a_disk_that_cannot_be_judged_is_left_alone(head: vm.Machine) -> None:
+def test_a_disk_that_cannot_be_judged_is_left_alone(head: sandbox.Machine) -> None:
     attach(head, DISK_NAMES[0], found=8)  # blkid: several file systems are possible
     assert head.start("sunspot-state.service").returncode == 8
     assert not any(call.startswith(("mkfs", "mount ")) for call in head.calls)
 
 
-def test_a_disk_that_never_comes_is_named(head: vm.Machine) -> None:
+def test_a_disk_that_never_comes_is_named(head: sandbox.Machine) -> None:
     ended = head.start("sunspot-state.service")
     assert ended.returncode == 1
     assert f"no data disk at LUN {STATE_LUN}" in ended.stderr
 
 
-def left_by(machine: vm.Machine, version: str | None) -> None:
+def left_by(machine: sandbox.Machine, version: str | None) -> None:
     """Attaches a disk with the state of a head with this Ray; None: of an older Sunspot."""
     attach(machine, DISK_NAMES[0], found=0)
     gcs = machine.path(f"{STATE}/gcs")
@@ -89,7 +89,7 @@ def left_by(machine: vm.Machine, version: str | None) -> None:
 
 
 def test_a_head_with_the_same_ray_goes_on_with_the_state_before_it(
-    head: vm.Machine,
+    head: sandbox.Machine,
 ) -> None:
     left_by(head, "2.60.0")
     assert head.start("sunspot-state.service").returncode == 0
@@ -100,7 +100,7 @@ def test_a_head_with_the_same_ray_goes_on_with_the_state_before_it(
 
 @pytest.mark.parametrize("before", ["2.59.0", None])
 def test_a_head_with_another_ray_begins_anew_and_keeps_the_old_state(
-    head: vm.Machine, before: str | None
+    head: sandbox.Machine, before: str | None
 ) -> None:
     left_by(head, before)
     ended = head.start("sunspot-state.service")
@@ -117,7 +117,7 @@ def test_a_head_with_another_ray_begins_anew_and_keeps_the_old_state(
     assert head.path(f"{STATE}/gcs").exists()
 
 
-def test_a_mounted_disk_stays(head: vm.Machine) -> None:
+def test_a_mounted_disk_stays(head: sandbox.Machine) -> None:
     head.stub("mountpoint")
     assert head.start("sunspot-state.service").returncode == 0
     assert not any(call.startswith(("mkfs", "mount ")) for call in head.calls)
@@ -140,26 +140,26 @@ def test_nothing_is_written_where_the_disk_is_not_mounted(boot: Boot, unit: str)
     assert [call for call in machine.calls if call.startswith("docker run")]
 
 
-def started(machine: vm.Machine, unit: str) -> str:
+def started(machine: sandbox.Machine, unit: str) -> str:
     machine.path("/run/sunspot").mkdir(parents=True, exist_ok=True)
     machine.path("/run/sunspot/disk.env").write_text("SUNSPOT_SCRATCH=/mnt/sunspot\n")
-    machine.path("/run/sunspot/image.env").write_text(f"SUNSPOT_IMAGE_USER={vm.IMAGE_USER}\n")
+    machine.path("/run/sunspot/image.env").write_text(f"SUNSPOT_IMAGE_USER={sandbox.IMAGE_USER}\n")
     machine.path(STATE).mkdir(parents=True)
     machine.stub("mountpoint")
     assert machine.start(unit).returncode == 0
     return next(call for call in machine.calls if "--name=" in call)
 
 
-def test_prometheus_listens_only_on_the_loopback_address(head: vm.Machine) -> None:
+def test_prometheus_listens_only_on_the_loopback_address(head: sandbox.Machine) -> None:
     call = started(head, "sunspot-prometheus.service")
     port = ports.get("prometheus").number
     assert f"--web.listen-address=127.0.0.1:{port}" in call
-    assert f"--user={vm.IMAGE_USER}" in call
+    assert f"--user={sandbox.IMAGE_USER}" in call
     assert monitoring.PROMETHEUS in call
     assert head.path(f"{STATE}/prometheus").stat().st_mode & 0o777 == 0o700
 
 
-def test_grafana_listens_only_on_the_loopback_address(head: vm.Machine) -> None:
+def test_grafana_listens_only_on_the_loopback_address(head: sandbox.Machine) -> None:
     call = started(head, "sunspot-grafana.service")
     assert f"GF_SERVER_HTTP_PORT={ports.get('grafana').number}" in call
     assert monitoring.GRAFANA in call

@@ -4,7 +4,7 @@ import shlex
 
 import node_values
 import pytest
-import vm
+import sandbox
 from booted import DOCKER, INSTANCE, Boot, environment, ready
 
 from sunspot.node.azure import idle
@@ -16,16 +16,16 @@ RECORD = "/var/lib/sunspot/state/record"
 
 
 @pytest.fixture
-def machine(boot: Boot) -> vm.Machine:
+def machine(boot: Boot) -> sandbox.Machine:
     """A head on which everything before Ray has run, and whose state disk is mounted."""
     made = ready(boot, node_values.HEAD)
-    made.stub("docker", DOCKER + f'case " $* " in *azure.idle*) env >{vm.NOTES}/env ;; esac')
+    made.stub("docker", DOCKER + f'case " $* " in *azure.idle*) env >{sandbox.NOTES}/env ;; esac')
     made.stub("mountpoint")
     return made
 
 
 def test_it_runs_from_the_image_of_ray(
-    machine: vm.Machine, monkeypatch: pytest.MonkeyPatch
+    machine: sandbox.Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = machine.start("sunspot-idle.service")
     assert ran.returncode == 0, ran.stderr
@@ -43,7 +43,7 @@ def test_it_runs_from_the_image_of_ray(
     found = environment(machine, docker)
     assert found["RAY_CLOUD_INSTANCE_ID"] == INSTANCE
     assert found["RAY_AUTH_TOKEN_PATH"] == "/run/sunspot/token"
-    assert node_values.RAY_TOKEN not in machine.text(f"{vm.NOTES}/env") + machine.calls[-1]
+    assert node_values.RAY_TOKEN not in machine.text(f"{sandbox.NOTES}/env") + machine.calls[-1]
     assert python[:2] == ["-m", idle.__name__]
     assert f"--dashboard-port={ports.get('dashboard').number}" in python
     assert machine.path(RECORD).stat().st_mode & 0o777 == 0o700
@@ -57,7 +57,7 @@ def test_it_runs_from_the_image_of_ray(
     assert f"--name={head.LOOKS_AFTER_IDLE[4]}" in docker
 
 
-def test_it_does_not_begin_a_record_on_the_disk_of_the_system(machine: vm.Machine) -> None:
+def test_it_does_not_begin_a_record_on_the_disk_of_the_system(machine: sandbox.Machine) -> None:
     machine.stub("mountpoint", "exit 1")
     assert machine.start("sunspot-idle.service").returncode != 0
     assert not [call for call in machine.calls if "azure.idle" in call]

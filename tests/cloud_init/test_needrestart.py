@@ -6,7 +6,7 @@ from pathlib import Path
 
 import node_values
 import pytest
-import vm
+import sandbox
 from booted import Boot, hide_docker, plug_in
 
 from cloud_init import render
@@ -38,7 +38,7 @@ def restarted(user_data: bytes, folder: Path, units: set[str]) -> set[str]:
     if perl is None:
         pytest.skip("perl is not installed")
     file = folder / "sunspot.conf"
-    content, _ = vm.landed(user_data).get(FILE, (b"", 0))
+    content, _ = sandbox.landed(user_data).get(FILE, (b"", 0))
     file.write_bytes(content)
     ran = subprocess.run(
         [perl, "-w", "-e", READ, str(file), *units], capture_output=True, text=True, check=True
@@ -56,14 +56,14 @@ def test_an_updated_library_restarts_neither_ray_nor_what_runs_it(values, tmp_pa
 
 def test_a_boot_does_not_wait_for_needrestart(boot: Boot) -> None:
     machine = boot(node_values.T4_WORKER)
-    machine.stub("apt-get", f'echo "${{NEEDRESTART_SUSPEND-}}" >>{vm.NOTES}/suspended')
+    machine.stub("apt-get", f'echo "${{NEEDRESTART_SUSPEND-}}" >>{sandbox.NOTES}/suspended')
     machine.stub("modprobe", "exit 1")
     plug_in(machine)
     hide_docker(machine)
     machine.script("docker.sh")
     machine.overrides.clear()
     machine.script("driver-nvidia.sh")
-    asked = machine.text(f"{vm.NOTES}/suspended").splitlines()
+    asked = machine.text(f"{sandbox.NOTES}/suspended").splitlines()
     assert len(asked) == len([call for call in machine.calls if call.startswith("apt-get")])
     assert len(asked) > 3
     assert set(asked) == {"1"}

@@ -2,15 +2,13 @@
 
 import contextlib
 import socket
-import subprocess
-import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import node_values
 import pytest
-import vm
+import sandbox
 from azure_model import arm as azure_arm
 from azure_model.arm import Arm, serving
 from azure_model.compute import Vm
@@ -18,21 +16,18 @@ from azure_model.http_service import Reply
 from azure_model.http_service import serving as answering
 from azure_model.resource_ids import group_id
 from azure_model.rights import Grant, Rights
+from orphans import Orphan, orphan
 from waiting import wait_for
 
-from cloud_init import render
 from infra import roles
 
 SET = "sunspot-test-t4"
-LIMIT_S = 3
 RIGHTS = Rights(
     (
         Grant(tuple(roles.LEAVER.actions), f"{azure_arm.SCALE_SETS}/{SET}"),
         Grant(tuple(roles.LEAVING.actions), group_id(azure_arm.GROUP)),
     )
 )
-# As a VM does, the script ends with its machine; a pause is short.
-SLEEP = "if [ -e /run/gone ]; then kill $PPID; fi; /usr/bin/sleep 0.05"
 
 
 @dataclass
@@ -53,30 +48,15 @@ class Head:
 
 
 @dataclass
-class Worker:
+class Worker(Orphan):
     """A worker's machine with its agent, which says whether the raylet is healthy."""
 
-    machine: vm.Machine
-    name: str
     health: int = 200
     asked: int = 0
-    agent_port: int = 0
-    thread: threading.Thread = field(default_factory=threading.Thread)
-    ended: list[subprocess.CompletedProcess[str]] = field(default_factory=list)
 
     def agent(self, _: object) -> Reply:
         self.asked += 1
         return Reply(self.health, "success")
-
-    def start(self) -> None:
-        def run() -> None:
-            self.ended.append(self.machine.script("orphan.sh"))
-
-        self.thread = threading.Thread(target=run)
-        self.thread.start()
-
-    def vanish(self) -> None:
-        self.machine.path("/run/gone").touch()
 
 
 @dataclass
@@ -90,7 +70,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    if reason := vm.why_not():
+    if reason := sandbox.why_not():
         pytest.skip(reason)
     with contextlib.ExitStack() as stack:
         arm = stack.enter_context(serving())
@@ -99,12 +79,13 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         head = Head()
         head.up()
         stack.callback(head.down)
-        workers = []
+        workers, ports = [], []
         for number in range(2):
-            worker = _worker(tmp_path / str(number), arm, head, f"{SET}_{number:08x}")
-            url = stack.enter_context(answering(worker.agent))
-            worker.machine.overrides["SUNSPOT_AGENT_PORT"] = url.rsplit(":", 1)[1]
-            arm.vms[worker.name] = Vm(worker.name, SET, "Succeeded")
+            name = f"{SET}_{number:08x}"
+            made = orphan(tmp_path / str(number), arm, name, head_port=head.port)
+            worker = Worker(made.machine, name)
+            ports.append(int(stack.enter_context(answering(worker.agent)).rsplit(":", 1)[1]))
+            arm.vms[name] = Vm(name, SET, "Succeeded")
             workers.append(worker)
         arm.sets[SET].capacity = len(workers)
         # IMDS did not answer when the first one booted.
@@ -113,46 +94,23 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         by_name = {worker.name: worker for worker in workers}
         arm.on_delete = lambda name: by_name[name].vanish()
         try:
-            for worker in workers:
-                worker.start()
+            for worker, port in zip(workers, ports, strict=True):
+                worker.start(agent_port=port)
             yield Cluster(arm, head, workers)
         finally:
             for worker in workers:
-                worker.vanish()
-                worker.thread.join()
-
-
-def _worker(root: Path, arm: Arm, head: Head, name: str) -> Worker:
-    facts = replace(node_values.FACTS, resource_group=azure_arm.GROUP)
-    values = replace(node_values.CPU_WORKER, facts=facts, scale_set=SET, orphan_after_s=30 * 60)
-    machine = vm.Machine(root, render(values))
-    machine.stub("sleep", SLEEP)
-    machine.stub("systemctl")
-    machine.overrides |= {
-        "SUNSPOT_IMDS_URL": arm.url,
-        "SUNSPOT_ARM_URL": arm.url,
-        "SUNSPOT_SUBSCRIPTION_ID": azure_arm.SUBSCRIPTION,
-        "SUNSPOT_HEAD_ADDRESS": "127.0.0.1",
-        "SUNSPOT_HEAD_PORT": str(head.port),
-        "SUNSPOT_ORPHAN_SECONDS": str(LIMIT_S),
-        "RAY_CLOUD_INSTANCE_ID": name,
-    }
-    return Worker(machine, name)
+                worker.join()
 
 
 def here(cluster: Cluster) -> set[str]:
     return {name for name in cluster.arm.vms if name != azure_arm.HEAD}
 
 
-def stopped(worker: Worker) -> bool:
-    return "systemctl stop sunspot-ray.service" in worker.machine.calls
-
-
 def test_when_the_head_is_gone_every_worker_deletes_itself(cluster: Cluster) -> None:
     # Ray says "healthy" while it cannot ask the GCS.
     cluster.head.down()
     wait_for("the workers to be gone", lambda: not here(cluster), 60.0)
-    assert all(map(stopped, cluster.workers))
+    assert all(worker.has_stopped_ray for worker in cluster.workers)
     assert cluster.arm.sets[SET].capacity == 0
     assert cluster.arm.vms[azure_arm.HEAD].state == "Succeeded"
     posts = [path for method, path in cluster.arm.requests if method == "POST"]
@@ -167,7 +125,7 @@ def test_only_the_worker_whose_ray_does_not_start_deletes_itself(cluster: Cluste
     wait_for("the broken worker to be gone", lambda: broken.name not in here(cluster), 60.0)
     assert here(cluster) == {well.name}
     assert cluster.arm.sets[SET].capacity == 1
-    assert not stopped(well)
+    assert not well.has_stopped_ray
 
 
 def test_a_head_that_answers_now_and_then_keeps_its_workers(cluster: Cluster) -> None:
@@ -190,7 +148,7 @@ def test_a_head_that_answers_now_and_then_keeps_its_workers(cluster: Cluster) ->
                 for worker, before in zip(cluster.workers, healthy, strict=True)
             ),
         )
-    assert not any(map(stopped, cluster.workers))
+    assert not any(worker.has_stopped_ray for worker in cluster.workers)
     assert len(here(cluster)) == 2
 
 

@@ -6,7 +6,7 @@ import stat
 
 import node_values
 import pytest
-import vm
+import sandbox
 from azure_model.http_service import Reply, Request, serving
 from azure_model.imds import FakeAzure
 from booted import DOCKER, INSTANCE, Boot, environment, ready, report
@@ -26,7 +26,7 @@ SETTINGS = LiveSettings(
 )
 
 
-def container(machine: vm.Machine) -> tuple[list[str], list[str]]:
+def container(machine: sandbox.Machine) -> tuple[list[str], list[str]]:
     """The flags of the last `docker run`, and the command line inside, `ray` first."""
     call = shlex.split(machine.calls[-1])
     assert call[:2] == ["docker", "run"]
@@ -133,7 +133,7 @@ def test_devices_of_rocm_reach_the_container_one_by_one(boot: Boot) -> None:
 def test_the_container_gets_names_of_variables_not_values(boot: Boot, azure: FakeAzure) -> None:
     azure.user_data = SETTINGS.text()
     machine = ready(boot, node_values.AUTOSCALED_HEAD)
-    keep = f'case " $* " in *--entrypoint=ray*) env >{vm.NOTES}/env ;; esac'
+    keep = f'case " $* " in *--entrypoint=ray*) env >{sandbox.NOTES}/env ;; esac'
     machine.stub("docker", DOCKER + keep)
     machine.start("sunspot-ray.service")
     docker, ray = container(machine)
@@ -167,21 +167,22 @@ def test_the_container_gets_names_of_variables_not_values(boot: Boot, azure: Fak
         "SUNSPOT_RESOURCE_GROUP": "sunspot-hybrid",
         "SUNSPOT_SCALE_SET": "",
     }
-    assert node_values.RAY_TOKEN not in machine.text(f"{vm.NOTES}/env") + " ".join(docker + ray)
+    seen = machine.text(f"{sandbox.NOTES}/env")
+    assert node_values.RAY_TOKEN not in seen + " ".join(docker + ray)
 
 
 def test_the_container_has_the_nodes_modules_and_keeps_the_path_of_its_image(boot: Boot) -> None:
     machine = ready(boot, node_values.HEAD)
-    machine.path(f"{vm.NOTES}/image-env").write_text(
+    machine.path(f"{sandbox.NOTES}/image-env").write_text(
         "PYTHONPATH=/opt/app:/opt/lib\nOTHER=PYTHONPATH=x\n"
     )
-    keep = f'case " $* " in *--entrypoint=ray*) printenv PYTHONPATH >{vm.NOTES}/path ;; esac'
+    keep = f'case " $* " in *--entrypoint=ray*) printenv PYTHONPATH >{sandbox.NOTES}/path ;; esac'
     machine.stub("docker", DOCKER + keep)
     ran = machine.start("sunspot-ray.service")
     assert ran.returncode == 0, ran.stderr
     docker, _ = container(machine)
     assert f"--volume={NODE_PYTHON}:{NODE_PYTHON}:ro" in docker
-    assert machine.text(f"{vm.NOTES}/path") == f"{NODE_PYTHON}:/opt/app:/opt/lib\n"
+    assert machine.text(f"{sandbox.NOTES}/path") == f"{NODE_PYTHON}:/opt/app:/opt/lib\n"
     folder = machine.path(f"{NODE_PYTHON}/sunspot")
     shipped = [p for p in (folder / "node").rglob("*") if p.is_file()]
     assert sorted(str(p.relative_to(folder / "node")) for p in shipped) == sorted(
@@ -195,9 +196,9 @@ def test_the_token_belongs_to_the_user_of_the_image(boot: Boot) -> None:
     machine.start("sunspot-ray.service")
     token = machine.path("/run/sunspot/token").stat()
     assert stat.S_IMODE(token.st_mode) == 0o600
-    if vm.IMAGE_USER:
-        assert token.st_uid == vm.IMAGE_USER
-        assert machine.path("/var/lib/sunspot/ray").stat().st_uid == vm.IMAGE_USER
+    if sandbox.IMAGE_USER:
+        assert token.st_uid == sandbox.IMAGE_USER
+        assert machine.path("/var/lib/sunspot/ray").stat().st_uid == sandbox.IMAGE_USER
 
 
 def test_the_image_is_asked_for_its_user_once_a_boot(boot: Boot) -> None:
@@ -219,8 +220,8 @@ def test_the_autoscaler_gets_a_file_that_it_may_write(boot: Boot, azure: FakeAzu
     config = machine.path("/run/sunspot/autoscaler/config.yaml")
     assert json.loads(config.read_text()) == SETTINGS.autoscaler
     assert stat.S_IMODE(config.stat().st_mode) == 0o600
-    if vm.IMAGE_USER:
-        assert config.stat().st_uid == vm.IMAGE_USER
+    if sandbox.IMAGE_USER:
+        assert config.stat().st_uid == sandbox.IMAGE_USER
 
 
 def test_a_link_that_a_job_has_put_there_is_replaced(boot: Boot, azure: FakeAzure) -> None:
@@ -302,7 +303,7 @@ def test_joining_waits_for_the_raylet(boot: Boot) -> None:
 
     with serving(agent) as url:
         machine.overrides["SUNSPOT_AGENT_PORT"] = url.rsplit(":", 1)[1]
-        ran = machine.run(f"{vm.LIBRARY}/phase.sh", "join", f"{vm.LIBRARY}/join.sh")
+        ran = machine.run(f"{sandbox.LIBRARY}/phase.sh", "join", f"{sandbox.LIBRARY}/join.sh")
     assert ran.returncode == 0, ran.stderr
     assert asked == ["/api/local_raylet_healthz"] * 2
     assert report(machine)["join"]["ok"] is True

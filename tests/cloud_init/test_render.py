@@ -10,7 +10,7 @@ from typing import Any
 
 import node_values
 import pytest
-import vm
+import sandbox
 import yaml
 
 from cloud_init import MAX_USER_DATA_BYTES, AzureFacts, NodeValues, readable, render
@@ -32,7 +32,7 @@ EVERY_NODE = pytest.mark.parametrize("values", node_values.ALL.values(), ids=lis
 
 
 def node_env(values: NodeValues) -> str:
-    return vm.landed(render(values))[NODE_ENV][0].decode()
+    return sandbox.landed(render(values))[NODE_ENV][0].decode()
 
 
 def sources_for(values: NodeValues) -> dict[str, Path]:
@@ -57,7 +57,7 @@ def sources_for(values: NodeValues) -> dict[str, Path]:
 @EVERY_NODE
 @pytest.mark.parametrize("compress", [True, False])
 def test_files_land_exactly_as_they_are(values: NodeValues, compress: bool) -> None:
-    landed = vm.landed(render(values, compress=compress))
+    landed = sandbox.landed(render(values, compress=compress))
     sources = sources_for(values)
     assert sources.keys() <= landed.keys()
     for path, source in sources.items():
@@ -74,12 +74,12 @@ def test_same_values_same_bytes_in_another_process(values: NodeValues) -> None:
         "import sys, node_values\nfrom cloud_init import render\n"
         "sys.stdout.buffer.write(render(node_values.ALL[sys.argv[1]]))"
     )
-    here = Path(__file__).parent
+    tests = Path(node_values.__file__).parent
     name = next(name for name, known in node_values.ALL.items() if known is values)
     other = subprocess.run(
         [sys.executable, "-c", code, name],
-        env={"PYTHONPATH": f"{here}:{here.parents[1]}", "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo"},
-        cwd=here,
+        env={"PYTHONPATH": f"{tests}:{tests.parent}", "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo"},
+        cwd=tests,
         capture_output=True,
         check=True,
     )
@@ -263,7 +263,7 @@ def test_ports_are_those_of_the_table(values: NodeValues) -> None:
     [(node_values.HEAD, "44217,44227,52365"), (node_values.T4_WORKER, "52365")],
 )
 def test_other_processes_are_not_given_rays_ports(values: NodeValues, reserved: str) -> None:
-    text = vm.landed(render(values))[RESERVED_PORTS][0].decode()
+    text = sandbox.landed(render(values))[RESERVED_PORTS][0].decode()
     assert text == f"net.ipv4.ip_local_reserved_ports = {reserved}\n"
 
 

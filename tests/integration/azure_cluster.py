@@ -245,8 +245,12 @@ def _kind(name: str) -> str:
 
 
 @contextlib.contextmanager
-def running() -> Iterator[Azure]:
-    """The cluster, with a head and no worker; gone when the block ends."""
+def running(**given: Any) -> Iterator[Azure]:
+    """The cluster, with a head and no worker; gone when the block ends.
+
+    Args:
+        given: what else differs in the config's `provider` from an Azure head's.
+    """
     # A short path: Ray puts sockets below it, whose paths may have 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="sunspot-arm-", dir="/tmp"))
     token = folder / "token"
@@ -258,7 +262,7 @@ def running() -> Iterator[Azure]:
         assert plan.head_name == HEAD
         made.record.folder.mkdir()
         config = folder / "config.yaml"
-        autoscaler_file(plan, arm, config, **made.provider())
+        autoscaler_file(plan, arm, config, **made.provider(), **given)
         try:
             made.start_head(HEAD, config, "--num-cpus=0", "--include-dashboard=false")
             wait_for("the head", lambda: (folder / "r").exists(), DEADLINE_S)
