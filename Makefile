@@ -26,28 +26,34 @@ setup: $(STAMP)
 	@touch $@
 
 # Compiles bytecode once: Ray starts 16 Python processes for a head and two for a worker
-# (docs/architecture.md), and those that start together would each compile what they import. Leaves out the two Pulumi SDKs: thousands of files that the local commands
-# never import.
+# (docs/architecture.md), and those that start together would each compile what they import. Leaves
+# out the two Pulumi SDKs: thousands of files that the local commands never import.
+BYTECODE = $(BIN)/python -m compileall -q -j 0 -x 'pulumi_azure_native|pulumi_kubernetes' \
+	$(VENV)/lib > /dev/null || true
+
 $(STAMP): $(UV) $(LOCKS) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Sunspot needs Python 3.11 or newer; this is %s. Name another: make PYTHON=python3.12 $(MAKECMDGOALS)" % sys.version.split()[0])'
 	@echo "Building $(VENV)"
 	@$(UV) venv --quiet --seed --allow-existing --python $(PYTHON) $(VENV)
 	@$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements-dev.txt
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -m compileall -q -j 0 -x 'pulumi_azure_native|pulumi_kubernetes' $(VENV)/lib > /dev/null || true
+	@$(BYTECODE)
 	@touch $@
 
 #   make setup-train   adds torch and Lightning (large) for the training workloads
 setup-train: $(STAMP)
 	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-train.txt
+	@$(BYTECODE)
 
 #   make setup-serve   adds Ray Serve, for `sunspot serve` on clusters of this machine
 setup-serve: $(STAMP)
 	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-serve.txt
+	@$(BYTECODE)
 
 #   make setup-notebook   adds JupyterLab, for `sunspot notebook`
 setup-notebook: $(STAMP)
 	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements-notebook.txt
+	@$(BYTECODE)
 
 demo: $(STAMP)
 	@$(BIN)/sunspot demo
