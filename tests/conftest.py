@@ -17,7 +17,7 @@ from sunspot.catalog import sizes
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "integration: needs real Ray clusters on this machine")
-    # Under nohup, and in the background of a script, these are ignored, also in what the tests start.
+    # Ignored under nohup and in the background of a script, also in what the tests start.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
