@@ -11,10 +11,10 @@ from machines.network import SUBNET
 from machines.processes import DEADLINE_S, environment
 from machines.units import running
 from node_cluster import HEAD_ADDRESS, IMAGE, Cluster, Machine
+from node_values import RAY_TOKEN as TOKEN
 from waiting import wait_for
 
 from sunspot.ray import ports
-from tests.cloud_init.node_values import RAY_TOKEN as TOKEN
 
 pytestmark = pytest.mark.timeout(1800)
 

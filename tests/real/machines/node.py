@@ -17,6 +17,8 @@ import psutil
 from azure_model import imds
 from azure_model.imds import FakeAzure
 from ending import below
+from node_values import SECRETS
+from sandbox import landed
 from waiting import wait_for
 
 from cloud_init import NodeValues, render
@@ -24,8 +26,6 @@ from machines.docker import Docker
 from machines.namespaces import PATH, WAIT, Namespaces, booted, remove_cgroups
 from machines.network import SUBNET, Network, network_of
 from machines.processes import DEADLINE_S, STOP_S, StepError, checked, environment
-from tests.cloud_init.node_values import SECRETS
-from tests.cloud_init.vm import landed
 
 # What the units ask for, and where the runtime lies on a node that cannot give it.
 _OPEN_FILES = 65536

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import psutil
 from ending import below, kill
+from sandbox import read_unit
 from waiting import wait_for
 
 from machines.namespaces import PATH
 from machines.node import Node
 from machines.processes import DEADLINE_S, environment
-from tests.cloud_init.vm import read_unit
 
 RAY = "sunspot-ray.service"
 # What Ray's unit wants, in the order in which they may start.

@@ -24,11 +24,13 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apt_machine.A
 @pytest.fixture
 def boot(tmp_path: Path, archives: apt_machine.Archives) -> apt_machine.Boot:
     """Makes a machine from the user data of a GPU node: it runs the kernel, and has one card."""
+    import node_values
+    from sandbox import landed
+
     from cloud_init import render
-    from tests.cloud_init import node_values, vm
 
     def make(kernel: str) -> apt_machine.AptMachine:
-        files = vm.landed(render(node_values.T4_WORKER))
+        files = landed(render(node_values.T4_WORKER))
         machine = apt_machine.AptMachine(tmp_path / "vm", archives, files)
         machine.use_kernel(kernel)
         machine.plug_in()
