@@ -96,6 +96,7 @@ def _roll(
     if settings is None:
         return
     kinds = [kind for kind in settings.boots if kind in groups]
+    rejoin_by = time.monotonic() + REJOIN_LIMIT_S
     for kind in kinds:
         least, most = by_hand.limits(settings, groups[kind])
         workers = Workers(cluster, {kind: least}, progress, endpoints)
@@ -107,7 +108,10 @@ def _roll(
             most=most,
             old=old,
         )
-        _Roll(cluster, workers, made, progress, now=now).run()
+        roll = _Roll(cluster, workers, made, progress, now=now)
+        if old.head_goes and not now:
+            roll.wait_for_those_of_before(max(0.0, rejoin_by - time.monotonic()))
+        roll.run()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,10 +157,13 @@ class _Roll:
     def _is_fixed(self) -> bool:
         return not self._kind.group.is_autoscaled()
 
+    def wait_for_those_of_before(self, limit_s: float) -> None:
+        """Gives the machines of before so long to find the new head."""
+        self._wait(self._away, limit_s)
+
     def run(self) -> None:
+        """Replaces what has an older boot."""
         kind = self._kind.name
-        if self._kind.old.head_goes and not self._now:
-            self._wait(self._away, REJOIN_LIMIT_S)
         first = self._outdated()
         if not first:
             return

@@ -1,6 +1,7 @@
 """Rolls that must stop, and rolls from where there is no record of the cluster, or an older one."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from azure_clusters import GPU_SET
@@ -119,3 +120,21 @@ def test_workers_may_look_for_the_new_head_as_long_as_they_do(cluster, place):
     edited(cluster, place, "fixed", then=lost)
     assert run("up", "x", "--replace-head", "--now").exit_code == 0  # which does not wait for them
     assert models(cluster) == [SECOND, SECOND]
+
+
+def test_those_that_never_find_the_new_head_are_waited_for_once(cluster, place, monkeypatch):
+    place.fake.plan = (Replacement(urn="urn::head", type="azure-native:compute:VirtualMachine"),)
+    with_gpu_workers(cluster, *OLD)
+
+    def lost():
+        cluster.api.nodes = [one for one in cluster.api.nodes if one["is_head_node"]]
+
+    edited(cluster, place, "fixed", "gpu", then=lost)
+    slept = []
+    clock = SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append)
+    monkeypatch.setattr(rolling, "time", clock)
+    monkeypatch.setattr(rolling, "POLL_S", 60.0)
+    assert run("up", "x", "--replace-head").exit_code == 0
+    assert rolling.REJOIN_LIMIT_S < sum(slept) < 2 * rolling.REJOIN_LIMIT_S
+    assert models(cluster) == [SECOND, SECOND]
+    assert models(cluster, GPU_SET) == []
