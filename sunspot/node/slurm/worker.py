@@ -10,6 +10,8 @@ from sunspot.node.slurm.ray_node import accepts, answer
 from sunspot.node.slurm.task import Node, say
 
 POLL_S = 1.0
+# A head whose command is short must not come and go between two looks.
+FIRST_POLL_S = 0.1
 
 # How long nothing may listen at the head's GCS until it is gone; and how long it may be silent,
 # which may be a busy machine.
@@ -42,7 +44,7 @@ def _await_head(node: Node) -> bool:
         node.check()
         if time.monotonic() > deadline:
             return False
-        time.sleep(POLL_S)
+        time.sleep(FIRST_POLL_S)
     return True
 
 
