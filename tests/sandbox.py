@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -59,12 +60,17 @@ def why_not() -> str | None:
     return f"no mount namespace: {tried.stderr.strip()}" if tried.returncode else None
 
 
+def cloud_config(user_data: bytes) -> dict[str, Any]:
+    """What cloud-init reads of it."""
+    # Safe as well, and ten times as fast.
+    return yaml.load(readable(user_data), Loader=yaml.CSafeLoader)
+
+
 def landed(user_data: bytes) -> dict[str, tuple[bytes, int]]:
     """What cloud-init would write: path -> (content, mode)."""
-    document = yaml.safe_load(readable(user_data))
     return {
         entry["path"]: (entry["content"].encode(), int(entry["permissions"], 8))
-        for entry in document["write_files"]
+        for entry in cloud_config(user_data)["write_files"]
     }
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import node_values
 import pytest
 import sandbox
-import yaml
 
 from cloud_init import MAX_USER_DATA_BYTES, AzureFacts, NodeValues, readable, render
 from cloud_init.render import (
@@ -277,7 +276,7 @@ def test_the_object_store_fits_into_shared_memory() -> None:
 def test_the_driver_decides_which_unit_is_enabled(driver: Any) -> None:
     like = node_values.CPU_WORKER if driver == "none" else node_values.T4_WORKER
     values = replace(like, driver=driver)
-    reserve, reload, enable, start = yaml.safe_load(readable(render(values)))["runcmd"]
+    reserve, reload, enable, start = sandbox.cloud_config(render(values))["runcmd"]
     assert reserve == ["sysctl", "--quiet", f"--load={RESERVED_PORTS}"]
     assert reload == ["systemctl", "daemon-reload"]
     assert start == ["systemctl", "start", "--no-block", "sunspot-ray.service"]

@@ -4,10 +4,10 @@ import base64
 from collections import Counter
 
 import pytest
-import yaml
 from builds import SHIPPED, build, group, make_stack, shipped_stack
+from sandbox import cloud_config
 
-from cloud_init import AzureFacts, readable, render
+from cloud_init import AzureFacts, render
 from cloud_init.nodes import node_values
 from sunspot.targets.azure.plan import plan
 from sunspot.targets.azure.tree import tree
@@ -95,8 +95,7 @@ def test_user_data_is_that_of_the_program(both):
 
 def known(data):
     """What Azure said, out of the node's own environment."""
-    document = yaml.safe_load(readable(data))
-    files = {file["path"]: file["content"] for file in document["write_files"]}
+    files = {file["path"]: file["content"] for file in cloud_config(data)["write_files"]}
     text = files["/etc/sunspot/node.env"]
     env = {k: v.strip("'") for k, _, v in (line.partition("=") for line in text.splitlines())}
     return AzureFacts(

@@ -3,9 +3,9 @@
 import base64
 
 import pytest
-import yaml
 from azure_model.answers import client_of
 from builds import PUBLIC_KEY, build, group, make_stack
+from sandbox import cloud_config
 
 from cloud_init import readable
 from sunspot.errors import UsageError
@@ -37,8 +37,8 @@ def body(resource):
 
 def written(resource):
     """The files that cloud-init writes on a machine, by their path."""
-    document = yaml.safe_load(readable(user_data(resource)))
-    return {file["path"]: file["content"] for file in document["write_files"]}
+    files = cloud_config(user_data(resource))["write_files"]
+    return {file["path"]: file["content"] for file in files}
 
 
 def environment(resource):
@@ -278,7 +278,7 @@ def test_user_data_is_cloud_config_within_azures_limit(shipped):
         data = user_data(machine)
         assert len(data) <= MAX_BYTES
         assert readable(data).startswith(b"#cloud-config\n")
-        assert yaml.safe_load(readable(data))["write_files"]
+        assert cloud_config(data)["write_files"]
 
 
 def test_no_secret_is_in_user_data(rich):
