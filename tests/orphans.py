@@ -14,9 +14,9 @@ from azure_model.arm import Arm
 
 from cloud_init import render
 
-LIMIT_S = 3
+LIMIT_S, PAUSE_S = 3, 0.05
 # As a VM does, the script ends with its machine; a pause is short.
-SLEEP = "if [ -e /run/gone ]; then kill $PPID; fi; /usr/bin/sleep 0.05"
+SLEEP = f"if [ -e /run/gone ]; then kill $PPID; fi; /usr/bin/sleep {PAUSE_S}"
 
 
 @dataclass

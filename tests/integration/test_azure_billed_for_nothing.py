@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +10,14 @@ import pytest
 import sandbox
 from azure_cluster import CLUSTER, DEADLINE_S, MOST, ON_DEMAND, PREFIX, SPOT, Azure, running
 from azure_model.arm import HEAD
-from orphans import LIMIT_S, Orphan, orphan
+from orphans import LIMIT_S, PAUSE_S, Orphan, orphan
 from waiting import wait_for
 
 from sunspot.node.joins import TRIES
 
 pytestmark = pytest.mark.timeout(600)
 JOIN_TIMEOUT_S = 12.0
+TICKS = 5
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,9 @@ def test_a_group_that_never_boots_stops_at_three_until_it_is_edited(azure: Azure
         )
         azure.wait_until_empty()
         launched = set(azure.arm.billed)
-        time.sleep(3.0)  # ticks of the autoscaler's, with the task waiting
+        # The autoscaler lists the machines at each tick, and the task waits.
+        seen = len(azure.arm.requests)
+        wait_for("more ticks", lambda: len(azure.arm.requests) > seen + TICKS, DEADLINE_S)
         assert set(azure.arm.billed) == launched
         assert len(launched) == TRIES
         assert {tuple(azure.kinds(name)) for name in launched} == {("launched", "gave-up")}
@@ -80,6 +82,11 @@ def watched(azure: Azure, folder: Path, names: list[str]) -> Iterator[list[Orpha
             worker.join()
 
 
+def has_looked(worker: Orphan) -> bool:
+    """Whether it has looked for its head for twice the limit; each look ends with a short pause."""
+    return len(worker.machine.calls) * PAUSE_S > 2 * LIMIT_S
+
+
 # The last one here: after it the cluster has no head.
 def test_when_the_head_is_gone_every_worker_has_deleted_itself(azure: Azure, tmp_path: Path):
     if reason := sandbox.why_not():
@@ -93,8 +100,9 @@ def test_when_the_head_is_gone_every_worker_has_deleted_itself(azure: Azure, tmp
             seen=azure.logs,
         )
         with watched(azure, tmp_path, names) as workers:
-            time.sleep(3 * LIMIT_S)
-            assert azure.members() == names  # they have a head
+            # They have a head, for longer than they may be without one.
+            wait_for("each to look", lambda: all(map(has_looked, workers)), DEADLINE_S)
+            assert azure.members() == names
             assert not work.done()
             azure.delete(HEAD)
             wait_for("the workers to be gone", lambda: not azure.workers(), DEADLINE_S)
