@@ -15,28 +15,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import node_values
 import psutil
 from azure_model.arm import GROUP, Arm
 from azure_model.resource_ids import SUBSCRIPTION
 from sunspot_command import clean_environment
 
-from cloud_init import AzureFacts
 from cloud_init.live import live_settings
 from sunspot.node.azure.live import decoded, encoded, parse
 from sunspot.node.free_ports import free_port
 from sunspot.targets.azure.plan import AzurePlan
 
-FACTS = AzureFacts(
-    built_image=None,
-    registry="sunspot1.azurecr.io",
-    head_address="10.0.0.4",
-    vault_url="https://v.vault.azure.net/",
-    token_secret="ray-token",
-    storage_url="abfss://r@s.dfs.core.windows.net/",
-    subscription_id=SUBSCRIPTION,
-    resource_group=GROUP,
-    identity_client_id="client",
-)
+FACTS = replace(node_values.FACTS, subscription_id=SUBSCRIPTION, resource_group=GROUP)
 
 
 # Again if it fails, as systemd does it (sunspot-ray.service, Restart=on-failure).
