@@ -98,7 +98,7 @@ class RayOnKubernetes(pulumi.ComponentResource):
             if made["kind"] == CLAIM
         ]
         self.cluster, *_ = [
-            _create(declared, made, plan, args.storage_url, inside, needed)
+            _create(declared, made, args.storage_url, inside, needed)
             for made in plan.manifest
             if made["kind"] != CLAIM
         ]
@@ -215,35 +215,20 @@ def _create_claim(
 def _create(
     declared: Resource,
     made: Mapping[str, Any],
-    plan: AksPlan,
     storage_url: pulumi.Output[str],
     opts: pulumi.ResourceOptions,
     after: Sequence[pulumi.Resource],
 ) -> kubernetes.apiextensions.CustomResource:
     """A resource of the manifest; of the RayCluster, with the place for results in its pods."""
-    is_cluster = "workerGroupSpecs" in made["spec"]
     return kubernetes.apiextensions.CustomResource(
         declared[made["kind"]].name,
         api_version=made["apiVersion"],
         kind=made["kind"],
         metadata=made["metadata"],
         spec=storage_url.apply(lambda url: with_storage(made["spec"], url))
-        if is_cluster
+        if "workerGroupSpecs" in made["spec"]
         else made["spec"],
-        opts=pulumi.ResourceOptions.merge(
-            opts,
-            pulumi.ResourceOptions(
-                depends_on=after,
-                # The Ray autoscaler's, of the groups that it scales.
-                ignore_changes=[
-                    f"spec.workerGroupSpecs[{at}].{key}"
-                    for at in plan.elastic
-                    for key in ("replicas", "scaleStrategy")
-                ]
-                if is_cluster
-                else [],
-            ),
-        ),
+        opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=after)),
     )
 
 

@@ -45,6 +45,7 @@ class KubernetesApi:
     those that a RayCluster's spec has, None where there is no such kind. `head_ports` leads from a
     port of a head to one of this machine; `logs` has what containers printed, by the pod; `deleted`
     has the kinds that were deleted, in their order, each with the grace period that it was given.
+    `collects_after_s` is what the garbage collector takes to see that an owner goes.
     """
 
     def __init__(self) -> None:
@@ -58,6 +59,7 @@ class KubernetesApi:
         self.deleted: list[tuple[str, int | None]] = []
         self.lock = threading.RLock()
         self.numbers = 0
+        self.collects_after_s = 0.0
         self.add("/api/v1/namespaces/default", {"metadata": {"name": "default"}})
         self.add("/api/v1/nodes/n1", node())
 
@@ -140,7 +142,10 @@ class KubernetesApi:
             return {"status": "Success"}
         self.deleted.append((path.split("/")[-2], options.get("gracePeriodSeconds")))
         found["metadata"]["deletionTimestamp"] = "2026-01-01T01:00:00Z"
-        if not found["metadata"].get("finalizers"):
+        if options.get("propagationPolicy") == "Foreground":
+            found["metadata"].setdefault("finalizers", []).append("foregroundDeletion")
+            self._collect(found, then=lambda: self._let_go(path))
+        elif not found["metadata"].get("finalizers"):
             self._remove(path)
         return {"status": "Success"}
 
@@ -151,12 +156,48 @@ class KubernetesApi:
         return self.objects[path]
 
     def _remove(self, path: str) -> None:
-        """Removes an object and what it owns."""
-        gone = self.objects.pop(path)
-        for other, one in list(self.objects.items()):
-            owners = [owner["uid"] for owner in one["metadata"].get("ownerReferences", ())]
-            if gone["metadata"]["uid"] in owners and not one["metadata"].get("finalizers"):
-                self._remove(other)
+        """Removes an object, and then what it owns."""
+        self._collect(self.objects.pop(path))
+
+    def _let_go(self, path: str) -> None:
+        """Ends a deletion in the foreground, unless something that blocks it is still there."""
+        metadata = self.objects.get(path, {}).get("metadata", {})
+        if "foregroundDeletion" not in metadata.get("finalizers", ()) or any(
+            reference.get("blockOwnerDeletion") for _, reference in self._owned_by(metadata["uid"])
+        ):
+            return
+        metadata["finalizers"].remove("foregroundDeletion")
+        if not metadata["finalizers"]:
+            self._remove(path)
+
+    def _owned_by(self, uid: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The paths of what that object owns, each with its reference to the owner."""
+        for path, one in list(self.objects.items()):
+            for reference in one["metadata"].get("ownerReferences", ()):
+                if reference["uid"] == uid:
+                    yield path, reference
+
+    def _collect(self, owner: dict[str, Any], then: Callable[[], None] = lambda: None) -> None:
+        """The garbage collector's part."""
+
+        def collect() -> None:
+            with self.lock:
+                for path, _ in self._owned_by(owner["metadata"]["uid"]):
+                    if not self.objects[path]["metadata"].get("finalizers"):
+                        self._remove(path)
+                then()
+
+        if self.collects_after_s:
+            threading.Timer(self.collects_after_s, collect).start()
+        else:
+            collect()
+
+    def reconcile(self) -> None:
+        """KubeRay looks at each RayCluster anew."""
+        with self.lock:
+            for path, one in list(self.objects.items()):
+                if path.split("/")[-2] == "rayclusters":
+                    self._operate(path.rsplit("/", 1)[0], one)
 
     def _operate(self, path: str, made: dict[str, Any]) -> None:
         """KubeRay's part: the pods that are to be, which belong to the RayCluster."""
@@ -166,7 +207,7 @@ class KubernetesApi:
         wanted = {one["metadata"]["name"]: one for one in self.make_pods(made)}
         for name, one in wanted.items():
             if f"{root}/{name}" not in self.objects:
-                one["metadata"]["ownerReferences"] = [{"uid": made["metadata"]["uid"]}]
+                one["metadata"]["ownerReferences"] = [owned_by(made)]
                 self.add(f"{root}/{name}", one)
         for other in [path for path in self.objects if path.startswith(f"{root}/")]:
             of = self.objects[other]["metadata"]["labels"]["ray.io/cluster"]
@@ -213,11 +254,17 @@ KINDS = frozenset(
         "rayclusters",
         "poddisruptionbudgets",
         "deployments",
+        "serviceaccounts",
         "namespaces",
         "persistentvolumeclaims",
         "storageclasses",
     )
 )
+
+
+def owned_by(owner: dict[str, Any]) -> dict[str, Any]:
+    """How KubeRay's operator refers to the RayCluster in what it makes for it."""
+    return {"uid": owner["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}
 
 
 def _not_found(path: str) -> RefusalError:

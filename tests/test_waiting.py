@@ -1,5 +1,9 @@
 """The helper that the tests wait with."""
 
+import threading
+import time
+from itertools import pairwise
+
 import pytest
 from waiting import wait_for
 
@@ -24,3 +28,15 @@ def test_an_exception_ends_the_waiting_unless_it_only_means_not_yet():
         wait_for("an answer", failing, 60)
     with pytest.raises(AssertionError, match="refused"):
         wait_for("an answer", failing, 0, not_yet=(OSError,))
+
+
+def test_what_takes_long_to_answer_is_asked_less_often():
+    looks = []
+
+    def slow():
+        looks.append(time.monotonic())
+        threading.Event().wait(0.1)
+        return len(looks) == 3
+
+    wait_for("a third look", slow, poll_s=0)
+    assert min(after - before for before, after in pairwise(looks)) >= 0.5

@@ -169,10 +169,8 @@ def train_on_worker(config: dict[str, Any]) -> dict[str, Any] | None:
 # Checks before training
 
 
-def _preflight(settings: Settings, storage: _storage.Storage, marker: str) -> str:
+def _preflight(settings: Settings, storage: _storage.Storage, marker: str, gpus: float) -> str:
     """Check data, weights and storage on a node that may train; return the device's name."""
-    import torch
-
     settings.folder()
     if settings.weights and not Path(settings.weights).is_file():
         raise images.DataError(
@@ -180,6 +178,10 @@ def _preflight(settings: Settings, storage: _storage.Storage, marker: str) -> st
             "with --weights"
         )
     _storage.check_writable(storage, marker)
+    if not gpus:
+        return CPU
+    import torch  # takes seconds
+
     return torch.cuda.get_device_name() if torch.cuda.is_available() else CPU
 
 
@@ -189,13 +191,12 @@ def check(settings: Settings, storage: _storage.Storage, needs: dict[str, float]
     Waits if no node is large enough yet but the cluster may still get one.
     """
     _refuse_too_large(needs)
+    gpus = needs.get("GPU", 0)
     try:
         marker = _storage.check_writable(storage)
         try:
-            remote: Any = ray.remote(_preflight).options(
-                num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), max_retries=5
-            )
-            return ray.get(remote.remote(settings, storage, marker))
+            task: Any = ray.remote(num_cpus=needs["CPU"], num_gpus=gpus, max_retries=5)(_preflight)
+            return ray.get(task.remote(settings, storage, marker, gpus))
         finally:
             _storage.remove(storage, marker)
     except RayTaskError as error:

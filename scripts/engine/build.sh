@@ -33,6 +33,9 @@ rm -f "$stamp"
 mkdir -p "$bin"
 
 version=$(cd "$here/cli" && go list -m -f '{{.Version}}' "$pkg")
+# Without C, as their makers build them; the standard library is then compiled once for all that the
+# tests build.
+export CGO_ENABLED=0
 # The linker drops debug information, so the compiler need not write it.
 no_debug=-gcflags=all=-dwarf=false
 

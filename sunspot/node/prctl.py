@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import sys
 
@@ -18,9 +19,17 @@ def adopt_orphans() -> None:
     _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
-def end_with_parent() -> None:
-    """Asks the kernel for a SIGTERM to this process when its parent ends."""
+def end_with_parent(parent: int) -> None:
+    """Asks the kernel for a SIGTERM to this process when its parent ends.
+
+    If the parent has ended already, of which the kernel tells nothing, this process exits.
+
+    Args:
+        parent: the parent's process id, which it wrote down before it forked.
+    """
     _prctl(_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _prctl(option: int, value: int) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -172,7 +174,7 @@ class Tunnel:
                     stdout=log,
                     stderr=log,
                     start_new_session=True,  # Ctrl-C ends the command, not the tunnel
-                    preexec_fn=None if lasting else end_with_parent,
+                    preexec_fn=None if lasting else partial(end_with_parent, os.getpid()),
                 )
         except FileNotFoundError:
             raise no_program(arguments[0]) from None

@@ -166,7 +166,7 @@ class Cloud:
                 if other in gone or resource["kind"] == "RoleAssignment":
                     continue
                 if any(is_within(reference, identifier) for reference in ids_in(resource)):
-                    raise RefusedError(f"InUse: {identifier} is in use by {other}.")
+                    raise RefusedError(_in_use(kind, identifier, other))
         self._save({i: r for i, r in resources.items() if i not in gone})
 
     def change(self, identifier: str, path: str, value: Any) -> None:
@@ -260,3 +260,16 @@ def _profile(identifier: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _answer(kind: str, identifier: str, resource: Mapping[str, Any]) -> dict[str, Any]:
     return answers.answer(kind, identifier, resource["inputs"], resource["made_up"])
+
+
+def _in_use(kind: str, identifier: str, user: str) -> str:
+    """The refusal to delete what another resource uses; for a NIC in Azure's words.
+
+    They are in hashicorp/terraform-provider-azurerm#8105.
+    """
+    if kind != "NetworkInterface":
+        return f"InUse: {identifier} is in use by {user}."
+    return (
+        f"NicInUse: Network Interface {identifier} is used by existing resource {user}. In order "
+        "to delete the network interface, it must be dissociated from the resource."
+    )

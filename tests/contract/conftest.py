@@ -33,8 +33,9 @@ TIMEOUT_S = 900
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     stages = dict(STAGES)
-    if "refusal" in metafunc.fixturenames:
-        del stages["toy"]  # it refuses nothing that the real targets do not
+    if {"refusal", "second"} & set(metafunc.fixturenames):
+        # It refuses, and holds side by side, nothing that the real targets do not.
+        del stages["toy"]
     sites.parametrize(metafunc, stages, NEEDS)
 
 

@@ -35,7 +35,7 @@ def square(number: int, seconds: float) -> int:
     return number * number
 
 
-@ray.remote(num_cpus=1, max_retries=0)
+@ray.remote(num_cpus=1)
 def fail() -> None:
     raise ValueError(PURPOSE)
 

@@ -178,6 +178,8 @@ def test_a_group_that_goes_finishes_its_work(
         monkeypatch.setattr(module, "POLL_S", 0.5)
     monkeypatch.setattr(scaling, "alive", azure.alive)
     monkeypatch.setattr(draining.Workers, "nodes", azure.nodes)
+    # No machine of a test before this one, which might get the work.
+    azure.wait_until_empty()
     counted = azure.folder / f"counted-{end.__name__}.json"
     work = jobs.begin("counter", file=str(counted), steps=12, seconds=0.5)
     wait_for("the work to run", counted.exists, DEADLINE_S, seen=azure.logs)
@@ -187,6 +189,7 @@ def test_a_group_that_goes_finishes_its_work(
         # Elsewhere it could not go on: the group may have no machine now.
         assert azure.result(work) == 12
         azure.wait_until_empty()
+        wait_for("its record", lambda: "drained" in azure.kinds(name), DEADLINE_S, seen=azure.logs)
         assert azure.kinds(name) == ["launched", "joined", "drained"]
         assert azure.drained(name)
         waiting = jobs.begin("places", count=1)

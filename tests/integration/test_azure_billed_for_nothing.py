@@ -16,13 +16,14 @@ from waiting import wait_for
 from sunspot.node.joins import TRIES
 
 pytestmark = pytest.mark.timeout(600)
-JOIN_TIMEOUT_S = 12.0
+# Three machines that never boot are waited for, and one that does has to make it beside other work.
+JOIN_TIMEOUT_S = 40.0
 TICKS = 5
 
 
-@pytest.fixture(scope="module")
-def azure() -> Iterator[Azure]:
-    with running(join_timeout_s=JOIN_TIMEOUT_S) as azure:
+@pytest.fixture
+def azure(request: pytest.FixtureRequest) -> Iterator[Azure]:
+    with running(**getattr(request, "param", {})) as azure:
         yield azure
 
 
@@ -30,6 +31,7 @@ def no_capacity(azure: Azure) -> bool:
     return {one.capacity for one in azure.arm.sets.values()} == {0}
 
 
+@pytest.mark.parametrize("azure", [{"join_timeout_s": JOIN_TIMEOUT_S}], indirect=True)
 def test_a_group_that_never_boots_stops_at_three_until_it_is_edited(azure: Azure):
     azure.arm.on_boot = lambda _: None
     with azure.jobs() as jobs:
@@ -87,7 +89,6 @@ def has_looked(worker: Orphan) -> bool:
     return len(worker.machine.calls) * PAUSE_S > 2 * LIMIT_S
 
 
-# The last one here: after it the cluster has no head.
 def test_when_the_head_is_gone_every_worker_has_deleted_itself(azure: Azure, tmp_path: Path):
     if reason := sandbox.why_not():
         pytest.skip(reason)

@@ -69,7 +69,11 @@ class Recorded:
 
 
 class Server:
-    """A real API server: server-side apply with strict validation of fields."""
+    """A real API server: server-side apply with strict validation of fields.
+
+    As Pulumi's provider does, it takes a field that another manager has changed only from an object
+    with the annotation for that (pulumi.com, "Managing Resources with Server-Side Apply").
+    """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
@@ -90,9 +94,11 @@ class Server:
             self._session.cert = (user["client-certificate"], user["client-key"])
 
     def apply(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        annotations = found["metadata"].get("annotations") or {}
+        force = annotations.get("pulumi.com/patchForce", "false")
         answer = self._session.patch(
             self._url + _path(found),
-            params={"fieldManager": MANAGER, "force": "true", "fieldValidation": "Strict"},
+            params={"fieldManager": MANAGER, "force": force, "fieldValidation": "Strict"},
             headers={"Content-Type": "application/apply-patch+yaml"},
             data=json.dumps(found),
             timeout=TIMEOUT_S,

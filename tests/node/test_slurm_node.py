@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from waiting import wait_for
 
 from sunspot.node import prctl
 from sunspot.node.free_ports import PORT_RANGE
@@ -366,25 +364,3 @@ def test_a_daemon_whose_parent_has_ended_is_ended_too():
     (daemon,) = map(int, first.split())
     assert second == "[] []"
     assert not Path(f"/proc/{daemon}").exists()
-
-
-ENDS_WITH_PARENT = """
-import os, time
-from sunspot.node import prctl
-child = os.fork()
-if child == 0:
-    prctl.end_with_parent()
-    print(os.getpid(), flush=True)
-    time.sleep(600)
-time.sleep(600)
-"""
-
-
-def test_a_node_ends_when_its_task_is_killed():
-    with subprocess.Popen(
-        [sys.executable, "-c", ENDS_WITH_PARENT], stdout=subprocess.PIPE, text=True
-    ) as task:
-        assert task.stdout is not None
-        child = int(task.stdout.readline())
-        os.kill(task.pid, signal.SIGKILL)
-        wait_for("the node to end", lambda: not Path(f"/proc/{child}").exists())

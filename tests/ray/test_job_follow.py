@@ -116,7 +116,8 @@ def test_follow_of_an_unknown_job_is_an_error(client, tell):
     ids=["dropped", "silent", "no agent", "a proxy's"],
 )
 def test_a_poll_that_fails_is_tried_again(api, client, tell, monkeypatch, first, faults, reason):
-    monkeypatch.setattr(following, "REQUEST_TIMEOUT_S", 0.3)
+    if Fault.HANG in faults:
+        monkeypatch.setattr(following, "REQUEST_TIMEOUT_S", 1.0)
     api.add("j", *["RUNNING"] * 4, "FAILED", log="one\ntwo\n", driver_exit_code=3)
     api.tail = ["one\n"]
     api.faults[POLL] = [*first, *faults]

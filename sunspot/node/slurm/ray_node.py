@@ -47,21 +47,22 @@ class RayNode:
 
     def start(self) -> int:
         """Starts the node; returns its process, which leads a session of its own."""
+        task = os.getpid()
         pid = os.fork()
         if pid == 0:
             try:
-                self._run()
+                self._run(task)
             except BaseException as error:
                 print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
             finally:
                 os._exit(1)  # never fall back into the task that forked us
         return pid
 
-    def _run(self) -> None:
+    def _run(self, task: int) -> None:
         os.setsid()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)  # the task has handlers of its own
-        prctl.end_with_parent()
+        prctl.end_with_parent(task)
         _print_into(self.log)
         os.environ.update(self.environment)
         from ray.scripts import scripts

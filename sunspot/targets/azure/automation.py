@@ -18,13 +18,16 @@ from pulumi import automation as auto
 
 from sunspot.errors import SunspotError
 from sunspot.targets.azure.engine import Pulumi
-from sunspot.targets.azure.errors import is_freed_later, plain, problem, said
+from sunspot.targets.azure.errors import is_being_written, is_freed_later, plain, problem, said
 from sunspot.targets.azure.replacing import IRREPLACEABLE, Plan, Replacement
 from sunspot.targets.protocol import Lasting, Progress, silent
 
 # A machine's NIC is freed 180 s after the machine is gone (see is_freed_later).
 DESTROY_AGAIN_S = 60.0
 DESTROY_TRIES = 5
+
+# Where another command is just writing the state.
+READ_TRIES, READ_AGAIN_S = 4, 0.5
 
 STACK_TYPE = "pulumi:pulumi:Stack"
 MACHINE_TYPE = "azure-native:compute:VirtualMachine"
@@ -91,12 +94,24 @@ class AzureStack:
     def state(self) -> StackState | None:
         """The stack's state; None if the backend does not have the stack."""
         try:
-            exported = self._run("stack", "export", "--stack", self.name)
+            exported = self._exported()
         except auto.StackNotFoundError:
             return None
         except auto.CommandError as error:
             raise problem(self.name, said(error)) from error
         return parse_state(json.loads(exported))
+
+    def _exported(self) -> str:
+        """What `pulumi stack export` prints."""
+        command = ("stack", "export", "--stack", self.name)
+        for _ in range(READ_TRIES - 1):
+            try:
+                return self._run(*command)
+            except auto.CommandError as error:
+                if not is_being_written(said(error)):
+                    raise
+                self.sleep(READ_AGAIN_S)
+        return self._run(*command)
 
     def up(self, progress: Progress) -> StackState:
         """Creates or updates everything that the stack describes."""

@@ -168,19 +168,19 @@ class _Interrupts:
         self.count = 0
         self._progress = progress
         self._stack = stack
-        self._process: subprocess.Popen[bytes] | None = None
+        self._handed_on = 0
         self._kill_at: float | None = None
 
     def __call__(self) -> None:
+        # Only that: a handler may run in the middle of a line that is being printed.
         self.count += 1
-        self._hand_on()
 
     def watch(self, process: subprocess.Popen[bytes]) -> None:
         """Waits for the process."""
-        self._process = process
-        if self.count:  # before there was a process
-            self._hand_on()
         while True:
+            if self._handed_on < min(self.count, 2):
+                self._handed_on += 1
+                self._hand_on(process)
             try:
                 process.wait(timeout=POLL_S)
                 return
@@ -188,24 +188,22 @@ class _Interrupts:
                 if self._kill_at is not None and time.monotonic() > self._kill_at:
                     _kill(process.pid)
 
-    def _hand_on(self) -> None:
-        process = self._process
-        if process is None or process.poll() is not None:
+    def _hand_on(self, process: subprocess.Popen[bytes]) -> None:
+        if process.poll() is not None:
             return
-        if self.count == 1:
+        if self._handed_on == 1:
             self._progress(
                 "stopping pulumi: it finishes what it has begun, which may take minutes. Interrupt "
                 "again to abort at once"
             )
-        elif self.count == 2:
+        else:
             self._kill_at = time.monotonic() + KILL_AFTER_S
             self._progress(
                 "aborting pulumi: resources that it was creating may exist without being in its "
                 "state; check the resource group. If the stack is locked afterwards: "
                 f"pulumi cancel -s {self._stack}"
             )
-        if self.count <= 2:
-            process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
 
 
 def _kill(pid: int) -> None:

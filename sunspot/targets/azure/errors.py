@@ -57,10 +57,35 @@ def is_freed_later(text: str) -> bool:
     return _FREED_LATER.search(text) is not None
 
 
+# What Pulumi says where its backend of files is read in the moment that an `up` elsewhere writes,
+# and for good where that was killed then (gocloud.dev's fileblob writes a file beside each state).
+_BEING_WRITTEN = re.compile(r"failed to load checkpoint: EOF")
+
+
+def is_being_written(text: str) -> bool:
+    """Whether a state could not be read because another command is just writing it."""
+    return _BEING_WRITTEN.search(text) is not None
+
+
 def _held(found: re.Match[str]) -> str:
     return (
         f"the NIC {found['nic']}, which a machine left behind, still holds its subnet; delete it, "
         f"then take the stack down again: az network nic delete --ids {found['id']}"
+    )
+
+
+# Azure's words: hashicorp/terraform-provider-azurerm#8105.
+_HELD_BY_MACHINE = re.compile(
+    r"NicInUse.*?is used by existing resource (?P<id>/\S+/virtualMachines/(?P<vm>[\w-]+))",
+    re.DOTALL | re.IGNORECASE,
+)
+
+
+def _unknown(found: re.Match[str]) -> str:
+    return (
+        f"the machine {found['vm']} holds a NIC and is not in the stack's state, perhaps because "
+        "Pulumi was killed while Azure made it; delete it, then run the same command again: "
+        f"az vm delete --yes --ids {found['id']}"
     )
 
 
@@ -158,6 +183,7 @@ _EXPLAINED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] =
         ),
     ),
     (_HELD_BY_NIC, _held),
+    (_HELD_BY_MACHINE, _unknown),
     (
         re.compile(r"InUseSubnetCannotBeDeleted|NicReservedForAnotherVm"),
         _says("Azure has not freed the subnet yet; take the stack down again in some minutes"),
@@ -195,6 +221,14 @@ _EXPLAINED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] =
     (
         re.compile(r"PULUMI_ACCESS_TOKEN|not logged in|pulumi login", re.IGNORECASE),
         _says("Pulumi has no backend for its state yet: run `pulumi login --local`, or another"),
+    ),
+    (
+        _BEING_WRITTEN,
+        _says(
+            "Pulumi was killed while it wrote .pulumi/stacks/PROJECT/STACK.json.attrs in the "
+            "folder of its backend, and cannot read that now: delete it, the state itself is "
+            "beside it, in STACK.json"
+        ),
     ),
     (
         re.compile(r"currently locked by|Another update is currently in progress"),

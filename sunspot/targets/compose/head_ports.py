@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socketserver
 import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from sunspot.errors import SunspotError
 from sunspot.node.prctl import end_with_parent
@@ -141,7 +143,7 @@ def _quiet(
         stdout=connection,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        preexec_fn=end_with_parent,
+        preexec_fn=partial(end_with_parent, os.getpid()),
     )
 
 

@@ -96,7 +96,12 @@ class Api:
         return json.loads(self._call("PATCH", where, query, body, _PATCHES[kind]))
 
     def delete(self, where: str, **options: Any) -> bool:
-        """Deletes an object and, in the background, what it owns; False if there is none."""
+        """Deletes an object and what it owns, in the background; False if there is none.
+
+        Args:
+            where: its path.
+            options: fields of DeleteOptions, such as another `propagationPolicy`.
+        """
         body = {"propagationPolicy": "Background", **options}
         try:
             self._call("DELETE", where, {}, body)

@@ -11,13 +11,14 @@ from sunspot.stack import Stack
 from sunspot.targets.kubernetes import quantities, raycluster
 from sunspot.targets.kubernetes.api import Object
 
-# What the autoscalers of nodes mark theirs with: AKS, GKE, EKS, Karpenter, Cluster API.
+# What the autoscalers of nodes mark theirs with: AKS, GKE, EKS and Karpenter by a label, Cluster
+# API by an annotation (cluster-api.sigs.k8s.io, "Labels and Annotations").
 _POOLS = (
     "kubernetes.azure.com/agentpool",
     "cloud.google.com/gke-nodepool",
     "eks.amazonaws.com/nodegroup",
     "karpenter.sh/nodepool",
-    "cluster.x-k8s.io/deployment-name",
+    "cluster.x-k8s.io/machine",
 )
 
 # What keeps a pod away (kubernetes.io, "Taints and Tolerations"); the third kind only rather would.
@@ -73,7 +74,7 @@ def _asks(pod: Mapping[str, Any], beside: Mapping[str, str] | None = None) -> qu
 
 def misfits(stack: Stack, nodes: Sequence[Object]) -> Iterator[Misfit]:
     """The kinds of pods that none of the nodes can hold, even if it were empty."""
-    may_come = any(set(_POOLS) & set(node["metadata"].get("labels") or {}) for node in nodes)
+    may_come = any(set(_POOLS) & _marks(node) for node in nodes)
     for kind in kinds(stack):
         allowed = [node for node in nodes if _is_allowed(kind.spec, node)]
         if not allowed:
@@ -84,6 +85,11 @@ def misfits(stack: Stack, nodes: Sequence[Object]) -> Iterator[Misfit]:
         else:
             continue
         yield Misfit(group=kind.group, text=text, may_come=may_come)
+
+
+def _marks(node: Object) -> set[str]:
+    metadata = node["metadata"]
+    return {*(metadata.get("labels") or {}), *(metadata.get("annotations") or {})}
 
 
 def _is_allowed(pod: Mapping[str, Any], node: Object) -> bool:

@@ -74,7 +74,7 @@ def findings(api: Api, stack: Stack, progress: Progress) -> Iterator[Finding]:
         give = GIVE_RIGHTS.format(stack=stack.name)
         yield _finding("rights", "failure", f"you may not {', '.join(missing)}", give)
         return
-    yield _finding("rights", "ok", "you may do all that Sunspot does")
+    yield _finding("rights", "ok", "you may bring the cluster up and take it down")
     yield from _accepted(api, stack, oldest)
     yield from state_checks.findings(api, stack)
     yield from _nodes(api, stack)
@@ -96,10 +96,17 @@ def _operator(api: Api, oldest: tuple[int, int]) -> Iterator[Finding]:
     except ApiError as error:
         if error.status != FORBIDDEN:
             raise
-        listed = []
-    if not listed:
         detail = "whether KubeRay's operator runs is not visible to you; its RayCluster is there"
         yield _finding("KubeRay", "ok", detail)
+        return
+    if not listed:
+        # Helm leaves CRDs where it takes an operator away (helm.sh, "Custom Resource Definitions").
+        yield _finding(
+            "KubeRay",
+            "warning",
+            f"no deployment has the label {_OPERATOR}, so KubeRay's operator may not run",
+            f"if none does: {INSTALL.format(version=_version(oldest))}",
+        )
     for one in listed:
         image = one["spec"]["template"]["spec"]["containers"][0]["image"]
         called = f"{one['metadata']['namespace']}/{one['metadata']['name']} ({image})"

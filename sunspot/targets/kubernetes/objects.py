@@ -136,6 +136,11 @@ class Cluster:
         """The RayCluster; None if there is none."""
         return self.api.find(self.where)
 
+    def standing(self) -> Object | None:
+        """The RayCluster; None if there is none, or one that is being deleted."""
+        found = self.found()
+        return None if found is None or "deletionTimestamp" in found["metadata"] else found
+
     def pods(self) -> list[Pod]:
         """Its pods, the head first, then by their age."""
         listed = self.api.list(
@@ -161,11 +166,14 @@ class Cluster:
     def log_path(self, pod: str) -> str:
         return path("v1", "pods", self.names.namespace, pod) + "/log"
 
-    def warnings(self, kind: str, name: str) -> list[str]:
-        """The warnings that were recorded about an object, the latest last, without doubles."""
+    def warnings(self, about: Object) -> list[str]:
+        """The warnings that were recorded about an object, the latest last, without doubles.
+
+        By its uid: events of an object that had its name before are kept for an hour.
+        """
         listed: list[dict[str, Any]] = self.api.list(
             path("v1", "events", self.names.namespace),
-            fieldSelector=f"involvedObject.kind={kind},involvedObject.name={name},type=Warning",
+            fieldSelector=f"involvedObject.uid={about['metadata']['uid']},type=Warning",
         )
         listed.sort(key=lambda one: one.get("lastTimestamp") or one.get("eventTime") or "")
         said = (" ".join(f"{one['reason']}: {one['message']}".split()) for one in listed)

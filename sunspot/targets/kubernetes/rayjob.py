@@ -20,6 +20,9 @@ from sunspot.targets.kubernetes.pods import amounts
 SUBMITTER = "ray-job-submitter"
 SUBMITTER_CPU, SUBMITTER_GB = 0.5, 0.5
 
+# A cluster that does not come up is paid for until then: its head is there.
+PENDING_LIMIT_S = 3600
+
 
 def make(
     stack: Stack, command: Sequence[str], environment: Mapping[str, Any] | None = None
@@ -45,6 +48,7 @@ def make(
         "ttlSecondsAfterFinished": 0,
         # A command that failed is not run again.
         "backoffLimit": 0,
+        "preRunningDeadlineSeconds": PENDING_LIMIT_S,
         "submitterPodTemplate": _submitter(stack, cluster),
         "rayClusterSpec": cluster,
     }

@@ -17,7 +17,7 @@ LOOKED_FOR = "RayCluster, pod, Secret, claim of a volume or disruption budget"
 
 POLL_S = 0.5
 
-# What an operator that runs needs to let a RayCluster go that has a finalizer.
+# What KubeRay's operator and the garbage collector need to let a RayCluster go.
 FINALIZER_PATIENCE_S = 30.0
 # What Ray needs to end its processes.
 GRACE_S = 2
@@ -53,11 +53,15 @@ class Removing:
         # An interrupt between the two would only have KubeRay make the pods again.
         with deferred():
             self._end_pods()
-            for one in (where, *self._beside()):
+            if self._is_ours(api.find(where)):
+                # It stays until what KubeRay made for it is gone: the next cluster of this name
+                # would be given the service account of this one, which is about to go.
+                api.delete(where, propagationPolicy="Foreground")
+            for one in self._beside():
                 if self._is_ours(api.find(one)):
                     api.delete(one)
-        self._wait_for_cluster(progress)
         self._wait_for_pods(progress)
+        self._wait_for_cluster(progress)
         self._wait_for_claim()
         left = self.left()
         remedy = (
@@ -124,13 +128,16 @@ class Removing:
         return MANAGED_BY.items() <= labels.items()
 
     def _wait_for_cluster(self, progress: Progress) -> None:
-        """Waits until the RayCluster is gone; frees it where no operator does."""
+        """Waits until the RayCluster is gone; frees it where nothing else does."""
         deadline = time.monotonic() + FINALIZER_PATIENCE_S
         while self._is_ours(found := self.cluster.found()):
             if time.monotonic() > deadline:
-                if found is None or not found["metadata"].get("finalizers"):
+                held_by = [] if found is None else found["metadata"].get("finalizers") or []
+                if not held_by:
                     return
-                progress("no operator lets the RayCluster go: removing its finalizers")
+                progress(
+                    f"nothing lets the RayCluster go: removing its finalizers: {', '.join(held_by)}"
+                )
                 self._free()
                 return
             time.sleep(POLL_S)

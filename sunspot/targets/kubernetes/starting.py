@@ -25,6 +25,13 @@ TAIL_LINES = 20
 # A container waits for its Secret, which is created right after the RayCluster.
 CONFIG_ERROR, CONFIG_PATIENCE_S = "CreateContainerConfigError", 20.0
 
+# KubeRay makes the autoscaler's service account anew where the one that it saw was of an earlier
+# cluster of this name, and went with it.
+ACCOUNT_PATIENCE_S = 20.0
+
+# The API server's words, and KubeRay's reason where the autoscaler's account is the user's.
+REFUSALS = ("forbidden", "exceeded quota", "AutoscalerServiceAccountNotFound")
+
 # KubeRay makes the head's pod within a second or two of the RayCluster.
 OPERATOR_PATIENCE_S = 60.0
 
@@ -132,12 +139,16 @@ def _reference(owner: Object) -> Object:
 
 @dataclass
 class Waiting:
-    """The wait for a cluster's pods, with what was said of it so far."""
+    """The wait for a cluster's pods, with what was said of it so far.
+
+    `had_head` is when it had a head's pod last, or else when the wait began.
+    """
 
     cluster: Cluster
     progress: Progress
     began: float = field(default_factory=time.monotonic)
     said: dict[str, str] = field(default_factory=dict)
+    had_head: float = field(default_factory=time.monotonic)
 
     def head(self, deadline: float) -> None:
         """Waits until the head's Ray container runs; Ray itself is still to start.
@@ -175,7 +186,9 @@ class Waiting:
                 self._say(pod.name, f"{pod.name} waits: {why}", lasting=bool(pod.waits_for_node))
             else:
                 self._say(pod.name, f"{pod.name} is {pod.phase.lower()}")
-        if not any(pod.is_head for pod in pods):
+        if any(pod.is_head for pod in pods):
+            self.had_head = time.monotonic()
+        else:
             self._check_operator()
         return pods
 
@@ -208,11 +221,14 @@ class Waiting:
     def _check_operator(self) -> None:
         """Raises where KubeRay makes no head: it is refused, or there is no operator."""
         names = self.cluster.names
-        if self.cluster.found() is None:
+        found = self.cluster.standing()
+        if found is None:
             raise SunspotError(f"the RayCluster {names.cluster} was deleted while it started")
-        if refused := self._refusals():
-            raise UsageError(f"KubeRay cannot make the head's pod: {refused[-1]}")
-        if time.monotonic() - self.began > OPERATOR_PATIENCE_S:
+        waited = time.monotonic() - self.had_head
+        for refused in reversed(self._refusals(found)):
+            if not (self._is_own_account(refused) and waited < ACCOUNT_PATIENCE_S):
+                raise UsageError(f"KubeRay cannot make the head's pod: {refused}")
+        if waited > OPERATOR_PATIENCE_S:
             raise SunspotError(
                 f"KubeRay's operator has made no pod of {names.cluster} in "
                 f"{OPERATOR_PATIENCE_S:g} s: does it run, and does it watch namespace "
@@ -220,10 +236,14 @@ class Waiting:
                 "--selector app.kubernetes.io/name=kuberay-operator"
             )
 
-    def _refusals(self) -> list[str]:
-        """What the API server refused the operator: a quota, or a policy of the namespace."""
-        said = self.cluster.warnings("RayCluster", self.cluster.names.cluster)
-        return [text for text in said if "forbidden" in text or "exceeded quota" in text]
+    def _refusals(self, ray_cluster: Object) -> list[str]:
+        """What the operator was refused: by a quota or a policy, or for want of an account."""
+        said = self.cluster.warnings(ray_cluster)
+        return [text for text in said if any(one in text for one in REFUSALS)]
+
+    def _is_own_account(self, refused: str) -> bool:
+        """Whether the missing account is the one that KubeRay makes, named like the RayCluster."""
+        return f'serviceaccount "{self.cluster.names.cluster}" not found' in refused
 
     def _check_time(self, deadline: float, missing: str) -> None:
         if time.monotonic() > deadline:
@@ -234,7 +254,8 @@ class Waiting:
         for pod in self.cluster.pods():
             if why := pod.why():
                 yield f"{pod.name}: {why}"
-        yield from self._refusals()
+        if found := self.cluster.found():
+            yield from self._refusals(found)
 
     def _say(self, about: str, text: str, *, lasting: bool = False) -> None:
         if self.said.get(about) != text:

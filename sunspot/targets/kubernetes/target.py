@@ -116,7 +116,7 @@ class KubernetesTarget:
             if self._is_here(stack.name, progress):
                 return self._up_again(stack.name, progress, timeout_s, dashboard_port)
             wanted, record = self._placed(stack)
-            if self._adopt(wanted.name, record):
+            if self._adopt(wanted.name, record) and self._is_here(stack.name, progress):
                 return self._up_again(stack.name, progress, timeout_s, dashboard_port)
             notes = checks.refuse(record.cluster().api, wanted, progress)
             if record.cluster().found() is not None:
@@ -150,12 +150,14 @@ class KubernetesTarget:
     def discover(self, name: str) -> bool:
         if name in self.names():
             return True
-        with contextlib.suppress(SunspotError):
+        try:
             found = stacks.find(name)
-            if found is not None and found.target == self.name:
-                wanted, record = self._placed(found.for_target(self.name))
-                return self._adopt(wanted.name, record)
-        return False
+        except UsageError:
+            return False
+        if found is None or found.target != self.name:
+            return False
+        wanted, record = self._placed(found.for_target(self.name))
+        return self._adopt(wanted.name, record)
 
     def stack(self, name: str) -> Stack:
         return self.records.stack(name)
@@ -164,7 +166,7 @@ class KubernetesTarget:
         record = self.records.read(name)
         self.records.stack(name)  # says so if that record is broken
         cluster = record.cluster()
-        if cluster.found() is None:
+        if cluster.standing() is None:
             raise HeadLostError(
                 f"the RayCluster of {name!r} is gone from {record.place.called}: somebody has "
                 f"deleted it. Start again: sunspot down {name} && sunspot up {name}"
@@ -232,9 +234,14 @@ class KubernetesTarget:
         if name not in self.names():
             return False
         record = self.records.read(name)
-        if record.cluster().found() is not None and self.records.token(name).exists():
-            return True
-        progress("removing what an interrupted start left")
+        cluster = record.cluster()
+        if cluster.standing() is not None:
+            if self.records.token(name).exists():
+                return True
+            if not record.own_secret:  # the user's, which may come back: the cluster stays
+                self.records.write_token(name, starting.read_token(cluster))
+                return True
+        progress("removing what an interrupted command left")
         self._remove(name, progress)
         return False
 
@@ -245,10 +252,11 @@ class KubernetesTarget:
         stack = records.stack_of(found)
         if found is None or stack is None or stack.name != name:
             return False
-        token = starting.read_token(cluster)
         by_pulumi = records.PULUMI_ANNOTATION in found["metadata"]["annotations"]
         self.records.write(replace(record.with_claim(stack), by_pulumi=by_pulumi), stack)
-        self.records.write_token(name, token)
+        # It is not there yet, or has gone already, where a command was interrupted.
+        with contextlib.suppress(UsageError):
+            self.records.write_token(name, starting.read_token(cluster))
         return True
 
     def _start(

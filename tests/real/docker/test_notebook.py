@@ -9,6 +9,7 @@ import pytest
 import requests
 from machines.docker import Docker
 from machines.dockerfiles import CERTIFICATES, IN_CONTAINER
+from machines.processes import StepError
 from ssh_server import needs_sshd, prepared, running
 from waiting import wait_for
 
@@ -28,6 +29,7 @@ START = (
     "umask 077; head -c 32 /dev/urandom | base64 > $RAY_AUTH_TOKEN_PATH; "
     "until ray start $FLAGS; do sleep 1; done"
 )
+LOGS = "cd /tmp/ray; ls -d session_*; tail -n 40 session_latest/logs/raylet.out"
 JUPYTERS_PYTHON = "ls -d $HOME/.cache/sunspot/jupyterlab-*/bin/python"
 EXECUTE = """
 import sys
@@ -92,7 +94,11 @@ def test_a_notebook_runs_on_the_head(head: Docker, way: Ssh) -> None:
         # A notebook of JupyterLab's own environment, where `ray.init()` finds the cluster.
         python = head("exec", CONTAINER, "sh", "-c", JUPYTERS_PYTHON).strip()
         named = ("exec", "--interactive", CONTAINER, python, "-c", EXECUTE)
-        printed = head(*named, stdin=NOTEBOOK.read_text())
+        try:
+            printed = head(*named, stdin=NOTEBOOK.read_text())
+        except StepError as error:
+            error.add_note(head.run("exec", CONTAINER, "sh", "-c", LOGS).stdout)
+            raise
         assert "1 nodes" in printed
         assert "[0, 1, 4, 9]" in printed
     assert any("installing" in step for step in steps)

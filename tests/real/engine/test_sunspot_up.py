@@ -4,6 +4,7 @@ The head is this machine: a `ssh` that goes first on the PATH leads its address 
 its dashboard's port to a job API on the loopback.
 """
 
+import contextlib
 import getpass
 import json
 import os
@@ -260,6 +261,19 @@ def locks(project):
     return [path for path in paths_below(project.folder / "state") if "/locks/" in f"{path}/x"]
 
 
+def is_recorded(project, name):
+    """Whether the stack has that resource, from the engine's own file.
+
+    `pulumi stack export` may fail in the moment that the file is written.
+    """
+    for path in paths_below(project.folder / "state"):
+        if path.name == f"{STACK}.json":
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                latest = json.loads(path.read_text())["checkpoint"]["latest"]
+                return any(one["urn"].endswith(f"::{name}") for one in latest["resources"])
+    return False
+
+
 def held_up(project, head):
     """`sunspot up` in the middle of a slow creation, and the processes that it started."""
     command = started(project, head, "up", STACK)
@@ -299,7 +313,8 @@ def test_down_takes_away_what_a_killed_up_left(fresh, head, engine_too):
     fresh.cloud.hold(HELD)
     command, below = held_up(fresh, head)
     # A creation that ends unseen is Azure's only: an engine that is killed forgets it.
-    wait_for("the other creation", lambda: "gpu-vmss" in "".join(fresh.state(STACK)), DEADLINE_S)
+    for other in ("sunspot-x-gpu-vmss", "sunspot-x-head-vm"):
+        wait_for(other, lambda name=other: is_recorded(fresh, name), DEADLINE_S)
     command.kill()
     command.communicate(timeout=DEADLINE_S)
     kill(below if engine_too else ())

@@ -189,6 +189,41 @@ class Destroying:
             raise auto.CommandError(CommandResult(stdout="", stderr=text, code=1))
 
 
+class Exporting:
+    """Pulumi's command, whose export fails so often before it answers."""
+
+    def __init__(self, *errors: str) -> None:
+        self.errors = list(errors)
+
+    def run(self, *_: Any, **__: Any) -> CommandResult:
+        if self.errors:
+            raise auto.CommandError(CommandResult("", self.errors.pop(0), 255))
+        return CommandResult(json.dumps(exported(group(), machine())), "", 0)
+
+
+def read_state(folder, *errors):
+    """The state of a stack, and how long was waited for it."""
+    waits: list[float] = []
+    command: Any = Exporting(*errors)
+    return AzureStack("x", folder, command, sleep=waits.append).state(), waits
+
+
+WRITTEN = "error: failed to load checkpoint: EOF"
+
+
+def test_a_state_that_another_command_writes_is_read_again(tmp_path):
+    state, waits = read_state(tmp_path, WRITTEN, WRITTEN)
+    assert state is not None
+    assert len(waits) == 2
+
+
+def test_a_state_that_stays_broken_is_told(tmp_path):
+    with pytest.raises(SunspotError, match=r"(?s)STACK.json.attrs.*failed to load checkpoint"):
+        read_state(tmp_path, *[WRITTEN] * 9)
+    with pytest.raises(SunspotError, match="no access"):
+        read_state(tmp_path, "error: no access", "error: not asked again")
+
+
 class NoCommand:
     def holding_interrupts(self):
         return nullcontext()
@@ -225,6 +260,17 @@ def test_a_nic_that_stays_is_named(destroy):
     # A NIC is reserved for 180 s after its machine is gone.
     assert sum(destroy.seen.waits) >= 180
     assert len(destroy.seen.fake.options) < 10
+
+
+def test_a_machine_that_the_stack_does_not_know_is_named(destroy):
+    machine_id = (
+        "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/head"
+    )
+    refused = f"Network Interface {NIC} is used by existing resource {machine_id}. In order to"
+    with pytest.raises(
+        SunspotError, match=f"the machine head.*az vm delete --yes --ids {machine_id}\\n"
+    ):
+        destroy.run(f'Code="NicInUse" Message="{refused} delete the network interface"')
 
 
 def test_another_error_of_a_destruction_is_told_at_once(destroy):

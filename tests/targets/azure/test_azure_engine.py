@@ -66,12 +66,22 @@ print("said", *words)
 """
 
 US = """
-import signal, sys
+import io, os, signal, sys
 from sunspot.targets.azure import engine as azure_engine
 from sunspot.targets.azure.engine import Pulumi
 def terminate(*_): raise KeyboardInterrupt
 signal.signal(signal.SIGTERM, terminate)
 azure_engine.KILL_AFTER_S = 0.5
+class Stderr(io.RawIOBase):
+    told = False
+    def writable(self): return True
+    def write(self, text):
+        if not self.told:
+            self.told = True
+            os.kill(os.getpid(), signal.SIGTERM)
+        return os.write(2, text)
+if "twice" in sys.argv:  # the second, too, while the line about the first is written
+    sys.stderr = io.TextIOWrapper(io.BufferedWriter(Stderr()))
 try:
     tell = lambda text: print(text, file=sys.stderr, flush=True)
     Pulumi(progress=tell).run(sys.argv[1:], ".", {})
@@ -149,6 +159,15 @@ def test_what_does_not_end_is_killed_with_all_that_it_started(command):
     wait_for("the child's end", lambda: has_ended(child), DEADLINE_S)
     assert has_ended(pid)
     assert "pulumi cancel -s dev" in " ".join(said.split())
+
+
+def test_an_interrupt_in_the_middle_of_a_line_is_only_an_interrupt(command):
+    us, pid = started(command, "wait", "stubborn", "twice")
+    us.send_signal(signal.SIGTERM)
+    _, said = us.communicate(timeout=DEADLINE_S)
+    assert us.returncode == 130, said
+    assert has_ended(pid)
+    assert "aborting pulumi" in said
 
 
 def test_no_command_is_an_error_of_its_own(tmp_path, monkeypatch):

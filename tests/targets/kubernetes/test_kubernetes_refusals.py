@@ -26,7 +26,8 @@ def assert_refused(kubernetes, *parts, arguments=("up", "mine")):
     for part in parts:
         assert part in said
     assert kubernetes.api.names("rayclusters") == kubernetes.api.names("secrets") == []
-    assert run("status", "mine").exit_code == 1
+    assert clusters.get("kubernetes").names() == []
+    assert run("status", "mine").exit_code != 0
     return said
 
 
@@ -131,9 +132,17 @@ def test_a_group_that_no_node_can_ever_hold(kubernetes, nodes, said):
     assert_refused(kubernetes, "no node can ever hold its pods", *said)
 
 
-def test_with_an_autoscaler_of_nodes_it_is_only_told(kubernetes):
-    pool = {"kubernetes.azure.com/agentpool": "cpu"}
-    kubernetes.api.add("/api/v1/nodes/n1", node(cpu="1", labels=pool))
+@pytest.mark.parametrize(
+    ("part", "mark"),
+    [
+        ("labels", "kubernetes.azure.com/agentpool"),
+        ("annotations", "cluster.x-k8s.io/machine"),
+    ],
+)
+def test_with_an_autoscaler_of_nodes_it_is_only_told(kubernetes, part, mark):
+    small = node(cpu="1")
+    small["metadata"].setdefault(part, {})[mark] = "cpu"
+    kubernetes.api.add("/api/v1/nodes/n1", small)
     done = run("up", "mine")
     assert done.exit_code == 0
     assert "until the nodes' autoscaler adds one" in done.stderr
@@ -188,7 +197,7 @@ def test_doctor_finds_the_same_and_creates_nothing(kubernetes):
     kubernetes.api.forbidden = {("create", "secrets")}
     found = json.loads(run("doctor", "mine", "--json").stdout)["findings"]
     levels = {one["check"]: one["level"] for one in found}
-    assert levels == {"API server": "ok", "KubeRay": "ok", "rights": "failure"}
+    assert levels == {"API server": "ok", "KubeRay": "warning", "rights": "failure"}
     kubernetes.api.forbidden = set()
     assert run("doctor", "mine").exit_code == 0
     assert run("doctor", "mine", "--context", "elsewhere").exit_code == 1
@@ -235,18 +244,82 @@ def test_a_time_out_says_why_a_pod_waits(kubernetes):
     assert kubernetes.api.names("rayclusters") == []
 
 
+def refuse_the_head(kubernetes, *messages, uid=None, reason="FailedToCreateHeadPod"):
+    """KubeRay's operator makes no pod, and events say why; of the RayCluster, or of that uid."""
+
+    def make_pods(cluster):
+        about = {"kind": "RayCluster", "name": "mine", "uid": uid or cluster["metadata"]["uid"]}
+        for number, message in enumerate(messages):
+            event = {
+                "metadata": {"name": f"e{number}"},
+                "type": "Warning",
+                "involvedObject": about,
+                "lastTimestamp": f"2026-01-01T00:00:0{number}Z",
+                "reason": reason,
+                "message": message,
+            }
+            kubernetes.api.add(f"/api/v1/namespaces/default/events/e{number}", event)
+        return []
+
+    kubernetes.api.make_pods = make_pods
+
+
+NO_ACCOUNT = (
+    'pods "mine-head-" is forbidden: error looking up service account default/mine: serviceaccount '
+    '"mine" not found'
+)
+
+
 def test_a_quota_that_the_operator_meets(kubernetes):
-    event = {
-        "metadata": {"name": "e1"},
-        "type": "Warning",
-        "involvedObject": {"kind": "RayCluster", "name": "mine"},
-        "reason": "FailedToCreateHeadPod",
-        "message": 'pods "mine-head" is forbidden: exceeded quota: small',
-    }
-    kubernetes.api.add("/api/v1/namespaces/default/events/e1", event)
-    kubernetes.api.make_pods = lambda _cluster: []
+    refuse_the_head(kubernetes, 'pods "mine-head" is forbidden: exceeded quota: small')
     assert "exceeded quota: small" in failed(2, "up", "mine")
     assert kubernetes.api.names("rayclusters") == []
+
+
+def test_a_refusal_of_an_earlier_cluster_of_that_name_is_not_of_this_one(kubernetes, monkeypatch):
+    monkeypatch.setattr(starting, "OPERATOR_PATIENCE_S", 0.1)
+    refuse_the_head(kubernetes, "exceeded quota: small", uid="of-yesterday")
+    assert "has made no pod of mine" in failed(1, "up", "mine")
+
+
+def test_an_account_that_kuberay_makes_anew_is_waited_for(kubernetes):
+    # It saw the one of an earlier cluster of that name, which was deleted before the pod was made.
+    makes = kubernetes.api.make_pods
+    refuse_the_head(kubernetes, NO_ACCOUNT)
+
+    def make_them_now():
+        kubernetes.api.make_pods = makes
+        kubernetes.api.reconcile()
+
+    threading.Timer(1.0, make_them_now).start()
+    assert run("up", "mine").exit_code == 0
+    run("down", "mine")
+
+
+def test_an_account_that_is_never_there(kubernetes, monkeypatch):
+    monkeypatch.setattr(starting, "ACCOUNT_PATIENCE_S", 0.1)
+    refuse_the_head(kubernetes, NO_ACCOUNT)
+    assert 'serviceaccount "mine" not found' in failed(2, "up", "mine")
+    assert kubernetes.api.names("rayclusters") == []
+
+
+def test_an_account_of_the_users_own_is_not_waited_for(kubernetes):
+    refuse_the_head(kubernetes, NO_ACCOUNT.replace("mine", "blobs"))
+    assert 'serviceaccount "blobs" not found' in failed(2, "up", "mine")
+
+
+def test_an_account_that_the_autoscaler_needs(kubernetes):
+    # KubeRay's words where the head's pod has an account of the user's (raycluster_controller.go).
+    refuse_the_head(
+        kubernetes, "ServiceAccount blobs is not found", reason="AutoscalerServiceAccountNotFound"
+    )
+    assert "ServiceAccount blobs is not found" in failed(2, "up", "mine")
+
+
+def test_the_latest_refusal_is_told(kubernetes, monkeypatch):
+    monkeypatch.setattr(starting, "ACCOUNT_PATIENCE_S", 0.1)
+    refuse_the_head(kubernetes, NO_ACCOUNT, "exceeded quota: small")
+    assert "exceeded quota: small" in failed(2, "up", "mine")
 
 
 def test_no_operator_at_all(kubernetes, monkeypatch):
@@ -310,3 +383,11 @@ def test_the_namespace_of_the_context_is_the_default(tmp_path, monkeypatch):
 )
 def test_quantities(text, number):
     assert float(quantities.number(text)) == number
+
+
+def test_an_operator_that_may_not_run_is_told(kubernetes):
+    # Its deployment is not there, and would be seen.
+    made = run("up", "mine")
+    assert made.exit_code == 0
+    assert "KubeRay's operator may not run" in made.stderr
+    run("down", "mine")

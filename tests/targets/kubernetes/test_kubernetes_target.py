@@ -11,6 +11,7 @@ import psutil
 import pytest
 import yaml
 from cli_runs import failed, run
+from kubernetes_api import owned_by
 from kubernetes_objects import pod
 from waiting import wait_for
 
@@ -185,6 +186,15 @@ def test_a_cluster_is_found_without_a_record(kubernetes, up, monkeypatch):
     # The machine that brought it up still has a port-forward and a record, until its own `down`.
     run("down", "mine")
     wait_for("the port-forward to end", lambda: not forwarders())
+
+
+def test_down_waits_until_what_kuberay_made_is_gone(kubernetes, up):
+    # The next cluster of this name would be given the account of this one, which is about to go.
+    account = {"metadata": {"ownerReferences": [owned_by(kubernetes.api.one("rayclusters"))]}}
+    kubernetes.api.add("/api/v1/namespaces/default/serviceaccounts/mine", account)
+    kubernetes.api.collects_after_s = 1.0
+    assert "mine is down" in run("down", "mine").stdout
+    assert kubernetes.api.names("serviceaccounts") == []
 
 
 def test_down_frees_a_cluster_that_no_operator_lets_go(kubernetes, up, monkeypatch):

@@ -55,6 +55,11 @@ USES_IDENTITY = {"azure.workload.identity/use": "true"}
 
 STORAGE_VARIABLE = "SUNSPOT_STORAGE"
 
+# Where Ray's autoscaler has scaled, the list of worker groups is its own, and an edit would be
+# refused as a conflict (pulumi.com, "Managing Resources with Server-Side Apply"). A lower number of
+# replicas takes no worker away: KubeRay leaves that to the autoscaler.
+FORCE = "pulumi.com/patchForce"
+
 
 @dataclass(frozen=True, kw_only=True)
 class AksPool:
@@ -107,8 +112,7 @@ class AksPlan:
     """Everything that a stack makes with AKS, checked.
 
     `subnet_id` is None for a network that AKS makes. `manifest` are the resources that KubeRay
-    makes the cluster from, in the order in which they are applied; `elastic` are the places of the
-    groups in it whose replicas are the autoscaler's.
+    makes the cluster from, in the order in which they are applied.
     """
 
     stack: str
@@ -123,7 +127,6 @@ class AksPlan:
     pools: tuple[AksPool, ...]
     names: Names
     manifest: tuple[dict[str, Any], ...]
-    elastic: tuple[int, ...]
 
     @property
     def has_gpus(self) -> bool:
@@ -166,6 +169,7 @@ def plan(stack: Stack) -> AksPlan:
     manifest[0]["metadata"]["annotations"] = {
         records.STACK_ANNOTATION: records.as_annotation(placed),
         records.PULUMI_ANNOTATION: stack.name,
+        FORCE: "true",
     }
     subnets = azure.network.subnet_ids
     return AksPlan(
@@ -181,7 +185,6 @@ def plan(stack: Stack) -> AksPlan:
         pools=_pools(sized),
         names=raycluster.names(placed),
         manifest=tuple(manifest),
-        elastic=tuple(_elastic(sized.cluster)),
     )
 
 
@@ -372,9 +375,3 @@ def _pool_name(node_type: str) -> str:
         return letters
     digest = hashlib.sha256(node_type.encode()).hexdigest()[:5]
     return f"{letters[: MAX_POOL_NAME - len(digest) - 1] or 'p'}x{digest}"
-
-
-def _elastic(cluster: RayClusterConfig) -> Iterator[int]:
-    """The places, among the manifest's worker groups, of those that the autoscaler scales."""
-    groups = [group for group in cluster.scaling_groups for _ in group.node_types()]
-    yield from (at for at, group in enumerate(groups) if group.is_autoscaled())

@@ -1,0 +1,110 @@
+"""What an interrupted command leaves: a RayCluster that is being deleted, or has no Secret."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections.abc import Iterator
+
+import job_api
+import pytest
+from cli_runs import failed, run
+from kubernetes_server import write_kubeconfig
+from kubernetes_stacks import FILE
+
+from sunspot.node.free_ports import free_port
+
+CLUSTER = "/apis/ray.io/v1/namespaces/default/rayclusters/mine"
+SECRET = "/api/v1/namespaces/default/secrets/mine-token"
+
+
+@pytest.fixture
+def up(kubernetes):
+    assert run("up", "mine").exit_code == 0
+    yield
+    run("down", "mine")
+
+
+@pytest.fixture
+def ending(kubernetes, up):
+    """The uid of a cluster whose `down` was cut off while the garbage collector was at work."""
+    api = kubernetes.api
+    api.collects_after_s = 1.5
+    with api.lock:
+        uid = api.objects[CLUSTER]["metadata"]["uid"]
+        api.delete(SECRET, {})
+        api.delete(CLUSTER, {"propagationPolicy": "Foreground"})
+        assert CLUSTER in api.objects
+    return uid
+
+
+@pytest.fixture
+def elsewhere(kubernetes, monkeypatch):
+    """Another machine with the same file, for the block."""
+
+    @contextlib.contextmanager
+    def another() -> Iterator[None]:
+        with monkeypatch.context() as there:
+            there.setenv("SUNSPOT_STATE_DIR", str(kubernetes.project / "other"))
+            yield
+
+    return another
+
+
+def test_up_waits_for_its_end_and_starts_anew(kubernetes, ending):
+    made = run("up", "mine")
+    assert made.exit_code == 0
+    assert "removing what an interrupted command left" in made.stderr
+    assert kubernetes.api.one("rayclusters")["metadata"]["uid"] != ending
+
+
+def test_up_from_another_machine_does_the_same(kubernetes, ending, elsewhere):
+    with elsewhere():
+        assert run("up", "mine").exit_code == 0
+        assert kubernetes.api.one("rayclusters")["metadata"]["uid"] != ending
+        run("down", "mine")
+
+
+def test_down_goes_on_from_another_machine(kubernetes, ending, elsewhere):
+    with elsewhere():
+        assert "mine is down" in run("down", "mine").stdout
+    assert kubernetes.api.names("rayclusters") == []
+
+
+def test_it_is_not_waited_for_as_if_it_would_come(kubernetes, ending):
+    assert "somebody has deleted it" in failed(1, "jobs", "--stack", "mine")
+
+
+def test_one_whose_secret_was_never_made_is_taken_down_from_another_machine(
+    kubernetes, up, elsewhere
+):
+    del kubernetes.api.objects[SECRET]
+    with elsewhere():
+        assert "mine is down" in run("down", "mine").stdout
+    assert kubernetes.api.names("rayclusters") == []
+
+
+def test_one_whose_own_secret_is_gone_stays_until_that_is_there_again(kubernetes, elsewhere):
+    path = "/api/v1/namespaces/default/secrets/own"
+    token = base64.b64encode(job_api.TOKEN.encode()).decode()
+    secret = {"metadata": {"name": "own"}, "data": {"auth_token": token}}
+    kubernetes.api.add(path, secret)
+    kubernetes.write(FILE + "  sunspot:kubernetes:\n    token_secret: own\n")
+    assert run("up", "mine").exit_code == 0
+    del kubernetes.api.objects[path]
+    with elsewhere():
+        assert "has no Secret 'own'" in failed(2, "up", "mine")
+        assert kubernetes.api.names("rayclusters") == ["mine"]
+        assert "mine is down" in run("down", "mine").stdout
+    run("down", "mine")
+
+
+def test_down_does_not_say_that_nothing_is_up_where_it_could_not_ask(kubernetes, up, elsewhere):
+    with_port = kubernetes.kubeconfig.read_text()
+    with elsewhere():
+        write_kubeconfig(kubernetes.kubeconfig, free_port(set()))
+        assert "nothing to do" not in failed(1, "down", "mine")
+        kubernetes.kubeconfig.write_text(with_port)
+        kubernetes.api.forbidden = {("get", "rayclusters")}
+        assert "cannot get" in failed(2, "down", "mine")
+    kubernetes.api.forbidden = set()
