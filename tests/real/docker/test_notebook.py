@@ -29,7 +29,6 @@ START = (
     "umask 077; head -c 32 /dev/urandom | base64 > $RAY_AUTH_TOKEN_PATH; "
     "until ray start $FLAGS; do sleep 1; done"
 )
-LOGS = "cd /tmp/ray; ls -d session_*; tail -n 40 session_latest/logs/raylet.out"
 JUPYTERS_PYTHON = "ls -d $HOME/.cache/sunspot/jupyterlab-*/bin/python"
 EXECUTE = """
 import sys
@@ -47,8 +46,10 @@ for cell in notebook.cells:
 @pytest.fixture(scope="module")
 def head(builder: Docker, base_name: str, pip_settings: Path, tmp_path_factory) -> Iterator[Docker]:
     """A head of Ray in a container, whose pip reaches the package index as this machine's does."""
-    flags = f"--head --block --port={free_port(set())} --num-cpus=2"
-    flags += " --include-dashboard=false --disable-usage-stats"
+    # The host's network is also that of other heads, which may have the ports that Ray would take.
+    gcs = free_port(set())
+    flags = f"--head --block --port={gcs} --ray-client-server-port={free_port({gcs})}"
+    flags += " --num-cpus=2 --include-dashboard=false --disable-usage-stats"
     pip_settings.chmod(0o644)
     pip_settings.parent.chmod(0o755)
     builder(
@@ -97,7 +98,8 @@ def test_a_notebook_runs_on_the_head(head: Docker, way: Ssh) -> None:
         try:
             printed = head(*named, stdin=NOTEBOOK.read_text())
         except StepError as error:
-            error.add_note(head.run("exec", CONTAINER, "sh", "-c", LOGS).stdout)
+            logs = head.run("logs", CONTAINER)
+            error.add_note(logs.stdout[-3000:] + logs.stderr[-3000:])
             raise
         assert "1 nodes" in printed
         assert "[0, 1, 4, 9]" in printed
