@@ -10,8 +10,10 @@ from test_declared import told as declared_tree
 from test_policy_of_program import violations
 
 from sunspot import stack as stacks
+from sunspot.catalog import services
 from sunspot.errors import UsageError
 from sunspot.stack import Stack
+from sunspot.targets.azure.aks import preview
 from sunspot.targets.azure.aks.plan import plan
 from sunspot.targets.azure.aks.tree import tree
 from sunspot.targets.azure.aks_settings import Aks
@@ -226,6 +228,21 @@ def test_the_claim_of_the_gcss_state_is_bound_only_when_the_head_has_a_node():
     # KubeRay's own backend, and its gate, are not used.
     assert "gcsFaultToleranceOptions" not in run.one("RayCluster").inputs["spec"]
     assert "values" not in run.one("Release").inputs
+
+
+@pytest.mark.parametrize(
+    ("asked", "disks"), [({}, [32]), ({"size": "200Gi"}, [128, 128]), ({"claim": "mine"}, [])]
+)
+def test_the_cost_has_the_disk_that_is_made_for_the_gcss_state(asked, disks):
+    def costs(kubernetes):
+        stack = aks_stack(kubernetes=kubernetes)
+        others = preview.collect(stack).costs.others
+        return next(other for other in others if other.name == "disks")
+
+    without, found = costs({}), costs({"gcs_fault_tolerance": asked})
+    more = sum(map(services.disk, disks))
+    assert found.minimum == pytest.approx(without.minimum + more, abs=2e-5)
+    assert found.maximum == pytest.approx(without.maximum + more, abs=2e-5)
 
 
 def test_pools_of_long_or_odd_names_are_told_apart():

@@ -61,9 +61,16 @@ def _others(plan: AksPlan) -> Iterator[cost.Other]:
     for group, both in counts.items():
         if not ephemeral[group]:
             disks = [sum_ + disk * count for sum_, count in zip(disks, both, strict=True)]
+    disks = [sum_ + _volume(plan.volume_gib) for sum_ in disks]
     yield cost.Other(name="disks", minimum=round(disks[0], 5), maximum=round(disks[1], 5))
     fixed = {"load balancer": services.usd("load-balancer"), "address": services.usd("address")}
     if plan.aks.tier in _PAID_TIERS:
         fixed["control plane"] = services.usd("aks-standard")
     for name, usd in fixed.items():
         yield cost.Other(name=name, minimum=usd, maximum=usd)
+
+
+def _volume(gib: int) -> float:
+    """USD an hour of a volume: at most this, since larger Premium disks cost less for each GiB."""
+    whole, rest = divmod(gib, DISK_GIB)
+    return whole * services.disk(DISK_GIB) + (services.disk(rest) if rest else 0)

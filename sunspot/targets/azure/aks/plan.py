@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from sunspot.targets.azure.fit import fit
 from sunspot.targets.azure.plan import PROJECT, location_of
 from sunspot.targets.azure.settings import Access, AzureSettings, Storage
 from sunspot.targets.azure.sizes import check_counts, check_regions, check_sizes
-from sunspot.targets.kubernetes import patching, raycluster, records
+from sunspot.targets.kubernetes import gcs_state, patching, quantities, raycluster, records
 from sunspot.targets.kubernetes.raycluster import Names
 from sunspot.targets.kubernetes.settings import (
     KEY,
@@ -137,6 +138,13 @@ class AksPlan:
     def keeps_head(self) -> bool:
         """Whether the head's pod refuses to be evicted."""
         return any(made["kind"] == "PodDisruptionBudget" for made in self.manifest)
+
+    @property
+    def volume_gib(self) -> int:
+        """The size of the disk that is made for the GCS's state; 0 if there is none."""
+        claims = (made["spec"] for made in self.manifest if made["kind"] == gcs_state.CLAIM)
+        asked = (quantities.number(spec["resources"]["requests"]["storage"]) for spec in claims)
+        return sum(math.ceil(size / quantities.GIB) for size in asked)
 
     @property
     def sizes(self) -> tuple[VmSize, ...]:
