@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -45,7 +46,9 @@ class KubernetesApi:
     those that a RayCluster's spec has, None where there is no such kind. `head_ports` leads from a
     port of a head to one of this machine; `logs` has what containers printed, by the pod; `deleted`
     has the kinds that were deleted, in their order, each with the grace period that it was given.
-    `collects_after_s` is what the garbage collector takes to see that an owner goes.
+    `after_reads` has what happens when a path is asked for, by the path, the next one last.
+    `collects_after_reads` is how often an owner that goes is asked for until the garbage collector
+    has seen it; `collect` has it see all of them.
     """
 
     def __init__(self) -> None:
@@ -59,7 +62,8 @@ class KubernetesApi:
         self.deleted: list[tuple[str, int | None]] = []
         self.lock = threading.RLock()
         self.numbers = 0
-        self.collects_after_s = 0.0
+        self.collects_after_reads = 0
+        self.after_reads: dict[str, list[Callable[[], None]]] = {}
         self.add("/api/v1/namespaces/default", {"metadata": {"name": "default"}})
         self.add("/api/v1/nodes/n1", node())
 
@@ -90,6 +94,8 @@ class KubernetesApi:
             if self.fields is None:
                 raise _not_found(path)
             return {"resources": [{"name": "rayclusters"}]}
+        if reads := self.after_reads.get(path):
+            reads.pop()()
         self.authorize("get" if path in self.objects else "list", path)
         if path in self.objects:
             return self.objects[path]
@@ -144,7 +150,7 @@ class KubernetesApi:
         found["metadata"]["deletionTimestamp"] = "2026-01-01T01:00:00Z"
         if options.get("propagationPolicy") == "Foreground":
             found["metadata"].setdefault("finalizers", []).append("foregroundDeletion")
-            self._collect(found, then=lambda: self._let_go(path))
+            self._collect(path, found, then=lambda: self._let_go(path))
         elif not found["metadata"].get("finalizers"):
             self._remove(path)
         return {"status": "Success"}
@@ -157,7 +163,7 @@ class KubernetesApi:
 
     def _remove(self, path: str) -> None:
         """Removes an object, and then what it owns."""
-        self._collect(self.objects.pop(path))
+        self._collect(path, self.objects.pop(path))
 
     def _let_go(self, path: str) -> None:
         """Ends a deletion in the foreground, unless something that blocks it is still there."""
@@ -177,20 +183,31 @@ class KubernetesApi:
                 if reference["uid"] == uid:
                     yield path, reference
 
-    def _collect(self, owner: dict[str, Any], then: Callable[[], None] = lambda: None) -> None:
+    def _collect(
+        self, path: str, owner: dict[str, Any], then: Callable[[], None] = lambda: None
+    ) -> None:
         """The garbage collector's part."""
 
         def collect() -> None:
-            with self.lock:
-                for path, _ in self._owned_by(owner["metadata"]["uid"]):
-                    if not self.objects[path]["metadata"].get("finalizers"):
-                        self._remove(path)
-                then()
+            for owned, _ in self._owned_by(owner["metadata"]["uid"]):
+                if not self.objects[owned]["metadata"].get("finalizers"):
+                    self._remove(owned)
+            then()
 
-        if self.collects_after_s:
-            threading.Timer(self.collects_after_s, collect).start()
+        if self.collects_after_reads and next(self._owned_by(owner["metadata"]["uid"]), None):
+            idle = [lambda: None] * (self.collects_after_reads - 1)
+            self.after_reads[path] = [collect, *idle]
         else:
             collect()
+
+    def collect(self) -> None:
+        """The garbage collector sees all owners that go."""
+        with self.lock:
+            self.collects_after_reads = 0
+            while self.after_reads:
+                _, reads = self.after_reads.popitem()
+                for read in reversed(reads):
+                    read()
 
     def reconcile(self) -> None:
         """KubeRay looks at each RayCluster anew."""
@@ -262,6 +279,12 @@ KINDS = frozenset(
 )
 
 
+# "key=value" or "key in (value, ...)" (kubernetes.io, "Labels and Selectors").
+_LABEL_WISH = re.compile(
+    r"(?P<key>[\w./-]+)(?:=(?P<value>[\w.-]*)| in \((?P<several>[^)]*)\))(?:,|$)"
+)
+
+
 def owned_by(owner: dict[str, Any]) -> dict[str, Any]:
     """How KubeRay's operator refers to the RayCluster in what it makes for it."""
     return {"uid": owner["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}
@@ -280,9 +303,9 @@ def _stored(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_selected(one: dict[str, Any], query: dict[str, str]) -> bool:
-    for wish in filter(None, query.get("labelSelector", "").split(",")):
-        key, _, value = wish.partition("=")
-        if one["metadata"].get("labels", {}).get(key) != value:
+    for wish in _LABEL_WISH.finditer(query.get("labelSelector", "")):
+        values = (wish["several"] or wish["value"]).replace(" ", "").split(",")
+        if one["metadata"].get("labels", {}).get(wish["key"]) not in values:
             return False
     for wish in filter(None, query.get("fieldSelector", "").split(",")):
         key, _, value = wish.partition("=")

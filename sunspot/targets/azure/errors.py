@@ -225,9 +225,9 @@ _EXPLAINED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] =
     (
         _BEING_WRITTEN,
         _says(
-            "Pulumi was killed while it wrote .pulumi/stacks/PROJECT/STACK.json.attrs in the "
-            "folder of its backend, and cannot read that now: delete it, the state itself is "
-            "beside it, in STACK.json"
+            "another pulumi is writing this stack's state: try again. If that does not help, one "
+            "was killed while it wrote .pulumi/stacks/PROJECT/STACK.json.attrs in the folder of "
+            "its backend: delete that file, the state itself is beside it, in STACK.json"
         ),
     ),
     (

@@ -29,8 +29,9 @@ UPGRADE = (
     "an administrator upgrades KubeRay to {version}, with its CRDs, which helm does not upgrade "
     "(docs.ray.io, KubeRay upgrade guide)"
 )
-# What KubeRay's Helm chart labels the operator with (helm-chart/kuberay-operator, 1.6).
-_OPERATOR = "app.kubernetes.io/name=kuberay-operator"
+# How KubeRay's Helm chart labels the operator, and how its Kustomize files do
+# (helm-chart/kuberay-operator and ray-operator/config/manager, 1.6).
+_OPERATOR = "app.kubernetes.io/name in (kuberay-operator,kuberay)"
 _PARALLEL = 8
 
 
@@ -104,7 +105,8 @@ def _operator(api: Api, oldest: tuple[int, int]) -> Iterator[Finding]:
         yield _finding(
             "KubeRay",
             "warning",
-            f"no deployment has the label {_OPERATOR}, so KubeRay's operator may not run",
+            "no deployment has the label app.kubernetes.io/name=kuberay-operator, or =kuberay, so "
+            "KubeRay's operator may not run",
             f"if none does: {INSTALL.format(version=_version(oldest))}",
         )
     for one in listed:

@@ -50,6 +50,8 @@ class Removing:
         if self._is_ours(self.cluster.found()):
             # Refused here to whoever may end the pods and not delete what makes them again.
             api.delete(where, dryRun=["All"])
+        # Read before anything goes, by whoever may.
+        beside = [one for one in self._beside() if self._is_ours(api.find(one))]
         # An interrupt between the two would only have KubeRay make the pods again.
         with deferred():
             self._end_pods()
@@ -57,9 +59,8 @@ class Removing:
                 # It stays until what KubeRay made for it is gone: the next cluster of this name
                 # would be given the service account of this one, which is about to go.
                 api.delete(where, propagationPolicy="Foreground")
-            for one in self._beside():
-                if self._is_ours(api.find(one)):
-                    api.delete(one)
+            for one in beside:
+                api.delete(one)
         self._wait_for_pods(progress)
         self._wait_for_cluster(progress)
         self._wait_for_claim()

@@ -32,6 +32,9 @@ ACCOUNT_PATIENCE_S = 20.0
 # The API server's words, and KubeRay's reason where the autoscaler's account is the user's.
 REFUSALS = ("forbidden", "exceeded quota", "AutoscalerServiceAccountNotFound")
 
+# Its reasons that are over when the head has a pod.
+HEAD_REASONS = ("FailedToCreateHeadPod", "AutoscalerServiceAccountNotFound")
+
 # KubeRay makes the head's pod within a second or two of the RayCluster.
 OPERATOR_PATIENCE_S = 60.0
 
@@ -98,24 +101,29 @@ def taken(name: str, cluster: Cluster) -> UsageError:
     )
 
 
+def find_token(cluster: Cluster) -> str | None:
+    """The token in the cluster's Secret; None if there is none."""
+    import base64
+
+    found = cluster.api.find(cluster.secret)
+    text = ((found or {}).get("data") or {}).get(TOKEN_KEY)
+    return base64.b64decode(text).decode().strip() if text else None
+
+
 def read_token(cluster: Cluster) -> str:
-    """The token in the cluster's Secret.
+    """The token in a Secret of the user's.
 
     Raises:
         UsageError: there is none.
     """
-    import base64
-
-    names = cluster.names
-    found = cluster.api.find(cluster.secret)
-    text = ((found or {}).get("data") or {}).get(TOKEN_KEY)
-    if not text:
+    token, names = find_token(cluster), cluster.names
+    if token is None:
         raise UsageError(
             f"namespace {names.namespace} has no Secret {names.token_secret!r} with the key "
             f"{TOKEN_KEY}, which sunspot:kubernetes > token_secret names: create it, or leave the "
             "setting out to have one made"
         )
-    return base64.b64decode(text).decode().strip()
+    return token
 
 
 def _secret(cluster: Cluster, token: str) -> Object:
@@ -233,7 +241,7 @@ class Waiting:
                 f"KubeRay's operator has made no pod of {names.cluster} in "
                 f"{OPERATOR_PATIENCE_S:g} s: does it run, and does it watch namespace "
                 f"{names.namespace}? See: kubectl get pods --all-namespaces "
-                "--selector app.kubernetes.io/name=kuberay-operator"
+                "--selector app.kubernetes.io/component=kuberay-operator"
             )
 
     def _refusals(self, ray_cluster: Object) -> list[str]:
@@ -251,11 +259,13 @@ class Waiting:
             raise SunspotError(f"timed out: {missing}" + (f". {waits}" if waits else ""))
 
     def _reasons(self) -> Iterator[str]:
-        for pod in self.cluster.pods():
+        pods = self.cluster.pods()
+        for pod in pods:
             if why := pod.why():
                 yield f"{pod.name}: {why}"
+        over = HEAD_REASONS if any(pod.is_head for pod in pods) else ()
         if found := self.cluster.found():
-            yield from self._refusals(found)
+            yield from (one for one in self._refusals(found) if not one.startswith(over))
 
     def _say(self, about: str, text: str, *, lasting: bool = False) -> None:
         if self.said.get(about) != text:

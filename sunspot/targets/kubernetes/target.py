@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 from sunspot import stack as stacks
@@ -16,6 +16,7 @@ from sunspot.signals import deferred, uninterrupted
 from sunspot.stack import Stack
 from sunspot.targets.forwarding import Forward
 from sunspot.targets.kubernetes import (
+    adopting,
     checks,
     manifest,
     members,
@@ -116,7 +117,9 @@ class KubernetesTarget:
             if self._is_here(stack.name, progress):
                 return self._up_again(stack.name, progress, timeout_s, dashboard_port)
             wanted, record = self._placed(stack)
-            if self._adopt(wanted.name, record) and self._is_here(stack.name, progress):
+            if adopting.adopt(self.records, wanted.name, record) and self._is_here(
+                stack.name, progress
+            ):
                 return self._up_again(stack.name, progress, timeout_s, dashboard_port)
             notes = checks.refuse(record.cluster().api, wanted, progress)
             if record.cluster().found() is not None:
@@ -138,10 +141,9 @@ class KubernetesTarget:
         with self.records.folders.locked(name, progress):
             removal = self._remove(name, progress)
         if recorded is not None and recorded.by_pulumi:
-            raise UsageError(
-                f"Pulumi made the Ray cluster of {name!r}, and AKS with it: take both down with: "
-                f"pulumi destroy -s {name}. This machine's port-forward to it is closed"
-            )
+            error = adopting.made_by_pulumi(name)
+            error.add_note("this machine's port-forward to it is closed")
+            raise error
         return removal or Removal(looked_for=LOOKED_FOR)
 
     def names(self) -> list[str]:
@@ -157,7 +159,7 @@ class KubernetesTarget:
         if found is None or found.target != self.name:
             return False
         wanted, record = self._placed(found.for_target(self.name))
-        return self._adopt(wanted.name, record)
+        return adopting.adopt(self.records, wanted.name, record)
 
     def stack(self, name: str) -> Stack:
         return self.records.stack(name)
@@ -236,28 +238,13 @@ class KubernetesTarget:
         record = self.records.read(name)
         cluster = record.cluster()
         if cluster.standing() is not None:
-            if self.records.token(name).exists():
+            if not adopting.was_cut_off(self.records, name, record, progress):
                 return True
-            if not record.own_secret:  # the user's, which may come back: the cluster stays
-                self.records.write_token(name, starting.read_token(cluster))
-                return True
+        elif record.by_pulumi and cluster.found() is not None:
+            raise adopting.made_by_pulumi(name)
         progress("removing what an interrupted command left")
         self._remove(name, progress)
         return False
-
-    def _adopt(self, name: str, record: Record) -> bool:
-        """Records a cluster that Pulumi or another machine brought up; False if there is none."""
-        cluster = record.cluster()
-        found = cluster.found()
-        stack = records.stack_of(found)
-        if found is None or stack is None or stack.name != name:
-            return False
-        by_pulumi = records.PULUMI_ANNOTATION in found["metadata"]["annotations"]
-        self.records.write(replace(record.with_claim(stack), by_pulumi=by_pulumi), stack)
-        # It is not there yet, or has gone already, where a command was interrupted.
-        with contextlib.suppress(UsageError):
-            self.records.write_token(name, starting.read_token(cluster))
-        return True
 
     def _start(
         self,
@@ -328,6 +315,7 @@ class KubernetesTarget:
         progress: Progress,
         dashboard_port: int | None = None,
     ) -> ClusterHandle:
+        adopting.keep_token(self.records, name, record)
         tunnel = self.records.tunnel(name)
         if not record.place.is_inside and not tunnel.is_open():
             progress("opening the port-forward")

@@ -89,6 +89,14 @@ def test_down_leaves_it_to_pulumi_and_keeps_no_record(up):
     assert not (up.project / "state" / "kubernetes" / "mine").exists()
 
 
+def test_up_elsewhere_than_in_aks_does_not_offer_to_delete_what_pulumi_deletes(up):
+    found = up.api.one("rayclusters")["metadata"]
+    found |= {"finalizers": ["foregroundDeletion"], "deletionTimestamp": "2026-01-01T01:00:00Z"}
+    said = failed(2, "up", "mine", "--context", "here")
+    assert "pulumi destroy -s mine" in said
+    assert "kubectl delete" not in said
+
+
 def test_down_forgets_it_when_its_api_server_is_gone(up):
     assert run("status", "mine").exit_code == 0
     up.kubeconfig.unlink()

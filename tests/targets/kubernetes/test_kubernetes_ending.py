@@ -13,6 +13,7 @@ from kubernetes_server import write_kubeconfig
 from kubernetes_stacks import FILE
 
 from sunspot.node.free_ports import free_port
+from sunspot.targets.kubernetes import starting
 
 CLUSTER = "/apis/ray.io/v1/namespaces/default/rayclusters/mine"
 SECRET = "/api/v1/namespaces/default/secrets/mine-token"
@@ -29,24 +30,26 @@ def up(kubernetes):
 def ending(kubernetes, up):
     """The uid of a cluster whose `down` was cut off while the garbage collector was at work."""
     api = kubernetes.api
-    api.collects_after_s = 1.5
+    api.collects_after_reads = 8
     with api.lock:
         uid = api.objects[CLUSTER]["metadata"]["uid"]
         api.delete(SECRET, {})
         api.delete(CLUSTER, {"propagationPolicy": "Foreground"})
         assert CLUSTER in api.objects
-    return uid
+    yield uid
+    api.collect()
 
 
 @pytest.fixture
 def elsewhere(kubernetes, monkeypatch):
-    """Another machine with the same file, for the block."""
+    """Another machine with the same file, for the block, which ends with its `down`."""
 
     @contextlib.contextmanager
     def another() -> Iterator[None]:
         with monkeypatch.context() as there:
             there.setenv("SUNSPOT_STATE_DIR", str(kubernetes.project / "other"))
             yield
+            run("down", "mine")
 
     return another
 
@@ -62,7 +65,6 @@ def test_up_from_another_machine_does_the_same(kubernetes, ending, elsewhere):
     with elsewhere():
         assert run("up", "mine").exit_code == 0
         assert kubernetes.api.one("rayclusters")["metadata"]["uid"] != ending
-        run("down", "mine")
 
 
 def test_down_goes_on_from_another_machine(kubernetes, ending, elsewhere):
@@ -73,6 +75,7 @@ def test_down_goes_on_from_another_machine(kubernetes, ending, elsewhere):
 
 def test_it_is_not_waited_for_as_if_it_would_come(kubernetes, ending):
     assert "somebody has deleted it" in failed(1, "jobs", "--stack", "mine")
+    assert CLUSTER in kubernetes.api.objects
 
 
 def test_one_whose_secret_was_never_made_is_taken_down_from_another_machine(
@@ -82,6 +85,54 @@ def test_one_whose_secret_was_never_made_is_taken_down_from_another_machine(
     with elsewhere():
         assert "mine is down" in run("down", "mine").stdout
     assert kubernetes.api.names("rayclusters") == []
+
+
+def test_up_leaves_a_cluster_whose_secret_it_may_not_read(kubernetes, up, elsewhere):
+    uid = kubernetes.api.objects[CLUSTER]["metadata"]["uid"]
+    with elsewhere():
+        kubernetes.api.forbidden = {("get", "secrets")}
+        for command in ("up", "status", "down"):
+            assert "cannot get" in failed(2, command, "mine")
+        kubernetes.api.forbidden = set()
+        assert "mine is up already" in run("up", "mine").stdout
+        assert kubernetes.api.objects[CLUSTER]["metadata"]["uid"] == uid
+
+
+def test_up_leaves_a_cluster_that_runs_and_whose_secret_somebody_deleted(
+    kubernetes, up, elsewhere, monkeypatch
+):
+    monkeypatch.setattr(starting, "CONFIG_PATIENCE_S", 0)
+    deleted = kubernetes.api.objects.pop(SECRET)
+    with elsewhere():
+        for command in ("up", "status"):
+            assert "sunspot down mine" in failed(2, command, "mine")
+        assert kubernetes.api.names("pods") == ["mine-head-1", "mine-workers-0"]
+        kubernetes.api.objects[SECRET] = deleted
+        assert "mine is up already" in run("up", "mine").stdout
+
+
+def test_up_waits_for_the_secret_that_another_machine_is_about_to_make(kubernetes, up, elsewhere):
+    api = kubernetes.api
+    made = api.objects.pop(SECRET)
+    api.after_reads[SECRET] = [lambda: api.add(SECRET, made), *[lambda: None] * 3]
+    with elsewhere():
+        found = run("up", "mine")
+    assert "which another command may be making" in found.stderr
+    assert "mine is up already" in found.stdout
+
+
+def test_up_starts_anew_where_another_machine_was_cut_off_before_the_secret(
+    kubernetes, up, elsewhere, monkeypatch
+):
+    monkeypatch.setattr(starting, "CONFIG_PATIENCE_S", 0)
+    uid = kubernetes.api.objects[CLUSTER]["metadata"]["uid"]
+    del kubernetes.api.objects[SECRET]
+    for name in kubernetes.api.names("pods"):
+        found = kubernetes.api.objects[f"/api/v1/namespaces/default/pods/{name}"]
+        found["status"] = {"phase": "Pending"}
+    with elsewhere():
+        assert "what an interrupted command left" in run("up", "mine").stderr
+        assert kubernetes.api.objects[CLUSTER]["metadata"]["uid"] != uid
 
 
 def test_one_whose_own_secret_is_gone_stays_until_that_is_there_again(kubernetes, elsewhere):

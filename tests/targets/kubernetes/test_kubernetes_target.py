@@ -192,7 +192,7 @@ def test_down_waits_until_what_kuberay_made_is_gone(kubernetes, up):
     # The next cluster of this name would be given the account of this one, which is about to go.
     account = {"metadata": {"ownerReferences": [owned_by(kubernetes.api.one("rayclusters"))]}}
     kubernetes.api.add("/api/v1/namespaces/default/serviceaccounts/mine", account)
-    kubernetes.api.collects_after_s = 1.0
+    kubernetes.api.collects_after_reads = 4
     assert "mine is down" in run("down", "mine").stdout
     assert kubernetes.api.names("serviceaccounts") == []
 
