@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from sunspot.errors import UsageError
+from sunspot.errors import SunspotError, UsageError
 from sunspot.targets.kubernetes import records, starting
 from sunspot.targets.kubernetes.records import Record, Records
 from sunspot.targets.protocol import Progress
@@ -49,32 +49,45 @@ def was_cut_off(kept: Records, name: str, record: Record, progress: Progress) ->
             if cluster.standing() is None:
                 return True
             time.sleep(starting.POLL_S)
-        if starting.find_token(cluster) is None and not any(pod.runs for pod in cluster.pods()):
-            return not record.by_pulumi
+        ran = record.by_pulumi or any(pod.runs for pod in cluster.pods())
+        if not ran and starting.find_token(cluster) is None:
+            return True
     keep_token(kept, name, record)
     return False
 
 
 def keep_token(kept: Records, name: str, record: Record) -> None:
-    """Writes the token's file, if there is none.
+    """Writes the cluster's token, unless its file has it; another machine may have made it anew.
 
     Raises:
-        UsageError: the Secret cannot be read, or there is none.
+        UsageError: there is no file, and the Secret cannot be read or is not there.
     """
-    if kept.token(name).exists():
+    file, cluster = kept.token(name), record.cluster()
+    try:
+        token = starting.find_token(cluster)
+    except SunspotError:
+        if not file.exists():
+            raise
         return
-    cluster = record.cluster()
+    if token is None:
+        if not file.exists():
+            raise _no_secret(name, record)
+    elif not (file.exists() and file.read_text() == token):
+        kept.write_token(name, token)
+
+
+def _no_secret(name: str, record: Record) -> UsageError:
+    names = record.names
     if not record.own_secret:
-        token = starting.read_token(cluster)
-    elif (token := starting.find_token(cluster)) is None:
-        made = f"pulumi up -s {name} --refresh" if record.by_pulumi else f"sunspot down {name}"
-        what = "make it anew with" if record.by_pulumi else "take the cluster down with"
-        raise UsageError(
-            f"namespace {cluster.names.namespace} has no Secret {cluster.names.token_secret!r}, "
-            f"without which nobody can use {name!r}: the command that makes it has not come to "
-            f"that, or somebody has deleted it. Try again, or {what}: {made}"
-        )
-    kept.write_token(name, token)
+        return starting.no_secret(names)
+    how = f"take the cluster down with: sunspot down {name}"
+    if record.by_pulumi:
+        how = f"make it anew with: pulumi up -s {name} --refresh"
+    return UsageError(
+        f"namespace {names.namespace} has no Secret {names.token_secret!r}, without which nobody "
+        f"can use {name!r}: the command that makes it has not come to that, or somebody has "
+        f"deleted it. Try again, or {how}"
+    )
 
 
 def made_by_pulumi(name: str) -> UsageError:

@@ -17,6 +17,7 @@ from sunspot.targets.kubernetes.errors import CONFLICT, ApiError
 from sunspot.targets.kubernetes.gcs_state import CLAIM
 from sunspot.targets.kubernetes.objects import CRASH_REASON, IMAGE_REASONS, Cluster, Pod
 from sunspot.targets.kubernetes.pods import RAY_CONTAINER, TOKEN_KEY
+from sunspot.targets.kubernetes.raycluster import Names
 from sunspot.targets.protocol import Lasting, Progress
 
 POLL_S = 0.5
@@ -55,7 +56,9 @@ def create(stack: Stack, made: list[Object], cluster: Cluster, *, own_secret: bo
         UsageError: there is a RayCluster of that name, or the user's Secret is not there.
     """
     names, api = cluster.names, cluster.api
-    token = secrets.token_hex(32) if own_secret else read_token(cluster)
+    token = secrets.token_hex(32) if own_secret else find_token(cluster)
+    if token is None:
+        raise no_secret(names)
     volume = raycluster.state_volume(stack)
     ray_cluster, *others = made
     ray_cluster["metadata"]["annotations"] = {
@@ -110,20 +113,13 @@ def find_token(cluster: Cluster) -> str | None:
     return base64.b64decode(text).decode().strip() if text else None
 
 
-def read_token(cluster: Cluster) -> str:
-    """The token in a Secret of the user's.
-
-    Raises:
-        UsageError: there is none.
-    """
-    token, names = find_token(cluster), cluster.names
-    if token is None:
-        raise UsageError(
-            f"namespace {names.namespace} has no Secret {names.token_secret!r} with the key "
-            f"{TOKEN_KEY}, which sunspot:kubernetes > token_secret names: create it, or leave the "
-            "setting out to have one made"
-        )
-    return token
+def no_secret(names: Names) -> UsageError:
+    """The error for a Secret of the user's that is not there."""
+    return UsageError(
+        f"namespace {names.namespace} has no Secret {names.token_secret!r} with the key "
+        f"{TOKEN_KEY}, which sunspot:kubernetes > token_secret names: create it, or leave the "
+        "setting out to have one made"
+    )
 
 
 def _secret(cluster: Cluster, token: str) -> Object:

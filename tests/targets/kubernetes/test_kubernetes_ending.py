@@ -14,6 +14,7 @@ from kubernetes_stacks import FILE
 
 from sunspot.node.free_ports import free_port
 from sunspot.targets.kubernetes import starting
+from sunspot.targets.kubernetes.target import create
 
 CLUSTER = "/apis/ray.io/v1/namespaces/default/rayclusters/mine"
 SECRET = "/api/v1/namespaces/default/secrets/mine-token"
@@ -133,6 +134,17 @@ def test_up_starts_anew_where_another_machine_was_cut_off_before_the_secret(
     with elsewhere():
         assert "what an interrupted command left" in run("up", "mine").stderr
         assert kubernetes.api.objects[CLUSTER]["metadata"]["uid"] != uid
+
+
+def test_a_token_that_another_machine_made_anew_is_read(kubernetes, up):
+    token = create().records.token("mine")
+    token.write_text("of-the-cluster-before")
+    assert run("jobs", "--stack", "mine").exit_code == 0
+    assert token.read_text() == job_api.TOKEN
+    # What cannot be read now is as it was.
+    kubernetes.api.forbidden = {("get", "secrets")}
+    assert run("jobs", "--stack", "mine").exit_code == 0
+    kubernetes.api.forbidden = set()
 
 
 def test_one_whose_own_secret_is_gone_stays_until_that_is_there_again(kubernetes, elsewhere):
