@@ -191,6 +191,7 @@ def check(settings: Settings, storage: _storage.Storage, needs: dict[str, float]
     Waits if no node is large enough yet but the cluster may still get one.
     """
     _refuse_too_large(needs)
+    _vanished.remove_groups_of_dead_jobs()
     gpus = needs.get("GPU", 0)
     try:
         marker = _storage.check_writable(storage)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import signal
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
+import pytest
 from harness import SMALL
-from training import CLUSTER, DEADLINE_S, Training
+from training import DEADLINE_S, Training
 from waiting import wait_for
 from workload import call, check_refusals, check_refused, module
 
@@ -41,25 +43,6 @@ def test_as_many_trials_as_fit():
     assert found == [case[4] for case in FIT]
 
 
-def test_two_trials_on_one_cpu_do_not_wait_for_each_other(training: Training):
-    """Each has a driver, a controller and a worker; more at once than the cluster can hold."""
-    sunspot, out = training.sunspot, training.folder / "out.json"
-    sunspot.write_stack("one-cpu", {"head_node": SMALL})
-    assert sunspot("up", "one-cpu", timeout=DEADLINE_S).returncode == 0
-    try:
-        done = training.submit(
-            *("python", "workloads/tune.py", "--storage", str(training.storage), "--out", str(out)),
-            *("--samples", "2", "--epochs", "1", "--concurrent", "2", *training.small_trials()),
-            flags=("--stack", "one-cpu"),
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "2 trials, 2 at once" in done.stdout
-        trials = json.loads(out.read_text())["trials"]
-        assert [trial["end"] for trial in trials] == ["all epochs"] * 2
-    finally:
-        sunspot("down", "one-cpu", timeout=DEADLINE_S)
-
-
 # A search, and the death of its driver
 
 
@@ -73,7 +56,7 @@ def command(training: Training, *extra: str) -> list[str]:
 def kill_driver(training: Training) -> None:
     """SIGKILL for the program that was submitted, and for nothing else."""
     found = []
-    for process in training.sunspot.folder(CLUSTER).processes():
+    for process in training.sunspot.folder(training.cluster).processes():
         with contextlib.suppress(psutil.Error):
             line = process.cmdline()
             if "workloads/tune.py" in line and "python" in Path(line[0]).name:
@@ -95,10 +78,23 @@ def checkpoints(training: Training, trial: str) -> dict[str, int]:
     return {str(file): file.stat().st_mtime_ns for file in runs.glob("checkpoint_*/about.json")}
 
 
-def test_a_search_goes_on_after_the_death_of_its_driver(training: Training):
+@pytest.fixture
+def one_cpu(training: Training) -> Iterator[Training]:
+    """A cluster with one CPU, for trials that each have a driver, a controller and a worker."""
+    sunspot = training.sunspot
+    sunspot.write_stack("one-cpu", {"head_node": SMALL})
+    assert sunspot("up", "one-cpu", timeout=DEADLINE_S).returncode == 0
+    yield replace(training, cluster="one-cpu")
+    sunspot("down", "one-cpu", timeout=DEADLINE_S)
+
+
+def test_a_search_goes_on_after_the_death_of_its_driver(one_cpu: Training):
+    """With more trials at once than the cluster can hold: they do not wait for each other."""
+    training = one_cpu
     options = ("--samples", "2", "--epochs", "2", "--concurrent", "2", "--batch-sizes", "32,66")
     with training.started(*command(training, *options, *training.small_trials())):
         done = wait_for("a trial's last epoch", lambda: finished(training.log()), DEADLINE_S)
+        assert "2 trials, 2 at once" in training.log()
         kill_driver(training)
         assert training.wait_for_end() == "FAILED"
     before = {trial: checkpoints(training, trial) for trial in done}

@@ -45,10 +45,11 @@ class Batch:
 
 @dataclass(frozen=True)
 class Training:
-    """Runs workloads/train.py on the cluster; storage, results and trace lie in a folder."""
+    """Runs workloads/train.py on a cluster; storage, results and trace lie in a folder."""
 
     sunspot: Sunspot
     folder: Path
+    cluster: str = CLUSTER
 
     @property
     def storage(self) -> Path:
@@ -61,17 +62,17 @@ class Training:
     def make_whole(self) -> None:
         """Bring the cluster up, or its missing nodes back."""
         try:
-            self.sunspot.target.handle(CLUSTER)
+            self.sunspot.target.handle(self.cluster)
         except SunspotError:
             self.up()
             return
-        states = [node.state for node in self.sunspot.target.nodes(CLUSTER)]
+        states = [node.state for node in self.sunspot.target.nodes(self.cluster)]
         if states.count("up") != 3:
-            self.sunspot("down", CLUSTER, timeout=DEADLINE_S)
+            self.sunspot("down", self.cluster, timeout=DEADLINE_S)
             self.up()
 
     def up(self) -> None:
-        done = self.sunspot("up", CLUSTER, timeout=DEADLINE_S)
+        done = self.sunspot("up", self.cluster, timeout=DEADLINE_S)
         assert done.returncode == 0, done.stderr
 
     def arguments(self, *extra: str, storage: str | None = None) -> list[str]:
@@ -101,7 +102,8 @@ class Training:
         """Run a command on the cluster to its end."""
         variables = [f"--env={name}={value}" for name, value in (env or {}).items()]
         return self.sunspot(
-            "submit", *FROM_HERE, *variables, *flags, "--", *command, timeout=DEADLINE_S
+            *("submit", f"--stack={self.cluster}", *FROM_HERE, *variables, *flags, "--", *command),
+            timeout=DEADLINE_S,
         )
 
     @contextlib.contextmanager
@@ -115,33 +117,33 @@ class Training:
         """Run a command on the cluster beside the block; stopped after it if it still runs."""
         variables = [f"--env={key}={value}" for key, value in (env or {}).items()]
         done = self.sunspot(
-            *("submit", "--detach", f"--name={self.id(name)}", *FROM_HERE, *variables, *flags),
-            *("--", *command),
+            *("submit", f"--stack={self.cluster}", "--detach", f"--name={self.id(name)}"),
+            *(*FROM_HERE, *variables, *flags, "--", *command),
             timeout=DEADLINE_S,
         )
         assert done.returncode == 0, done.stderr
         try:
             yield
         finally:
-            if not self.sunspot.job(CLUSTER, self.id(name)).has_ended:
-                self.sunspot("stop", self.id(name))
+            if not self.sunspot.job(self.cluster, self.id(name)).has_ended:
+                self.sunspot("stop", f"--stack={self.cluster}", self.id(name))
 
     def id(self, name: str) -> str:
         """A job's id: a cluster takes a name once, and tests share it."""
         return f"{name}-{self.folder.name}"
 
     def log(self, name: str = "run") -> str:
-        return self.sunspot.client(CLUSTER).logs(self.id(name))
+        return self.sunspot.client(self.cluster).logs(self.id(name))
 
     def wait_for_end(self, name: str = "run") -> str:
         """The job's state at its end."""
         wait_for(
             f"{name} to end",
-            lambda: self.sunspot.job(CLUSTER, self.id(name)).has_ended,
+            lambda: self.sunspot.job(self.cluster, self.id(name)).has_ended,
             DEADLINE_S,
             poll_s=POLL_S,
         )
-        return self.sunspot.job(CLUSTER, self.id(name)).status
+        return self.sunspot.job(self.cluster, self.id(name)).status
 
     def result(self) -> dict[str, Any]:
         return json.loads((self.folder / "result.json").read_text())
@@ -168,8 +170,8 @@ class Training:
 
     def working_node(self) -> str:
         """The name of a node that a training worker runs on."""
-        folder = self.sunspot.folder(CLUSTER)
-        for node in self.sunspot.target.nodes(CLUSTER):
+        folder = self.sunspot.folder(self.cluster)
+        for node in self.sunspot.target.nodes(self.cluster):
             for process in folder.processes(node.name):
                 with contextlib.suppress(Exception):
                     if "RayTrainWorker" in " ".join(process.cmdline()):
@@ -178,14 +180,14 @@ class Training:
 
     def kill(self, node: str) -> None:
         """Switch a node off."""
-        folder = self.sunspot.folder(CLUSTER)
+        folder = self.sunspot.folder(self.cluster)
         processes = folder.processes(node)
         kill_node(folder, node)
         wait_for(f"the processes of {node} to end", lambda: not alive(processes))
 
     def drain(self, node: str, seconds: int = 60) -> None:
         """Announce a node's eviction; it is switched off at the deadline if it is still there."""
-        handle = self.sunspot.target.handle(CLUSTER)
+        handle = self.sunspot.target.handle(self.cluster)
         command = [sys.executable, "-m", "sunspot.node.drain", f"--seconds={seconds}", node]
         subprocess.run(
             command, env=os.environ | handle.environment(), check=False, timeout=DEADLINE_S
@@ -194,7 +196,7 @@ class Training:
             self.kill(node)
 
     def alive_nodes(self) -> set[str]:
-        handle = self.sunspot.target.handle(CLUSTER)
+        handle = self.sunspot.target.handle(self.cluster)
         code = (
             "import os, json; from sunspot.node import gcs;"
             "print(json.dumps(list(gcs.alive_nodes(gcs.connect(os.environ['RAY_ADDRESS'])))))"
