@@ -310,9 +310,9 @@ def _name_of(path: Path) -> str:
 
 
 def find(name: str) -> Stack | None:
-    """The stack of that name, if the working directory's project has it. Raises as `load` does."""
+    """The stack of that name, if its file is in the project or here. Raises as `load` does."""
     try:
-        folder = project_directory()
+        folder = _directory_of(name)
     except UsageError:
         return None
     return load(name, folder) if name in names(folder) else None

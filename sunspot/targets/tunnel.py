@@ -117,13 +117,15 @@ class Tunnel:
             SunspotError: the head cannot be reached, or there was no free local port.
         """
         record = self._read()
+        before: dict[int, int] = {}
         if record is not None and (record.command, record.host) == (list(way.command), host):
             port = self.port()
-            led_to = [remote for remote, _ in record.also]
-            if port is not None and preferred in (None, port) and led_to == list(also):
+            before = dict(record.also)
+            if port is not None and preferred in (None, port) and list(before) == list(also):
                 return port
+            preferred = preferred or record.port  # somebody may have noted it
         self.close()
-        wishes = [(remote_port, preferred), *((p, None) for p in also)]
+        wishes = [(remote_port, preferred), *((p, before.get(p)) for p in also)]
         for attempt in range(PORT_ATTEMPTS):
             # A cluster that comes up here must not choose one of them before the process has it.
             with PortClaims() as claims:

@@ -114,6 +114,7 @@ class KubernetesTarget:
             )
         raycluster.make(stack)
         with self.records.folders.locked(stack.name, progress):
+            self._refuse_another_place(stack)
             if self._is_here(stack.name, progress):
                 return self._up_again(stack.name, progress, timeout_s, dashboard_port)
             wanted, record = self._placed(stack)
@@ -174,7 +175,11 @@ class KubernetesTarget:
                 f"deleted it. Start again: sunspot down {name} && sunspot up {name}"
             )
         if cluster.head() is None:
-            why = "; ".join(pod.why() or pod.phase for pod in cluster.pods() if pod.is_head)
+            why = "; ".join(
+                "terminating" if pod.is_ending else pod.why() or pod.phase
+                for pod in cluster.pods()
+                if pod.is_head
+            )
             raise SunspotError(
                 f"the head of {name!r} does not run now ({why or 'it has no pod'}); KubeRay starts "
                 f"it. Wait for it with: sunspot up {name}"
@@ -184,6 +189,8 @@ class KubernetesTarget:
     def nodes(self, name: str, progress: Progress = silent) -> list[NodeStatus]:
         record, stack = self.records.read(name), self.stack(name)
         cluster = record.cluster()
+        if cluster.standing() is None:
+            return []
         has_head = cluster.head() is not None
         handle = self._handle(name, record, progress) if has_head else None
         return members.nodes(stack, cluster, handle)
@@ -230,6 +237,20 @@ class KubernetesTarget:
         names = raycluster.names(wanted)
         record = Record(place=place, names=names, own_secret=given.token_secret is None)
         return wanted, record.with_claim(wanted)
+
+    def _refuse_another_place(self, stack: Stack) -> None:
+        """Raises UsageError where the stack is up, and is now to be in another place."""
+        record, given = self.records.readable(stack.name), raycluster.settings(stack)
+        if record is None or record.cluster().standing() is None:
+            return
+        place, namespace = record.place, record.names.namespace
+        asked = (given.context or place.context, given.namespace or namespace)
+        if asked != (place.context, namespace):
+            raise UsageError(
+                f"{stack.name!r} is up in namespace {namespace} of context {place.context or '-'}, "
+                f"and cannot be in namespace {asked[1]} of context {asked[0]} besides: first: "
+                f"sunspot down {stack.name}; or give one of them another name"
+            )
 
     def _is_here(self, name: str, progress: Progress) -> bool:
         """Whether the recorded cluster exists. Removes what is left of one that does not."""

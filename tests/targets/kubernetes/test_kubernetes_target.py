@@ -15,6 +15,7 @@ from kubernetes_api import owned_by
 from kubernetes_objects import pod
 from waiting import wait_for
 
+from sunspot.node.free_ports import free_port
 from sunspot.targets.kubernetes import pods
 from sunspot.targets.kubernetes.forwarder import HeadPort
 from sunspot.targets.kubernetes.removing import Removing
@@ -176,6 +177,36 @@ def test_commands_go_to_the_place_of_the_cluster_whatever_the_current_context(ku
     assert json.loads(run("status", "mine", "--json").stdout)["problem"] is None
 
 
+def test_up_in_another_place_is_refused_while_it_is_up(kubernetes, up):
+    for place in (("--namespace", "ml"), ("--context", "nope")):
+        said = failed(2, "up", "mine", *place)
+        assert "'mine' is up in namespace default of context here" in said
+        assert place[1] in said
+    assert "mine is up already" in run("up", "mine", "--namespace", "default").stdout
+
+
+def test_a_cluster_is_found_in_a_folder_without_a_project(kubernetes, up, monkeypatch):
+    (kubernetes.project / "Pulumi.yaml").unlink()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("SUNSPOT_STATE_DIR", str(kubernetes.project / "other"))
+        assert json.loads(run("status", "mine", "--json").stdout)["problem"] is None
+        assert "mine is down" in run("down", "mine").stdout
+
+
+def test_a_port_forward_that_is_opened_again_has_the_same_ports(kubernetes, up):
+    records = create().records
+    wished = free_port(set())
+    assert run("up", "mine", "--dashboard-port", str(wished)).exit_code == 0
+    before = records.tunnel("mine").port(), records.tunnel("mine").also()
+    assert before[0] == wished
+    for process in psutil.Process().children(recursive=True):
+        if "sunspot.targets.kubernetes.forwarder" in process.cmdline():
+            process.kill()
+            process.wait()
+    assert run("jobs", "--stack", "mine").exit_code == 0
+    assert (records.tunnel("mine").port(), records.tunnel("mine").also()) == before
+
+
 def test_a_cluster_is_found_without_a_record(kubernetes, up, monkeypatch):
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("SUNSPOT_STATE_DIR", str(kubernetes.project / "other"))
@@ -225,6 +256,7 @@ def test_a_head_that_is_gone(kubernetes, up):
     assert "the head of 'mine' does not run now" in said
     kubernetes.api.objects.clear()
     assert "somebody has deleted it" in failed(1, "jobs", "--stack", "mine")
+    assert json.loads(run("status", "mine", "--json").stdout)["nodes"] == []
 
 
 def test_a_pod_that_was_replaced_is_found_by_an_open_port_forward(kubernetes, up):
