@@ -231,7 +231,14 @@ def test_the_claim_of_the_gcss_state_is_bound_only_when_the_head_has_a_node():
 
 
 @pytest.mark.parametrize(
-    ("asked", "disks"), [({}, [32]), ({"size": "200Gi"}, [128, 128]), ({"claim": "mine"}, [])]
+    ("asked", "disks"),
+    [
+        ({}, [32]),
+        ({"size": "128Gi"}, [128]),
+        ({"size": "129Gi"}, [128] * 2),
+        ({"size": "257Gi"}, [128] * 4),
+        ({"claim": "mine"}, []),
+    ],
 )
 def test_the_cost_has_the_disk_that_is_made_for_the_gcss_state(asked, disks):
     def costs(kubernetes):

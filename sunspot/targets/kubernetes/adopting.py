@@ -2,33 +2,61 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import replace
+from pathlib import Path
 
 from sunspot.errors import SunspotError, UsageError
-from sunspot.targets.kubernetes import records, starting
+from sunspot.stack import Stack
+from sunspot.targets.kubernetes import raycluster, records, starting
+from sunspot.targets.kubernetes.access import Place
+from sunspot.targets.kubernetes.errors import RefusedError
 from sunspot.targets.kubernetes.records import Record, Records
 from sunspot.targets.protocol import Progress
+from sunspot.targets.records import readable_disk_errors
 
 
 def adopt(kept: Records, name: str, record: Record) -> bool:
     """Records a cluster that Pulumi or another machine brought up; False if there is none.
 
-    Raises:
-        UsageError: this user may not read the token; nothing is recorded then.
+    Without its token, if this user may not read that, or the command that makes it was cut off.
     """
     cluster = record.cluster()
     found = cluster.found()
     stack = records.stack_of(found)
     if found is None or stack is None or stack.name != name:
         return False
-    # It is not there yet, or has gone already, where a command was interrupted.
-    token = starting.find_token(cluster)
     by_pulumi = records.PULUMI_ANNOTATION in found["metadata"]["annotations"]
-    kept.write(replace(record.with_claim(stack), by_pulumi=by_pulumi), stack)
+    made = replace(record.of_stack(stack), by_pulumi=by_pulumi)
+    token = None
+    with contextlib.suppress(RefusedError):
+        token = starting.find_token(made.cluster())
+    kept.write(made, stack)
     if token is not None:
         kept.write_token(name, token)
     return True
+
+
+def refuse_another_place(record: Record | None, stack: Stack) -> None:
+    """Raises UsageError where a stack is up, and is now to be in another place."""
+    if record is None or record.cluster().standing() is None:
+        return
+    given, is_in = raycluster.settings(stack), record.names.namespace
+    if given.context not in (None, record.place.context):
+        other = Place.find(given.context, given.namespace).configuration()
+        if other.host != record.place.configuration().host:
+            raise _is_elsewhere(stack.name, record, f"context {given.context}")
+    if given.namespace not in (None, is_in):
+        raise _is_elsewhere(stack.name, record, f"namespace {given.namespace}")
+
+
+def _is_elsewhere(name: str, record: Record, asked: str) -> UsageError:
+    down = "pulumi destroy -s" if record.by_pulumi else "sunspot down"
+    return UsageError(
+        f"{name!r} is up in namespace {record.names.namespace} of {record.place.called}, and "
+        f"cannot be in {asked} besides: give one of them another name, or first: {down} {name}"
+    )
 
 
 def was_cut_off(kept: Records, name: str, record: Record, progress: Progress) -> bool:
@@ -63,6 +91,8 @@ def keep_token(kept: Records, name: str, record: Record) -> None:
         UsageError: there is no file, and the Secret cannot be read or is not there.
     """
     file, cluster = kept.token(name), record.cluster()
+    if file.exists() and not record.own_secret:
+        return  # Ray's processes keep what they began with, whatever the user's Secret has now
     try:
         token = starting.find_token(cluster)
     except SunspotError:
@@ -72,17 +102,24 @@ def keep_token(kept: Records, name: str, record: Record) -> None:
     if token is None:
         if not file.exists():
             raise _no_secret(name, record)
-    elif not (file.exists() and file.read_text() == token):
-        kept.write_token(name, token)
+    elif token != _read(file):
+        with readable_disk_errors(kept.folders.root):
+            kept.write_token(name, token)
+
+
+def _read(file: Path) -> str | None:
+    with contextlib.suppress(OSError, ValueError):
+        return file.read_text()
+    return None
 
 
 def _no_secret(name: str, record: Record) -> UsageError:
     names = record.names
-    if not record.own_secret:
-        return starting.no_secret(names)
     how = f"take the cluster down with: sunspot down {name}"
     if record.by_pulumi:
         how = f"make it anew with: pulumi up -s {name} --refresh"
+    if not record.own_secret:
+        how = "create it, with the cluster's token"
     return UsageError(
         f"namespace {names.namespace} has no Secret {names.token_secret!r}, without which nobody "
         f"can use {name!r}: the command that makes it has not come to that, or somebody has "

@@ -105,6 +105,10 @@ class Pod:
             if state := (one.get("state") or {}).get("waiting"):
                 yield one["name"], state.get("reason") or "", state.get("message") or ""
 
+    def state(self) -> str:
+        """What it does, in a word or two: why it waits, or its phase, such as "Running"."""
+        return "Terminating" if self.is_ending else self.why() or self.phase
+
     def why(self) -> str:
         """What it waits for, in one line; "" if nothing."""
         if message := self.waits_for_node:

@@ -54,11 +54,13 @@ class Record:
         """Its objects."""
         return Cluster(Api(self.place), self.names)
 
-    def with_claim(self, stack: Stack) -> Record:
-        """The record of a cluster that was made from this stack."""
-        volume = raycluster.state_volume(stack)
+    def of_stack(self, stack: Stack) -> Record:
+        """The record of a cluster that was made from this stack, whatever its file says now."""
+        volume, given = raycluster.state_volume(stack), raycluster.settings(stack)
+        names = Names.of_cluster(self.names.cluster, self.names.namespace, given.token_secret)
         claim = volume.claim if volume is not None and volume.is_own else None
-        return replace(self, own_claim=claim)
+        own_secret = given.token_secret is None
+        return replace(self, names=names, own_secret=own_secret, own_claim=claim)
 
 
 @dataclass(frozen=True)

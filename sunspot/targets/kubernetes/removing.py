@@ -50,8 +50,7 @@ class Removing:
         if self._is_ours(self.cluster.found()):
             # Refused here to whoever may end the pods and not delete what makes them again.
             api.delete(where, dryRun=["All"])
-        # Read before anything goes, by whoever may.
-        beside = [one for one in self._beside() if self._is_ours(api.find(one))]
+        beside = [one for one in self._beside() if self._is_ours_at(one)]
         # An interrupt between the two would only have KubeRay make the pods again.
         with deferred():
             self._end_pods()
@@ -78,11 +77,11 @@ class Removing:
 
     def left(self) -> list[str]:
         """What still exists of it, one line each."""
-        names, api = self.cluster.names, self.cluster.api
+        names = self.cluster.names
         found = [f"pod {pod.name}" for pod in self._pods()]
         if self._is_ours(self.cluster.found()):
             found.append(f"RayCluster {names.cluster}")
-        if self.own_secret and self._is_ours(api.find(self.cluster.secret)):
+        if self.own_secret and self._is_ours_at(self.cluster.secret):
             found.append(f"Secret {names.token_secret}")
         if self._claims():
             found.append(f"PersistentVolumeClaim {self.own_claim}")
@@ -122,6 +121,12 @@ class Removing:
         wanted = ("RayCluster", self.cluster.names.cluster)
         owners = found["metadata"].get("ownerReferences") or ()
         return any((one["kind"], one["name"]) == wanted for one in owners)
+
+    def _is_ours_at(self, where: str) -> bool:
+        """Whether ours is at a path. What one may not read goes with the RayCluster, its owner."""
+        with contextlib.suppress(RefusedError):
+            return self._is_ours(self.cluster.api.find(where))
+        return False
 
     @staticmethod
     def _is_ours(found: Object | None) -> bool:

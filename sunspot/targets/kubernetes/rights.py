@@ -59,7 +59,7 @@ def needed(called: Names, volume: StateVolume | None) -> Iterator[Right]:
     """What `sunspot up`, `down` and the way in ask for. Arguments as of `make`."""
     asked = {
         ("ray.io", "rayclusters"): ("get", "create", "patch", "delete"),
-        ("policy", "poddisruptionbudgets"): ("create", "delete"),
+        ("policy", "poddisruptionbudgets"): ("get", "create", "delete"),
         ("", "secrets"): ("create", "get", "delete"),
         ("", "pods"): ("list",),
         ("", "pods/portforward"): ("get",),

@@ -17,7 +17,6 @@ from sunspot.targets.kubernetes.errors import CONFLICT, ApiError
 from sunspot.targets.kubernetes.gcs_state import CLAIM
 from sunspot.targets.kubernetes.objects import CRASH_REASON, IMAGE_REASONS, Cluster, Pod
 from sunspot.targets.kubernetes.pods import RAY_CONTAINER, TOKEN_KEY
-from sunspot.targets.kubernetes.raycluster import Names
 from sunspot.targets.protocol import Lasting, Progress
 
 POLL_S = 0.5
@@ -40,49 +39,49 @@ HEAD_REASONS = ("FailedToCreateHeadPod", "AutoscalerServiceAccountNotFound")
 OPERATOR_PATIENCE_S = 60.0
 
 
-def create(stack: Stack, made: list[Object], cluster: Cluster, *, own_secret: bool) -> str:
-    """Creates the objects of a cluster; returns its token.
-
-    All but a claim that is kept belong to the RayCluster, so that they go with it, whoever deletes
-    it.
-
-    Args:
-        stack: the stack as it was given.
-        made: its objects, the RayCluster first.
-        cluster: where they are to be.
-        own_secret: whether the Secret is created too; otherwise it is the user's.
+def create(stack: Stack, ray_cluster: Object, cluster: Cluster) -> Object:
+    """Creates the RayCluster of a stack, as it was given; returns what the API server made of it.
 
     Raises:
-        UsageError: there is a RayCluster of that name, or the user's Secret is not there.
+        TakenError: there is one of that name.
     """
-    names, api = cluster.names, cluster.api
-    token = secrets.token_hex(32) if own_secret else find_token(cluster)
-    if token is None:
-        raise no_secret(names)
-    volume = raycluster.state_volume(stack)
-    ray_cluster, *others = made
     ray_cluster["metadata"]["annotations"] = {
         records.STACK_ANNOTATION: records.as_annotation(stack)
     }
     try:
-        owner = api.create(path(RAY, "rayclusters", names.namespace), ray_cluster)
+        return cluster.api.create(path(RAY, "rayclusters", cluster.names.namespace), ray_cluster)
     except ApiError as error:
         if error.status == CONFLICT:
             raise taken(stack.name, cluster) from error
         raise
-    if own_secret:
-        others.insert(0, _secret(cluster, token))
-    for one in others:
+
+
+def create_beside(
+    stack: Stack, others: list[Object], owner: Object, cluster: Cluster, token: str | None
+) -> None:
+    """Creates what belongs to a RayCluster, so that all goes with it, whoever deletes it.
+
+    But for a claim that is kept. The Secret comes last: where it is, an `up` was not cut off here.
+
+    Args:
+        stack: the stack as it was given.
+        others: the objects.
+        owner: the RayCluster.
+        cluster: where they are to be.
+        token: what the Secret is to have; None for one of the user's.
+    """
+    volume = raycluster.state_volume(stack)
+    secret = [] if token is None else [_secret(cluster, token)]
+    for one in (*others, *secret):
         # There may be one already.
         is_kept = one["kind"] == CLAIM and volume is not None and volume.keep
         if not is_kept:
             one["metadata"]["ownerReferences"] = [_reference(owner)]
         try:
-            api.create(path(*_KINDS[one["kind"]], names.namespace), one)
+            cluster.api.create(path(*_KINDS[one["kind"]], cluster.names.namespace), one)
         except ApiError as error:
             if not (is_kept and error.status == CONFLICT):
                 raise
-    return token
 
 
 # The path's parts by the object's kind.
@@ -93,15 +92,30 @@ _KINDS = {
 }
 
 
-def taken(name: str, cluster: Cluster) -> UsageError:
-    """The error for a RayCluster of that name that `up` did not make."""
+class TakenError(UsageError):
+    """There is a RayCluster of that name, which this `up` did not make."""
+
+
+def taken(name: str, cluster: Cluster) -> TakenError:
+    """The error for a RayCluster of that name that this `up` did not make."""
     names = cluster.names
-    return UsageError(
+    made_from = records.stack_of(cluster.found())
+    if made_from is not None and made_from.name == name:
+        return TakenError(
+            f"another command brings {name!r} up in namespace {names.namespace} at this moment: "
+            f"wait for it with: sunspot up {name}"
+        )
+    return TakenError(
         f"namespace {names.namespace} has a RayCluster {names.cluster!r} already, which `sunspot "
         f"up` did not make: give this one another name (sunspot:kubernetes > name in "
         f"Pulumi.{name}.yaml), or delete that one: kubectl delete raycluster {names.cluster} "
         f"--namespace {names.namespace}"
     )
+
+
+def new_token() -> str:
+    """A random token."""
+    return secrets.token_hex(32)
 
 
 def find_token(cluster: Cluster) -> str | None:
@@ -113,9 +127,16 @@ def find_token(cluster: Cluster) -> str | None:
     return base64.b64decode(text).decode().strip() if text else None
 
 
-def no_secret(names: Names) -> UsageError:
-    """The error for a Secret of the user's that is not there."""
-    return UsageError(
+def users_token(cluster: Cluster) -> str:
+    """The token in a Secret of the user's.
+
+    Raises:
+        UsageError: there is none.
+    """
+    names = cluster.names
+    if (token := find_token(cluster)) is not None:
+        return token
+    raise UsageError(
         f"namespace {names.namespace} has no Secret {names.token_secret!r} with the key "
         f"{TOKEN_KEY}, which sunspot:kubernetes > token_secret names: create it, or leave the "
         "setting out to have one made"

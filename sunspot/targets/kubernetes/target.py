@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
 from sunspot import stack as stacks
@@ -114,7 +114,7 @@ class KubernetesTarget:
             )
         raycluster.make(stack)
         with self.records.folders.locked(stack.name, progress):
-            self._refuse_another_place(stack)
+            adopting.refuse_another_place(self.records.readable(stack.name), stack)
             if self._is_here(stack.name, progress):
                 return self._up_again(stack.name, progress, timeout_s, dashboard_port)
             wanted, record = self._placed(stack)
@@ -175,11 +175,7 @@ class KubernetesTarget:
                 f"deleted it. Start again: sunspot down {name} && sunspot up {name}"
             )
         if cluster.head() is None:
-            why = "; ".join(
-                "terminating" if pod.is_ending else pod.why() or pod.phase
-                for pod in cluster.pods()
-                if pod.is_head
-            )
+            why = "; ".join(pod.state() for pod in cluster.pods() if pod.is_head)
             raise SunspotError(
                 f"the head of {name!r} does not run now ({why or 'it has no pod'}); KubeRay starts "
                 f"it. Wait for it with: sunspot up {name}"
@@ -235,22 +231,7 @@ class KubernetesTarget:
         place = Place.find(given.context, given.namespace)
         wanted = self.at_place(stack, place.context or None, place.namespace)
         names = raycluster.names(wanted)
-        record = Record(place=place, names=names, own_secret=given.token_secret is None)
-        return wanted, record.with_claim(wanted)
-
-    def _refuse_another_place(self, stack: Stack) -> None:
-        """Raises UsageError where the stack is up, and is now to be in another place."""
-        record, given = self.records.readable(stack.name), raycluster.settings(stack)
-        if record is None or record.cluster().standing() is None:
-            return
-        place, namespace = record.place, record.names.namespace
-        asked = (given.context or place.context, given.namespace or namespace)
-        if asked != (place.context, namespace):
-            raise UsageError(
-                f"{stack.name!r} is up in namespace {namespace} of context {place.context or '-'}, "
-                f"and cannot be in namespace {asked[1]} of context {asked[0]} besides: first: "
-                f"sunspot down {stack.name}; or give one of them another name"
-            )
+        return wanted, Record(place=place, names=names).of_stack(wanted)
 
     def _is_here(self, name: str, progress: Progress) -> bool:
         """Whether the recorded cluster exists. Removes what is left of one that does not."""
@@ -277,19 +258,26 @@ class KubernetesTarget:
         dashboard_port: int | None,
     ) -> ClusterHandle:
         """Creates a cluster's objects and waits for it; what fails is taken away."""
-        name, cluster = stack.name, record.cluster()
-        deadline = time.monotonic() + timeout_s
+        name, cluster, (ray_cluster, *others) = stack.name, record.cluster(), made
+        deadline, uid = time.monotonic() + timeout_s, ""
         try:
             # Before it exists, so that `down` finds what an interrupted `up` created.
             self.records.write(record, stack)
+            own = starting.new_token() if record.own_secret else None
+            token = starting.users_token(cluster) if own is None else own
             with deferred():
-                token = starting.create(stack, made, cluster, own_secret=record.own_secret)
+                owner = starting.create(stack, ray_cluster, cluster)
+                uid = owner["metadata"]["uid"]
+                starting.create_beside(stack, others, owner, cluster, own)
                 self.records.write_token(name, token)
             progress(f"created the RayCluster {record.names.cluster} in {record.names.namespace}")
             return self._wait(stack, record, progress, deadline, dashboard_port)
+        except starting.TakenError:
+            self._forget(name)
+            raise
         except BaseException as error:
             with uninterrupted():
-                self._remove_after(error, name, progress)
+                self._remove_after(error, name, uid, progress)
             raise
 
     def _wait(
@@ -351,17 +339,32 @@ class KubernetesTarget:
             token_path=self.records.token(name),
         )
 
-    def _remove_after(self, error: BaseException, name: str, progress: Progress) -> None:
-        """Removes what a failed `up` created; the error says what is kept, and what remains."""
+    def _remove_after(self, error: BaseException, name: str, uid: str, progress: Progress) -> None:
+        """Removes what a failed `up` created; the error says what is kept, and what remains.
+
+        Another command's RayCluster of that name stays; `uid` is that of ours, "" if unknown.
+        """
         try:
-            removal = self._remove(name, progress) or Removal(looked_for=LOOKED_FOR)
-            left = list(removal.left)
+            record = self.records.readable(name)
+            found = None if record is None else record.cluster().found()
+            removal = Removal(looked_for=LOOKED_FOR)
+            if found is None or found["metadata"]["uid"] == uid:
+                removal = self._remove(name, progress) or removal
+            elif uid:
+                self._forget(name)
+            else:
+                removal = replace(removal, left=["a RayCluster, perhaps another command's"])
+            left = removal.left
             for sentence in removal.kept:
                 error.add_note(sentence)
         except SunspotError as failure:
             left = [str(failure)]
         if left:
             error.add_note(f"this remains: {', '.join(left)}; remove it with: sunspot down {name}")
+
+    def _forget(self, name: str) -> None:
+        self.records.tunnel(name).close()
+        self.records.folders.remove(name)
 
     def _remove(self, name: str, progress: Progress) -> Removal | None:
         """Removes a cluster and, if nothing of it is left, its record. The caller has the lock."""
@@ -375,9 +378,8 @@ class KubernetesTarget:
         if record.by_pulumi:  # also when its Kubernetes is gone
             self.records.folders.remove(name)
             return None
-        removal = Removing(record.cluster(), record.own_secret, record.own_claim).take_down(
-            progress
-        )
+        removing = Removing(record.cluster(), record.own_secret, record.own_claim)
+        removal = removing.take_down(progress)
         if not removal.left:
             self.records.folders.remove(name)
         return removal
@@ -393,5 +395,5 @@ class KubernetesTarget:
                 record = self._placed(found.for_target(self.name))[1]
                 # The file may have changed since.
                 made_from = records.stack_of(record.cluster().found())
-                return record if made_from is None else record.with_claim(made_from)
+                return record if made_from is None else record.of_stack(made_from)
         return self.records.read(name)

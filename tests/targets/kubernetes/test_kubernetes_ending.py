@@ -12,8 +12,11 @@ from cli_runs import failed, run
 from kubernetes_server import write_kubeconfig
 from kubernetes_stacks import FILE
 
+from sunspot import stack as stacks
 from sunspot.node.free_ports import free_port
 from sunspot.targets.kubernetes import starting
+from sunspot.targets.kubernetes.raycluster import MANAGED_BY
+from sunspot.targets.kubernetes.records import STACK_ANNOTATION, as_annotation
 from sunspot.targets.kubernetes.target import create
 
 CLUSTER = "/apis/ray.io/v1/namespaces/default/rayclusters/mine"
@@ -92,7 +95,7 @@ def test_up_leaves_a_cluster_whose_secret_it_may_not_read(kubernetes, up, elsewh
     uid = kubernetes.api.objects[CLUSTER]["metadata"]["uid"]
     with elsewhere():
         kubernetes.api.forbidden = {("get", "secrets")}
-        for command in ("up", "status", "down"):
+        for command in ("up", "status"):
             assert "cannot get" in failed(2, command, "mine")
         kubernetes.api.forbidden = set()
         assert "mine is up already" in run("up", "mine").stdout
@@ -136,9 +139,66 @@ def test_up_starts_anew_where_another_machine_was_cut_off_before_the_secret(
         assert kubernetes.api.objects[CLUSTER]["metadata"]["uid"] != uid
 
 
+def test_down_needs_no_token(kubernetes, up, elsewhere):
+    with elsewhere():
+        kubernetes.api.forbidden = {("get", "secrets"), ("get", "poddisruptionbudgets")}
+        assert "mine is down" in run("down", "mine").stdout
+        kubernetes.api.forbidden = set()
+    for kind in ("rayclusters", "secrets", "poddisruptionbudgets", "pods"):
+        assert kubernetes.api.names(kind) == []
+
+
+def test_two_machines_bring_it_up_at_the_same_moment(kubernetes, elsewhere, monkeypatch):
+    stack = stacks.load("mine").for_target("kubernetes")
+    theirs = {
+        "name": "mine",
+        "labels": MANAGED_BY,
+        "annotations": {STACK_ANNOTATION: as_annotation(stack)},
+    }
+
+    def token() -> str:  # the last that is done before the RayCluster is created
+        kubernetes.api.add(CLUSTER, {"metadata": theirs, "spec": {}})
+        return job_api.TOKEN
+
+    monkeypatch.setattr(starting, "new_token", token)
+    assert "another command brings 'mine' up" in failed(2, "up", "mine")
+    assert CLUSTER in kubernetes.api.objects
+    assert create().names() == []
+
+
+def test_what_another_machine_made_meanwhile_is_not_taken_for_ours(kubernetes):
+    api, theirs = kubernetes.api, {"metadata": {"name": "mine", "labels": MANAGED_BY, "uid": "x"}}
+
+    def make_no_pods(_cluster):
+        # Its `down`, which we notice, and its next `up`, before we take away what is ours.
+        api.after_reads[CLUSTER] = [
+            lambda: api.add(CLUSTER, theirs),
+            lambda: api.delete(CLUSTER, {}),
+        ]
+        return []
+
+    api.make_pods = make_no_pods
+    assert "was deleted while it started" in failed(1, "up", "mine")
+    assert api.objects[CLUSTER]["metadata"]["uid"] == "x"
+    assert create().names() == []
+
+
+def test_the_secret_is_made_last_so_that_where_it_is_everything_is(kubernetes, up):
+    made = [path for verb, path in kubernetes.api.seen if verb == "POST" and "/default/" in path]
+    assert [path.rsplit("/", 1)[1] for path in made[-2:]] == ["poddisruptionbudgets", "secrets"]
+
+
+def test_what_the_cluster_was_made_from_counts_and_not_this_machines_file(
+    kubernetes, up, elsewhere
+):
+    kubernetes.write(FILE + "  sunspot:kubernetes:\n    token_secret: own\n")
+    with elsewhere():
+        assert "mine is up already" in run("up", "mine").stdout
+
+
 def test_a_token_that_another_machine_made_anew_is_read(kubernetes, up):
     token = create().records.token("mine")
-    token.write_text("of-the-cluster-before")
+    token.write_bytes(b"of-the-cluster-before\xff")
     assert run("jobs", "--stack", "mine").exit_code == 0
     assert token.read_text() == job_api.TOKEN
     # What cannot be read now is as it was.
@@ -154,6 +214,10 @@ def test_one_whose_own_secret_is_gone_stays_until_that_is_there_again(kubernetes
     kubernetes.api.add(path, secret)
     kubernetes.write(FILE + "  sunspot:kubernetes:\n    token_secret: own\n")
     assert run("up", "mine").exit_code == 0
+    # The pods go on with the token that they began with.
+    kubernetes.api.objects[path]["data"] = {"auth_token": "bmV3"}
+    assert run("jobs", "--stack", "mine").exit_code == 0
+    assert create().records.token("mine").read_text() == job_api.TOKEN
     del kubernetes.api.objects[path]
     with elsewhere():
         assert "has no Secret 'own'" in failed(2, "up", "mine")

@@ -178,11 +178,17 @@ def test_commands_go_to_the_place_of_the_cluster_whatever_the_current_context(ku
 
 
 def test_up_in_another_place_is_refused_while_it_is_up(kubernetes, up):
-    for place in (("--namespace", "ml"), ("--context", "nope")):
+    for place in (("--namespace", "ml"), ("--context", "elsewhere")):
         said = failed(2, "up", "mine", *place)
-        assert "'mine' is up in namespace default of context here" in said
-        assert place[1] in said
-    assert "mine is up already" in run("up", "mine", "--namespace", "default").stdout
+        assert "'mine' is up in namespace default of Kubernetes (context here)" in said
+        assert f"cannot be in {place[0][2:]} {place[1]} besides" in said
+    assert "there is no context 'nope'" in failed(2, "up", "mine", "--context", "nope")
+    # Another context of the same place is no other place.
+    config = yaml.safe_load(kubernetes.kubeconfig.read_text())
+    config["contexts"].append({"name": "admin", "context": {"cluster": "here", "user": "ann"}})
+    kubernetes.kubeconfig.write_text(yaml.safe_dump(config))
+    for place in (("--namespace", "default"), ("--context", "admin")):
+        assert "mine is up already" in run("up", "mine", *place).stdout
 
 
 def test_a_cluster_is_found_in_a_folder_without_a_project(kubernetes, up, monkeypatch):

@@ -72,5 +72,7 @@ def _others(plan: AksPlan) -> Iterator[cost.Other]:
 
 def _volume(gib: int) -> float:
     """USD an hour of a volume: at most this, since larger Premium disks cost less for each GiB."""
-    whole, rest = divmod(gib, DISK_GIB)
-    return whole * services.disk(DISK_GIB) + (services.disk(rest) if rest else 0)
+    if gib <= DISK_GIB:
+        return services.disk(gib) if gib else 0
+    billed = 2 ** (gib - 1).bit_length()  # Azure bills the next larger disk, of twice the size
+    return billed // DISK_GIB * services.disk(DISK_GIB)
