@@ -12,6 +12,7 @@ from sunspot.stack import Stack
 from sunspot.targets.kubernetes import raycluster, records, starting
 from sunspot.targets.kubernetes.access import Place
 from sunspot.targets.kubernetes.errors import RefusedError
+from sunspot.targets.kubernetes.objects import Cluster
 from sunspot.targets.kubernetes.records import Record, Records
 from sunspot.targets.protocol import Progress
 from sunspot.targets.records import readable_disk_errors
@@ -70,17 +71,24 @@ def was_cut_off(kept: Records, name: str, record: Record, progress: Progress) ->
     if kept.token(name).exists():
         return False
     cluster = record.cluster()
-    if record.own_secret and starting.find_token(cluster) is None:
-        progress("waiting for the cluster's Secret, which another command may be making")
-        deadline = time.monotonic() + starting.CONFIG_PATIENCE_S
-        while starting.find_token(cluster) is None and time.monotonic() < deadline:
-            if cluster.standing() is None:
-                return True
-            time.sleep(starting.POLL_S)
+    if record.own_secret and not _secret_comes(cluster, progress):
         ran = record.by_pulumi or any(pod.runs for pod in cluster.pods())
-        if not ran and starting.find_token(cluster) is None:
+        if not ran or cluster.standing() is None:
             return True
     keep_token(kept, name, record)
+    return False
+
+
+def _secret_comes(cluster: Cluster, progress: Progress) -> bool:
+    """Whether the Secret is there, or comes in time while the cluster stands."""
+    if starting.find_token(cluster) is not None:
+        return True
+    progress("waiting for the cluster's Secret, which another command may be making")
+    deadline = time.monotonic() + starting.CONFIG_PATIENCE_S
+    while cluster.standing() is not None and time.monotonic() < deadline:
+        time.sleep(starting.POLL_S)
+        if starting.find_token(cluster) is not None:
+            return True
     return False
 
 
