@@ -1,4 +1,8 @@
-"""Requests at a steady rate, whether the ones before are answered or not."""
+"""Requests at a steady rate, whether the ones before are answered or not, up to a limit.
+
+Without the limit, a machine that answers more slowly than that collects tens of thousands of them:
+it runs out of files, and what fails then is not what the test is about.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,8 @@ from waiting import wait_for
 TIMEOUT_S = 300.0
 # What a busy machine answers in a second at least.
 SLOWEST_RATE = 5.0
+# As many as one replica may have at once (tests/programs/brought/serves.py).
+MOST_AT_ONCE = 100
 
 
 @dataclass
@@ -50,7 +56,10 @@ class Load:
 
 @contextlib.contextmanager
 def load(url: str, rate: float) -> Iterator[Load]:
-    """Sends so many requests a second while the block runs, and waits for the last answers."""
+    """Sends so many requests a second while the block runs, and waits for the last answers.
+
+    No more than `MOST_AT_ONCE` wait for an answer; what came due meanwhile is not made up for.
+    """
     seen, over = Load(), threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(_send(url, rate, seen, over)))
     thread.start()
@@ -66,14 +75,14 @@ async def _send(url: str, rate: float, seen: Load, over: threading.Event) -> Non
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
         running = set()
-        began, sent = time.monotonic(), 0
+        due = time.monotonic()
         while not over.is_set():
-            while sent < (time.monotonic() - began) * rate:
+            if len(running) < MOST_AT_ONCE:
                 task = asyncio.create_task(_ask(session, url, seen))
                 running.add(task)
                 task.add_done_callback(running.discard)
-                sent += 1
-            await asyncio.sleep(1 / rate)
+            due = max(due + 1 / rate, time.monotonic())
+            await asyncio.sleep(due - time.monotonic())
         await asyncio.gather(*running)
 
 

@@ -1,7 +1,6 @@
 """An application of Ray Serve under load, while its nodes come and go and it is deployed again.
 
-200 requests a second are what two cores answer while replicas move; where a node or another version
-starts beside them and other work is on the machine, the answers come ever later, so it is 60 there.
+60 requests a second are what two cores answer with other work on the machine.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ pytestmark = pytest.mark.skipif(
 BROUGHT = Path(__file__).parent / "brought"
 WORKLOADS = Path(__file__).parents[2] / "workloads"
 RATE = 60.0
-DRAIN_RATE, DRAIN_S = 200.0, 60.0
 # Twice Azure's, for a machine that other tests use, too; the node leaves as soon as it may.
 NOTICE_S = 60
 # A look is a whole command, which costs as much as many requests.
@@ -144,13 +142,13 @@ def test_a_drained_node_fails_no_request(sunspot: Sunspot, url: str, cluster: Cl
     node = nodes_of_replicas(sunspot)[0]
     environment = sunspot.environment() | cluster.environment()
     environment["RAY_ADDRESS"] = cluster.head_address
-    with load(url, DRAIN_RATE) as seen:
+    with load(url, RATE) as seen:
         seen.wait_for_more(200)
         command = [sys.executable, "-m", "sunspot.node.drain", f"--seconds={NOTICE_S}", node]
         began = time.monotonic()
         drained = subprocess.run(command, env=environment, check=False, timeout=NOTICE_S + 30)
         took = time.monotonic() - began
-        seen.wait_for_more(max(300, int(DRAIN_RATE * DRAIN_S) - seen.done))
+        seen.wait_for_more(300)
     print(f"drained in {took:.1f} s: {seen.told()}")
     assert drained.returncode == 0, "the node was still a member at the end of its notice"
     assert seen.failures == []
