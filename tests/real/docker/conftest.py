@@ -71,7 +71,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def cluster(lan: Network, folder: Path) -> Iterator[Cluster]:
-    """A head and two workers, one of them spot; booted by their units."""
+    """A head and two workers, one of them spot; booted by their units, a worker before its head."""
     with contextlib.ExitStack() as stack:
         spot = worker_values(group="spot", market="spot")
         steady = worker_values(group="steady", market="on-demand")
@@ -81,9 +81,13 @@ def cluster(lan: Network, folder: Path) -> Iterator[Cluster]:
         ]
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda one: boot(one.node), started))
-        # One after the other, for the sake of few cores.
-        for one in started:
-            one.start_ray()
+            head, early, late = started
+            waits = pool.submit(early.start_ray)
+            wait_for("its unit", lambda: early.unit is not None)
+            # One after the other, for the sake of few cores.
+            for one in (head, late):
+                one.start_ray()
+            waits.result()
         made = Cluster(started[0], tuple(started[1:]))
         wait_for("three nodes", lambda: len(made.nodes()) == len(started), DEADLINE_S)
         yield made

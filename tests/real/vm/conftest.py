@@ -26,17 +26,18 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="session")
-def worker(site: Site) -> Iterator[Machine]:
-    """The worker from its first boot; it comes first, and waits for its head.
+def head(site: Site) -> Iterator[Machine]:
+    """The head from its first boot; it comes first.
 
-    By itself: for two emulated machines there are two processors, and Ray's head always works.
+    A worker that waits for it would start `ray` again and again, which takes an emulated machine
+    minutes of a processor; in tests/real/docker one does.
     """
-    with site.boot("worker") as machine:
+    with site.boot("head") as machine:
         yield machine
 
 
 @pytest.fixture(scope="session")
-def head(site: Site) -> Iterator[Machine]:
-    """The head from its first boot; nothing of it is awaited yet."""
-    with site.boot("head") as machine:
+def worker(site: Site, head: Machine) -> Iterator[Machine]:
+    """The worker from its first boot, beside its head."""
+    with site.boot("worker") as machine:
         yield machine

@@ -56,7 +56,10 @@ while :; do
             esac
         done
         file=$session/dashboard_agent_listen_port_$node
-        [ -e "$file" ] || echo -n PORT >"$file"
+        [ -e "$file" ] && continue
+        # A raylet that reads it while it is empty ends.
+        echo -n PORT >"$file.whole"
+        mv --no-clobber "$file.whole" "$file"
     done
 done
 """.replace("PORT", str(ports.get("dashboard-agent").number))

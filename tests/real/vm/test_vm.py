@@ -39,17 +39,8 @@ print("on another node:", ray.get(there.remote()) != here())
 PHASES = {"disk", "docker", "image", "instance", "token", "gpus", "join"}
 
 
-def test_the_worker_boots_without_an_error(worker: Machine):
-    _check_first_boot(worker)
-
-
 def test_the_head_boots_without_an_error(head: Machine):
     _check_first_boot(head)
-
-
-def test_a_worker_that_has_not_joined_tells_what_it_does(site: Site, worker: Machine):
-    told = site.sunspot("logs", "--stack", "dev", "--node", worker.address)
-    assert "sunspot-docker" in told
 
 
 def test_the_head_comes_up(site: Site, head: Machine):
@@ -58,6 +49,15 @@ def test_the_head_comes_up(site: Site, head: Machine):
     head.wait("it is a member", lambda: "head" in _up(site), timeout_s=PATIENCE_S)
     _check_phases(head, PHASES | {"state"})
     assert _installed(head) == {"docker.io", "image"}
+
+
+def test_the_worker_boots_without_an_error(worker: Machine):
+    _check_first_boot(worker)
+
+
+def test_a_worker_that_has_not_joined_tells_what_it_does(site: Site, worker: Machine):
+    told = site.sunspot("logs", "--stack", "dev", "--node", worker.address)
+    assert "sunspot-docker" in told
 
 
 def test_the_worker_joins(site: Site, head: Machine, worker: Machine):
@@ -88,20 +88,22 @@ def test_the_token_is_nowhere_to_be_seen(site: Site, head: Machine, worker: Mach
         assert site.token not in seen
 
 
-def test_an_updated_library_restarts_nothing_of_ours(site: Site, head: Machine, worker: Machine):
-    """What Ubuntu 24.04 does after unattended upgrades: needrestart, with its mode "a"."""
-    for machine in (head, worker):
-        before = {unit: _invocation(machine, unit) for unit in (*KEPT, CONTROL)}
-        assert "" not in before.values()
-        # All that runs has the file of before, which is deleted.
-        machine.ssh(f"sudo cp {LIBC} {LIBC}.new && sudo mv {LIBC}.new {LIBC}")
-        told = machine.ssh("sudo needrestart -r a -l 2>&1", timeout_s=PATIENCE_S)
-        assert CONTROL in told
-        after = {unit: _invocation(machine, unit) for unit in (*KEPT, CONTROL)}
-        changed = {unit for unit in after if after[unit] != before[unit]}
-        # It does see them, and would have restarted one that nothing excludes.
-        assert "sunspot-ray.service" in told
-        assert changed == {CONTROL}, told
+def test_an_updated_library_restarts_nothing_of_ours(site: Site, worker: Machine):
+    """What Ubuntu 24.04 does after unattended upgrades: needrestart, with its mode "a".
+
+    A head has the same setting for the same units.
+    """
+    before = {unit: _invocation(worker, unit) for unit in (*KEPT, CONTROL)}
+    assert "" not in before.values()
+    # All that runs has the file of before, which is deleted.
+    worker.ssh(f"sudo cp {LIBC} {LIBC}.new && sudo mv {LIBC}.new {LIBC}")
+    told = worker.ssh("sudo needrestart -r a -l 2>&1", timeout_s=PATIENCE_S)
+    assert CONTROL in told
+    after = {unit: _invocation(worker, unit) for unit in (*KEPT, CONTROL)}
+    changed = {unit for unit in after if after[unit] != before[unit]}
+    # It does see them, and would have restarted one that nothing excludes.
+    assert "sunspot-ray.service" in told
+    assert changed == {CONTROL}, told
     assert _up(site) == BOTH
 
 
