@@ -24,7 +24,7 @@ FROM_HERE = ("--working-dir", str(ROOT))
 # The machine may be busy: starting a worker means importing torch.
 DEADLINE_S = 600.0
 # To ask a busy head for its jobs takes time from the training.
-POLL_S = 0.2
+POLL_S = 1.0
 # Small enough for seconds an epoch, with enough batches to be caught in the middle of one.
 NARROW = ("--width", "0.25")
 TINY = (*NARROW, "--batch-size", "8")
