@@ -118,12 +118,28 @@ class Place:
                     persist_config=False,
                 )
         except (config.ConfigException, yaml.YAMLError, *_MALFORMED) as error:
+            if not self.is_inside:
+                self._check_context()
             raise UsageError(
                 f"the login for {self.called} cannot be read from {self.kubeconfig or 'this pod'}: "
                 f"{' '.join(str(error).split())}. Check it with: kubectl get pods"
                 + (f" --context {self.context}" if self.context else "")
             ) from error
         return made
+
+    def _check_context(self) -> None:
+        """Raises UsageError if the kubeconfig has lost the context since a cluster was recorded."""
+        try:
+            _context(self.kubeconfig, self.context)
+        except _UnknownContextError as error:
+            raise UsageError(
+                f"{error}. If yours has another name now, give it back its old one: kubectl config "
+                f"rename-context NAME {self.context}"
+            ) from error
+
+
+class _UnknownContextError(UsageError):
+    """The kubeconfig has no such context."""
 
 
 def _context(files: str, wanted: str | None) -> dict[str, Any]:
@@ -144,7 +160,7 @@ def _context(files: str, wanted: str | None) -> dict[str, Any]:
         return current
     known = [one["name"] for one in contexts]
     if wanted not in known:
-        raise UsageError(
+        raise _UnknownContextError(
             f"there is no context {wanted!r} in {files}{hint(wanted, known)}: it has "
             f"{', '.join(known) or 'none'}"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 
@@ -45,6 +46,19 @@ def test_a_wrong_context(kubernetes):
     arguments = ("up", "mine", "--context", "her")
     parts = ("there is no context 'her'", "here, elsewhere", "did you mean here")
     assert_refused(kubernetes, *parts, arguments=arguments)
+
+
+def test_a_context_that_was_renamed_since(kubernetes):
+    assert run("up", "mine").exit_code == 0
+    text = kubernetes.kubeconfig.read_text()
+    kubernetes.kubeconfig.write_text(re.sub(r"\bhere\b", "there", text))
+    said = failed(2, "down", "mine")
+    assert "there is no context 'here'" in said
+    assert "there, elsewhere" in said
+    assert "kubectl config rename-context NAME here" in said
+    kubernetes.kubeconfig.write_text(text)
+    assert run("down", "mine").exit_code == 0
+    assert kubernetes.api.names("rayclusters") == []
 
 
 def test_an_unreachable_server(kubernetes):
