@@ -28,14 +28,16 @@ MOST_AT_ONCE = 100
 
 @dataclass
 class Load:
-    """What became of the requests so far: each is in `answers` or in `failures`.
+    """What became of the requests so far: each that was sent is in `answers` or in `failures`.
 
     `answers` holds what was answered and the seconds that it took, in the order of the answers;
-    `failures` when a request was sent, on the clock of time.monotonic, and what happened.
+    `failures` when a request was sent, on the clock of time.monotonic, and what happened. `missed`
+    are those that were not sent, since as many as may be were waiting.
     """
 
     answers: list[tuple[dict[str, str], float]] = field(default_factory=list)
     failures: list[tuple[float, str]] = field(default_factory=list)
+    missed: int = 0
 
     @property
     def done(self) -> int:
@@ -51,7 +53,8 @@ class Load:
         took = sorted(seconds for _, seconds in self.answers)
         ms = [f"p{p} {1000 * took[len(took) * p // 100]:.0f} ms" for p in (50, 99)]
         kinds = Counter(text[:120] for _, text in self.failures).most_common(3)
-        return f"{self.done} requests, {len(self.failures)} failed; {', '.join(ms)}; {kinds}"
+        said = f"{self.done} requests, {self.missed} not sent, {len(self.failures)} failed"
+        return f"{said}; {', '.join(ms)}; {kinds}"
 
 
 @contextlib.contextmanager
@@ -81,6 +84,8 @@ async def _send(url: str, rate: float, seen: Load, over: threading.Event) -> Non
                 task = asyncio.create_task(_ask(session, url, seen))
                 running.add(task)
                 task.add_done_callback(running.discard)
+            else:
+                seen.missed += 1
             due = max(due + 1 / rate, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
         await asyncio.gather(*running)

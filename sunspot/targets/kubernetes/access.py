@@ -133,9 +133,11 @@ class Place:
             _context(self.kubeconfig, self.context)
         except _UnknownContextError as error:
             raise UsageError(
-                f"{error}. If yours has another name now, give it back its old one: kubectl config "
-                f"rename-context NAME {self.context}"
+                f"{error}. If yours has another name now, give it back its old one: "
+                f"KUBECONFIG={self.kubeconfig} kubectl config rename-context NAME {self.context}"
             ) from error
+        except UsageError:  # the caller has the better reason
+            return
 
 
 class _UnknownContextError(UsageError):
@@ -146,22 +148,24 @@ def _context(files: str, wanted: str | None) -> dict[str, Any]:
     """The context of that name, or the current one, as the kubeconfig has it."""
     try:
         from kubernetes import config
+        from kubernetes.config.kube_config import KubeConfigMerger
     except ModuleNotFoundError as error:
         raise missing_package() from error
     try:
-        found: Any = config.list_kube_config_contexts(config_file=files)
+        if wanted is None:
+            current: Any = config.list_kube_config_contexts(config_file=files)
+            return current[1]
+        # The function above needs a current context, too.
+        merged: Any = KubeConfigMerger(files).config
+        contexts = {one.value["name"]: one.value for one in merged.value["contexts"]}
     except (config.ConfigException, yaml.YAMLError, *_MALFORMED) as error:
         raise UsageError(
             f"the kubeconfig {files} cannot be used: {' '.join(str(error).split())}. See `kubectl "
             "config view`"
         ) from error
-    contexts, current = found
-    if wanted is None:
-        return current
-    known = [one["name"] for one in contexts]
-    if wanted not in known:
+    if wanted not in contexts:
         raise _UnknownContextError(
-            f"there is no context {wanted!r} in {files}{hint(wanted, known)}: it has "
-            f"{', '.join(known) or 'none'}"
+            f"there is no context {wanted!r} in {files}{hint(wanted, contexts)}: it has "
+            f"{', '.join(contexts) or 'none'}"
         )
-    return next(one for one in contexts if one["name"] == wanted)
+    return contexts[wanted]

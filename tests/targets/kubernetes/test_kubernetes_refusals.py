@@ -48,17 +48,27 @@ def test_a_wrong_context(kubernetes):
     assert_refused(kubernetes, *parts, arguments=arguments)
 
 
-def test_a_context_that_was_renamed_since(kubernetes):
+@pytest.mark.parametrize("current", ["there", "here", ""])
+def test_a_context_that_was_renamed_since(kubernetes, current):
     assert run("up", "mine").exit_code == 0
     text = kubernetes.kubeconfig.read_text()
-    kubernetes.kubeconfig.write_text(re.sub(r"\bhere\b", "there", text))
+    renamed = re.sub(r"\bhere\b", "there", text)
+    renamed = renamed.replace("current-context: there", f"current-context: '{current}'")
+    kubernetes.kubeconfig.write_text(renamed)
     said = failed(2, "down", "mine")
     assert "there is no context 'here'" in said
     assert "there, elsewhere" in said
-    assert "kubectl config rename-context NAME here" in said
+    assert f"KUBECONFIG={kubernetes.kubeconfig} kubectl config rename-context NAME here" in said
     kubernetes.kubeconfig.write_text(text)
     assert run("down", "mine").exit_code == 0
     assert kubernetes.api.names("rayclusters") == []
+
+
+def test_a_context_that_is_named_needs_no_current_one(kubernetes):
+    text = kubernetes.kubeconfig.read_text()
+    kubernetes.kubeconfig.write_text(text.replace("current-context: here", "current-context: ''"))
+    assert run("up", "mine", "--context", "here").exit_code == 0
+    assert run("down", "mine").exit_code == 0
 
 
 def test_an_unreachable_server(kubernetes):
