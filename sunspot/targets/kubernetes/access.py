@@ -165,7 +165,7 @@ def _context(files: str, wanted: str | None) -> dict[str, Any]:
         ) from error
     if wanted not in contexts:
         raise _UnknownContextError(
-            f"there is no context {wanted!r} in {files}{hint(wanted, contexts)}: it has "
+            f"there is no context {wanted!r} in {files}{hint(wanted, list(contexts))}: it has "
             f"{', '.join(contexts) or 'none'}"
         )
     return contexts[wanted]
