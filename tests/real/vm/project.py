@@ -44,7 +44,7 @@ class Project:
         made = cls(folder)
         made.bin.mkdir(parents=True)
         _make_key(made.key)
-        shutil.copytree(ROOT / "workloads", made.program / "workloads")
+        made.program.mkdir()
         shutil.copy(ROOT / "Pulumi.yaml", made.program)
         settings = yaml.safe_load((ROOT / f"Pulumi.{STACK}.yaml").read_text())
         settings["config"] |= {
