@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shlex
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ CPUS = 2
 MEMORY = "3G"
 # What QEMU emulates, without what costs most to emulate and nothing here needs.
 PROCESSOR = "max,-avx,-avx2,-f16c,-fma,-erms,-la57"
+# The socket in a machine's folder, and what is said there without a question.
+MONITOR, UNASKED = "qmp", {"QMP", "event"}
 POLL_S = 5.0
 STOP_S = 20.0
 DATA_DISK_BYTES = str(4 * 2**30)
@@ -179,6 +182,32 @@ class Machine:
         """Whether Ray's unit is started: its container runs and its raylet is healthy."""
         return self.ssh("systemctl is-active sunspot-ray || true").strip() == "active"
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Its processors and its clock stand still while the block runs.
+
+        An emulated head that is idle takes a whole processor.
+        """
+        self._tell("stop")
+        try:
+            yield
+        finally:
+            self._tell("cont")
+
+    def _tell(self, command: str) -> None:
+        """Has QEMU do something (its documentation, "QEMU Monitor Protocol")."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(COMMAND_S)
+            connection.connect(str(self.folder / MONITOR))
+            with connection.makefile("rw") as monitor:
+                for one in ("qmp_capabilities", command):
+                    monitor.write(json.dumps({"execute": one}) + "\n")
+                    monitor.flush()
+                    # A greeting and events may come before it.
+                    said = map(json.loads, monitor)
+                    answer = next(line for line in said if UNASKED.isdisjoint(line))
+                    assert "return" in answer, answer
+
     def phases(self) -> list[dict[str, Any]]:
         """The phases of its boot that have ended."""
         return json.loads(self.ssh("cat /var/log/sunspot/boot.json"))
@@ -240,6 +269,7 @@ def _qemu(seed: Seed, disks: Disks, tap: str, folder: Path, overlay: Path) -> li
         *("-kernel", str(disks.kernel), "-initrd", str(disks.initrd)),
         *("-append", "root=/dev/vda rw console=ttyS0 net.ifnames=0 tsc=reliable"),
         *("-serial", f"file:{folder / 'console.log'}"),
+        *("-qmp", f"unix:{folder / MONITOR},server=on,wait=off"),
         *("-drive", f"file={overlay},if=none,id=root,format=qcow2,cache=unsafe"),
         *("-device", "virtio-blk-pci,drive=root"),
         *((*data, "-device", "virtio-blk-pci,drive=data,serial=lun0") if seed.data_disk else ()),
