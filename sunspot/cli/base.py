@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from sunspot import console
+from sunspot import stack as stacks
 from sunspot.cli import interrupts
 from sunspot.errors import SunspotError
 from sunspot.ray.handle import ClusterHandle
@@ -106,6 +108,18 @@ def connect(target: Target, name: str) -> JobClient:
 
 
 NewStack = Annotated[str, typer.Argument(metavar="STACK", help="Reads Pulumi.STACK.yaml.")]
+FiledStack = Annotated[
+    str | None,
+    typer.Argument(metavar="STACK", help="Reads Pulumi.STACK.yaml.", show_default=DEFAULT_STACK),
+]
+StackFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--file",
+        help="Read this file instead: a stack file, or only the content of its sunspot:cluster "
+        "block. STACK is then the cluster's name, by default the file's.",
+    ),
+]
 UpStack = Annotated[
     str | None,
     typer.Argument(metavar="STACK", help="The cluster's stack; optional if only one is up."),
@@ -144,6 +158,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 JobId = Annotated[
     str, typer.Argument(metavar="ID", help="The job's id, as `sunspot jobs` lists it.")
 ]
+
+
+def read_stack(stack: str | None, file: Path | None) -> Stack:
+    """The stack that a command with `FiledStack` and `StackFile` is about.
+
+    Raises:
+        UsageError: there is no such file, or it is not a stack file.
+    """
+    return stacks.load_file(file, stack) if file else stacks.load(stack or DEFAULT_STACK)
 
 
 def fitted(

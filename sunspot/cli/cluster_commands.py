@@ -6,7 +6,6 @@ import contextlib
 import json
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,17 +13,19 @@ import typer
 from sunspot import console
 from sunspot import stack as stacks
 from sunspot.cli.base import (
-    DEFAULT_STACK,
     AsJson,
     Commands,
     Context,
+    FiledStack,
     Gpu,
     Namespace,
+    StackFile,
     StackOption,
     UpStack,
     UpTarget,
     fitted,
     print_handle,
+    read_stack,
 )
 from sunspot.errors import SunspotError, UsageError
 from sunspot.stack import Stack
@@ -46,19 +47,8 @@ commands = Commands()
     "Example: sunspot up dev --target kubernetes --namespace ml"
 )
 def up(
-    stack: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="STACK", help="Reads Pulumi.STACK.yaml.", show_default=DEFAULT_STACK
-        ),
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            help="Read this file instead: a stack file, or only the content of its "
-            "sunspot:cluster block. STACK is then the cluster's name, by default the file's."
-        ),
-    ] = None,
+    stack: FiledStack = None,
+    file: StackFile = None,
     target_name: Annotated[
         str | None,
         typer.Option("--target", help="Target to use instead of the stack's own, such as local."),
@@ -111,7 +101,7 @@ def up(
     """
     from sunspot.targets.azure.aks import by_pulumi
 
-    loaded = stacks.load_file(file, stack) if file else stacks.load(stack or DEFAULT_STACK)
+    loaded = read_stack(stack, file)
     if target_name is None and context is None:
         by_pulumi.refuse_up(loaded)
     name, target = loaded.name, clusters.get(target_name or loaded.target)

@@ -7,15 +7,16 @@ from typing import Annotated
 
 import typer
 
-from sunspot import stack as stacks
 from sunspot.cli.base import (
     DEFAULT_STACK,
     AfterDashes,
     Commands,
     Context,
+    FiledStack,
     Namespace,
-    NewStack,
+    StackFile,
     fitted,
+    read_stack,
 )
 from sunspot.errors import UsageError
 from sunspot.targets import abilities, clusters
@@ -35,7 +36,8 @@ commands = Commands()
 )
 def manifest(
     given: typer.Context,
-    stack: NewStack = DEFAULT_STACK,
+    stack: FiledStack = None,
+    file: StackFile = None,
     target_name: Annotated[
         str | None,
         typer.Option("--target", help="Target to use instead of the stack's own, such as slurm."),
@@ -74,9 +76,9 @@ def manifest(
     if job != bool(command) or (runtime_env is not None and not job):
         raise UsageError(
             "--job needs a command after --, and only it takes one and --runtime-env, for "
-            f"instance: sunspot manifest {stack} --job -- python /code/train.py"
+            f"instance: sunspot manifest {stack or DEFAULT_STACK} --job -- python /code/train.py"
         )
-    loaded = stacks.load(stack)
+    loaded = read_stack(stack, file)
     target = clusters.get(target_name or loaded.target)
     wanted = fitted(loaded, target, context=context, namespace=namespace)
     if rbac:

@@ -40,6 +40,19 @@ def test_the_manifest_is_all_that_is_printed():
     assert [one["metadata"]["name"] for one in other] == ["other", "other-head"]
 
 
+def test_the_manifest_of_a_file_by_any_name(project):
+    file = project / "elsewhere" / "cluster.yaml"
+    file.parent.mkdir()
+    (project / "Pulumi.mine.yaml").rename(file)
+    for arguments, name in (
+        (("--file", str(file)), "cluster"),
+        (("hers", "--file", str(file)), "hers"),
+    ):
+        made = yaml.safe_load_all(run("manifest", *arguments).stdout)
+        assert [one["metadata"]["name"] for one in made] == [name, f"{name}-head"]
+    assert "nowhere.yaml" in failed(2, "manifest", "--file", "nowhere.yaml")
+
+
 def test_with_serve_it_is_a_rayservice(project):
     done = run("manifest", "mine", "--serve", "main:app")
     assert done.exit_code == 0
