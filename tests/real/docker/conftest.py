@@ -71,7 +71,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def cluster(lan: Network, folder: Path) -> Iterator[Cluster]:
-    """A head and two workers, one of them spot; booted by their units, a worker before its head."""
+    """A head and two workers, one of them spot; booted by their units."""
     with contextlib.ExitStack() as stack:
         spot = worker_values(group="spot", market="spot")
         steady = worker_values(group="steady", market="on-demand")
@@ -81,17 +81,9 @@ def cluster(lan: Network, folder: Path) -> Iterator[Cluster]:
         ]
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda one: boot(one.node), started))
-            head, early, late = started
-            waits = pool.submit(early.start_ray)
-            wait_for("the worker's unit", lambda: early.unit or waits.done())
-            first = early.unit
-            # Ray gives up after some 20 s without a head, and the unit starts it again.
-            wait_for("its second start", lambda: waits.done() or early.unit is not first)
-            # One after the other, for the sake of few cores.
-            for one in (head, late):
-                one.start_ray()
-            if waits.exception():  # more starts than `start_ray` has, if the head took long
-                early.start_ray()
+        # One after the other, for the sake of few cores.
+        for one in started:
+            one.start_ray()
         made = Cluster(started[0], tuple(started[1:]))
         wait_for("three nodes", lambda: len(made.nodes()) == len(started), DEADLINE_S)
         yield made

@@ -29,8 +29,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def head(site: Site) -> Iterator[Machine]:
     """The head from its first boot; it comes first.
 
-    A worker that waits for it would start `ray` again and again, which takes an emulated machine
-    minutes of a processor; in tests/real/docker one does.
+    A worker that waits for it takes an emulated machine minutes of a processor, too.
     """
     with site.boot("head") as machine:
         yield machine
