@@ -153,9 +153,10 @@ def _context(files: str, wanted: str | None) -> dict[str, Any]:
         raise missing_package() from error
     try:
         if wanted is None:
-            current: Any = config.list_kube_config_contexts(config_file=files)
-            return current[1]
-        # The function above needs a current context, too.
+            found: Any = config.list_kube_config_contexts(config_file=files)
+            _, current = found
+            return current
+        # Not by that function, which fails where there is no current context.
         merged: Any = KubeConfigMerger(files).config
         contexts = {one.value["name"]: one.value for one in merged.value["contexts"]}
     except (config.ConfigException, yaml.YAMLError, *_MALFORMED) as error:

@@ -44,11 +44,8 @@ def test_the_manifest_of_a_file_by_any_name(project):
     file = project / "elsewhere" / "cluster.yaml"
     file.parent.mkdir()
     (project / "Pulumi.mine.yaml").rename(file)
-    for arguments, name in (
-        (("--file", str(file)), "cluster"),
-        (("hers", "--file", str(file)), "hers"),
-    ):
-        made = yaml.safe_load_all(run("manifest", *arguments).stdout)
+    for name, stack in {"cluster": (), "hers": ("hers",)}.items():
+        made = yaml.safe_load_all(run("manifest", *stack, "--file", str(file)).stdout)
         assert [one["metadata"]["name"] for one in made] == [name, f"{name}-head"]
     assert "nowhere.yaml" in failed(2, "manifest", "--file", "nowhere.yaml")
 
