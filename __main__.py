@@ -1,10 +1,16 @@
 """The Pulumi program: reads the stack, builds it, exports what a user needs."""
 
+import atexit
+import gc
+
 import pulumi
 
 from infra.program import build, configured_stack
 from sunspot.errors import UsageError
 from sunspot.targets.azure.scaling import capacity, running
+
+# Python goes through all objects several times before it ends.
+atexit.register(gc.freeze)
 
 try:
     outputs = build(configured_stack(), read=running, capacity=capacity)

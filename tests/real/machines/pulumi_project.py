@@ -65,7 +65,8 @@ class Project:
         for name in PROGRAM:
             source = ROOT / name
             if source.is_dir():
-                ignored = shutil.ignore_patterns("__pycache__")
+                # With the bytecode, but for what is being written.
+                ignored = shutil.ignore_patterns("*.pyc.*")
                 shutil.copytree(source, project.program / name, ignore=ignored)
             else:
                 shutil.copy2(source, project.program)
