@@ -21,20 +21,15 @@ KILL = "`kill -9`"
 RAYLET = "raylet was killed by signal 9"
 START = "`ray start`, was killed"
 
-# A raylet exits with code 0 when one of its agents has ended (src/ray/raylet/main.cc, 2.60).
+# A raylet exits with code 0 when one of its two agents has ended (src/ray/raylet/main.cc, 2.60), so
+# one of them is killed on a worker and the other on the head.
 AGENT = "raylet exited with code 0"
 # What `status` says of the node.
-OF_A_WORKER = {
-    "raylet": RAYLET,
-    "ray start": START,
-    "ray::DashboardAgent": AGENT,
-    "ray::RuntimeEnvAgent": AGENT,
-}
+OF_A_WORKER = {"raylet": RAYLET, "ray start": START, "ray::DashboardAgent": AGENT}
 OF_THE_HEAD = {
     "gcs_server": "gcs_server was killed by signal 9",
     "raylet": RAYLET,
     "ray start": START,
-    "ray::DashboardAgent": AGENT,
     "ray::RuntimeEnvAgent": AGENT,
 }
 RESTARTED = ("dashboard.py", "monitor.py", "log_monitor.py")
