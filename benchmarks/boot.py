@@ -76,7 +76,7 @@ done_with ray
 
 def ours(site: cluster.Site, *, plain: bool) -> list[Phase]:
     """Boot the head of the stack and return its phases."""
-    with site.boot_as(replace(site.seeds["head"], prepared=not plain)) as head:
+    with site.boot_as(replace(site.seeds["head"], disk="plain" if plain else "prepared")) as head:
         head.wait("Ray runs", head.runs_ray, timeout_s=PATIENCE_S)
         written = json.loads(head.ssh("cat /var/log/sunspot/boot.json"))
     phases = [Phase(one["phase"], one["start"], one["seconds"]) for one in written]
@@ -86,7 +86,7 @@ def ours(site: cluster.Site, *, plain: bool) -> list[Phase]:
 def peer(site: cluster.Site) -> list[Phase]:
     """Boot a VM that installs Ray by pip and return its phases."""
     seed = site.seeds["head"]
-    peer_seed = replace(seed, hostname="peer", user_data=_installing(seed.gateway))
+    peer_seed = replace(seed, hostname="peer", user_data=_installing(seed.gateway), disk="plain")
     with site.boot_as(peer_seed) as machine, _wheels(site):
         marks = machine.wait("Ray runs", lambda: _ended(machine), timeout_s=PATIENCE_S)
         if "failed" in marks:

@@ -55,7 +55,7 @@ class Site:
 def site(folder: Path) -> Iterator[Site]:
     """A site of the stack `dev` without machines; gone, but for `folder`, when the block ends."""
     disks = disk.disks()
-    storage, reference = image.published()
+    images = image.published()
     user = Project.create(folder / "user")
     plan = user.plan()
     certificate = Certificate.create(folder, [dev_nodes.VAULT, image.REGISTRY])
@@ -63,7 +63,7 @@ def site(folder: Path) -> Iterator[Site]:
         role: dev_nodes.seed(
             plan,
             role,
-            image=f"{image.REGISTRY}/{reference}",
+            image=f"{image.REGISTRY}/{images.node}",
             client_id=CLIENT_ID,
             public_key=user.public_key.read_text().strip(),
             authority=certificate.file.read_text(),
@@ -73,7 +73,7 @@ def site(folder: Path) -> Iterator[Site]:
     with contextlib.ExitStack() as stack:
         inside = stack.enter_context(network(dev_nodes.Subnets.of(plan).gateways))
         with inside.entered():
-            server = stack.enter_context(registry(storage))
+            server = stack.enter_context(registry(images.storage))
         azure = {str(seed.address.ip): _surroundings(seed) for seed in seeds.values()}
         platform = Platform(machines=azure, registry=server.address, entered=inside.entered)
         stack.enter_context(serving(platform, certificate))

@@ -92,7 +92,7 @@ def seed(
         authority=authority,
         hosts={VAULT: gateway, REGISTRY: gateway},
         data_disk=is_head,
-        prepared=not is_head,
+        disk="layers" if is_head else "prepared",
     )
 
 

@@ -1,9 +1,11 @@
 """The disks that the machines start from: Debian with what Ubuntu's image on Azure has.
 
 Docker is not on the plain one, as it is not on Ubuntu's; its packages lie in a folder that apt
-takes for its only mirror. On the prepared one are Docker and Ray's image, as on a VM image of a
-user's own. Both are made once by debootstrap and kept in the project's `.cache/vm`, in a folder
-named by what went in. The machines write to overlays of their own.
+takes for its only mirror. The second has the layers of Ray's image besides, but not the one that a
+user has put on it: to unpack them all takes an emulated machine minutes. On the prepared one are
+Docker and the whole image, as on a VM image of a user's own. All are made once by debootstrap and
+kept in the project's `.cache/vm`, in a folder named by what went in. The machines write to overlays
+of their own.
 
     PYTHONPATH=tests/real python tests/real/vm/disk.py      # makes them ahead of the tests, as root
 """
@@ -11,8 +13,10 @@ named by what went in. The machines write to overlays of their own.
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import image
+from image import Images
 from machines import debian
 from machines.debian import MAKING_S
 from machines.kept import kept, key
@@ -107,45 +111,47 @@ echo unnamed >/etc/hostname
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Disks:
-    """Two raw disks, not to be written to, and the kernel and initrd that start them."""
+Kind = Literal["plain", "layers", "prepared"]
 
-    plain: Path
-    prepared: Path
-    kernel: Path
-    initrd: Path
+
+@dataclass(frozen=True)
+class Disks:
+    """The folder of the disks, which are raw and not to be written to."""
+
+    folder: Path
+
+    def of(self, kind: Kind) -> Path:
+        return self.folder / f"{kind}.img"
+
+    @property
+    def kernel(self) -> Path:
+        return self.folder / "vmlinuz"
+
+    @property
+    def initrd(self) -> Path:
+        return self.folder / "initrd.img"
 
 
 def disks() -> Disks:
     """The disks of this recipe, made if they are not in the cache; others there are removed."""
-    storage, reference = image.published()
+    images = image.published()
 
     def make(part: Path) -> None:
         for old in CACHE.glob("disk*/"):
             shutil.rmtree(old)
-        _make(_in(part), part / "work", storage, reference)
+        _make(Disks(part), part / "work", images)
 
-    return _in(kept(CACHE / f"disks-{_key(reference)}", make))
-
-
-def _in(folder: Path) -> Disks:
-    return Disks(
-        plain=folder / "plain.img",
-        prepared=folder / "prepared.img",
-        kernel=folder / "vmlinuz",
-        initrd=folder / "initrd.img",
-    )
+    return Disks(kept(CACHE / f"disks-{_key(images)}", make))
 
 
-def _key(reference: str) -> str:
+def _key(images: Images) -> str:
     """Digits that change with everything that goes into the disks."""
     system = (debian.RECIPE, PACKAGES, LATER, _AGENT_PORT, _AGENT_PORT_UNIT, _PREPARE)
-    added = (DOCKER, image.DATA_ROOT, image.BAKED, image.REGISTRY, reference)
+    added = (DOCKER, image.DATA_ROOT, image.BAKED, image.REGISTRY, images.base, images.node)
     return key(DISK_BYTES, system, added)
 
 
-def _make(made: Disks, work: Path, storage: Path, reference: str) -> None:
+def _make(made: Disks, work: Path, images: Images) -> None:
     root = work / "root"
     work.mkdir(parents=True)
     debian.system(root, *PACKAGES)
@@ -156,10 +162,13 @@ def _make(made: Disks, work: Path, storage: Path, reference: str) -> None:
     checked(["chroot", root, "/bin/sh", "-c", _PREPARE, "sh", *LATER], timeout=MAKING_S)
     for file in (made.kernel, made.initrd):
         shutil.copy((root / file.name).resolve(), file)
-    _write(root, made.plain)
+    _write(root, made.of("plain"))
+    image.add_to(root, images, images.base)
+    _write(root, made.of("layers"))
     debian.install(root, *DOCKER)
-    image.add_to(root, storage, reference)
-    _write(root, made.prepared)
+    image.add_to(root, images, images.node)
+    image.mark_as_baked(root)
+    _write(root, made.of("prepared"))
     shutil.rmtree(work)
 
 
@@ -171,4 +180,4 @@ def _write(root: Path, disk: Path) -> None:
 
 
 if __name__ == "__main__":
-    print(disks().plain.parent)
+    print(disks().folder)

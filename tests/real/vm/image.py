@@ -1,4 +1,4 @@
-"""The nodes' image in a registry's folder, and on a disk: the stand-in for Ray's image.
+"""The nodes' image in a registry's folder, and on a disk: the stand-in for Ray's and a layer.
 
 Sunspot is not in it: nodes bring what they need of it along.
 
@@ -6,12 +6,15 @@ Sunspot is not in it: nodes bring what they need of it along.
 """
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from machines import CACHE, base_image
-from machines.docker import engine
-from machines.registry import registry
+from machines.docker import Docker, engine
+from machines.registry import Registry, registry
 
+NAME = "a-users-own:2.60.0"
+LAYER = "COPY --from={base} /etc/debian_version /home/ray/the-base-was"
 # As the nodes know it.
 REGISTRY = "sunspotdev.azurecr.io"
 # Where disk.sh puts Docker's data.
@@ -21,30 +24,53 @@ BAKED = "etc/sunspot/baked.json"
 KEPT = ("image", "overlay2")
 
 
-def published() -> tuple[Path, str]:
-    """The registry's folder, and the image's NAME@DIGEST in it; made where it is not there yet."""
+@dataclass(frozen=True, kw_only=True)
+class Images:
+    """The registry's folder, and NAME@DIGEST in it: of Ray's image, and of the nodes' on that."""
+
+    storage: Path
+    base: str
+    node: str
+
+
+def published() -> Images:
+    """Both images; made where they are not there yet."""
     base = base_image.base_image()
     with registry(base.registry_storage) as server:
-        if not server.has(base_image.NAME):
+        if not (server.has(base_image.NAME) and server.has(NAME)):
             with engine(CACHE / "engine") as docker:
                 base_image.publish(docker, server, base)
-        digest = server.digest(base_image.NAME)
-    return base.registry_storage, f"{base_image.NAME.partition(':')[0]}@{digest}"
+                _publish(docker, server, base)
+        return Images(
+            storage=base.registry_storage,
+            base=_pinned(server, base_image.NAME),
+            node=_pinned(server, NAME),
+        )
 
 
-def add_to(root: Path, storage: Path, reference: str) -> None:
-    """Pulls NAME@DIGEST from the registry's folder into the system at `root`.
+def _publish(docker: Docker, server: Registry, base: base_image.BaseImage) -> None:
+    reference, loaded = server.reference(NAME), base_image.load(docker, base)
+    recipe = f"FROM {loaded}\n{LAYER.format(base=loaded)}\n"
+    docker("build", "--quiet", "--tag", reference, "-", stdin=recipe)
+    docker("push", "--quiet", reference)
+    docker("rmi", reference)
+
+
+def _pinned(server: Registry, name: str) -> str:
+    return f"{name.partition(':')[0]}@{server.digest(name)}"
+
+
+def add_to(root: Path, images: Images, reference: str) -> None:
+    """Pulls NAME@DIGEST into the system at `root`, in place of what was pulled before.
 
     Docker knows it there as the nodes do, by `REGISTRY`.
     """
     data = root / DATA_ROOT
+    shutil.rmtree(data, ignore_errors=True)
     pulled = root.parent / "docker"
-    with registry(storage) as server, engine(pulled) as docker:
+    with registry(images.storage) as server, engine(pulled) as docker:
         docker("pull", "--quiet", server.reference(reference))
     data.mkdir(parents=True)
-    # What bake.sh leaves, by which disk.sh knows where the image is.
-    (root / "etc/sunspot").mkdir(parents=True)
-    (root / BAKED).write_text("{}\n")
     for name in KEPT:
         (pulled / name).rename(data / name)
     shutil.rmtree(pulled)
@@ -52,5 +78,11 @@ def add_to(root: Path, storage: Path, reference: str) -> None:
     names.write_text(names.read_text().replace(server.address, REGISTRY))
 
 
+def mark_as_baked(root: Path) -> None:
+    """Leaves what bake.sh leaves, by which disk.sh knows where the image is."""
+    (root / BAKED).parent.mkdir(parents=True)
+    (root / BAKED).write_text("{}\n")
+
+
 if __name__ == "__main__":
-    print(published()[1])
+    print(published().node)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from disk import Disks
+from disk import Disks, Kind
 from machines.processes import StepError, checked
 from network import Network
 from waiting import wait_for
@@ -51,8 +51,8 @@ class Seed:
 
     `name` is what Azure's API calls the VM; `user_data` is what the stack renders for its first
     boot, `settings` what IMDS gives as Azure's user data; `hosts` are names that DNS would answer.
-    `data_disk` says whether it has one, as the head has for its state; `prepared` whether Docker
-    and Ray's image are on its disk before it boots.
+    `data_disk` says whether it has one, as the head has for its state; `disk` what is on the one
+    that it boots from.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Seed:
     authority: str
     hosts: dict[str, str]
     data_disk: bool
-    prepared: bool
+    disk: Kind
 
     def write(self, folder: Path) -> None:
         """The files of cloud-init's NoCloud source."""
@@ -225,8 +225,7 @@ def booted(
     seed.write(folder / "seed")
     overlay = folder / "overlay.qcow2"
     create = ["qemu-img", "create", "-q", "-f", "qcow2"]
-    disk = disks.prepared if seed.prepared else disks.plain
-    checked([*create, "-F", "raw", "-b", disk, overlay])
+    checked([*create, "-F", "raw", "-b", disks.of(seed.disk), overlay])
     checked([*create, folder / "data.qcow2", DATA_DISK_BYTES])
     tap = f"tap{seed.mac[-1]}"
     network.add_tap(tap)
