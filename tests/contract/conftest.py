@@ -29,6 +29,8 @@ STAGES = {
 }
 NEEDS = {"azure": [needs_sshd], "slurm": [slurm_jobs_site.needs_its_turn]}
 TIMEOUT_S = 900
+# Of the processes that a node's start waits for: the GCS, the raylet, the dashboard.
+RAY_LOGS, LINES = ("gcs_server.out", "raylet.out", "dashboard.log"), 60
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -64,13 +66,17 @@ def _site(item: pytest.Item, order: list[str]) -> int:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Shows with a failure what the site's machines have printed."""
+    """Shows with a failure what the site's machines have printed, and what Ray says there."""
     report = yield
     site = getattr(item, "funcargs", {}).get("site")
     if report.failed and isinstance(site, Site):
-        for console in sorted(site.root.glob("azure/*/console")):
+        printed = [*site.root.glob("azure/*/console"), *site.root.glob("shared/*/logs/*")]
+        for folder in site.temp_dirs:
+            printed += [file for name in RAY_LOGS for file in folder.glob(f"**/logs/{name}")]
+        for file in sorted(printed):
             with contextlib.suppress(FileNotFoundError):  # a `down` that was cut off goes on
-                report.sections.append((str(console), console.read_text(errors="replace")))
+                lines = file.read_text(errors="replace").splitlines()[-LINES:]
+                report.sections.append((str(file), "\n".join(lines)))
     return report
 
 
