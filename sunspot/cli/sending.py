@@ -85,7 +85,28 @@ def read(
     )
     wanted = Packages(pip=pip or (), requirements=requirements, conda=conda)
     environment = environments.load(runtime_env, env or [], working_dir, wanted)
+    check_program(command, Path(str(environment["working_dir"])))
     return GivenJob(command=command, request=request, environment=environment)
+
+
+def check_program(command: Sequence[str], folder: Path) -> None:
+    """Returns if what `python FILE.py` runs is in the folder that the job gets.
+
+    What may be elsewhere is not looked for: a file with an absolute path, or of a zip's.
+
+    Raises:
+        UsageError: it is not there.
+    """
+    name, *words = command
+    if not folder.is_dir() or not Path(name).name.startswith("python"):
+        return
+    program = next((word for word in words if word != "-u"), "")
+    elsewhere = not program.endswith(".py") or Path(program).is_absolute()
+    if not elsewhere and not (folder / program).exists():
+        raise UsageError(
+            f"there is no {program} in {folder.resolve()}, where the job would run; "
+            "give another folder with --working-dir"
+        )
 
 
 def send(

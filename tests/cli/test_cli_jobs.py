@@ -19,7 +19,13 @@ from sunspot.ray import feasibility, jobs
 pytestmark = pytest.mark.usefixtures("place")
 
 
-def test_submit_follows_the_job_and_passes_what_is_behind_the_dashes(cluster):
+@pytest.fixture
+def program(place):
+    """A program in the folder that the job gets."""
+    (place / "x.py").touch()
+
+
+def test_submit_follows_the_job_and_passes_what_is_behind_the_dashes(cluster, program):
     api, _ = cluster
     result = run(
         *("submit", "--stack", "dev", "--name", "mine", "--env", "A=1", "--num-cpus", "1"),
@@ -47,11 +53,14 @@ def test_submit_follows_the_job_and_passes_what_is_behind_the_dashes(cluster):
     assert body["runtime_env"]["working_dir"].startswith("gcs://")
 
 
-def test_the_example_of_submit_runs_on_the_first_cluster(clusters, request):
+def test_the_example_of_submit_runs_on_the_first_cluster(clusters, place, request):
     from typer.main import get_command
 
     dev = stacks.load("dev", request.config.rootpath).for_target("local")
     (_, _, example) = get_command(app).commands["submit"].epilog.partition(": sunspot ")  # type: ignore[attr-defined]
+    program = next(word for word in shlex.split(example) if word.endswith(".py"))
+    (place / program).parent.mkdir(exist_ok=True)
+    (place / program).touch()
     with serving() as (api, port):
         folder = write(clusters, dev, address="127.0.0.1:1", ready_at=1.0)
         folder.update_cluster(dashboard_port=port)
@@ -104,7 +113,7 @@ def test_a_job_that_has_ended_at_an_interrupt_is_not_called_stopped(cluster, mon
     assert "SUCCEEDED" in failed(130, "submit", "--name", "mine", "--", "true")
 
 
-def test_without_the_dashes_options_behind_the_command_are_its_own_too(cluster):
+def test_without_the_dashes_options_behind_the_command_are_its_own_too(cluster, program):
     api, _ = cluster
     result = run("submit", "--detach", "python", "x.py", "--name", "theirs")
     assert result.exit_code == 0, result.output
@@ -123,6 +132,31 @@ def test_logs_that_are_followed_end_with_the_jobs_exit_code(cluster, status, dri
     assert (result.exit_code, result.stdout) == (expected, "hello\n")
     assert (f"job mine {status}" in result.stderr) is (status != "SUCCEEDED")
     assert run("logs", "mine").exit_code == 0
+
+
+@pytest.mark.parametrize("options", [["python"], ["python3", "-u"], ["/usr/bin/python3.11"]])
+def test_a_program_that_is_not_there_is_refused_before_the_upload(cluster, place, options):
+    api, _ = cluster
+    message = failed(2, "submit", "--", *options, "x.py")
+    assert f"there is no x.py in {place}" in message
+    assert "--working-dir" in message
+    assert not [call for call in api.calls() if "packages" in call or "POST" in call]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["python", "-c", "x.py"],
+        ["python", "-m", "x.py"],
+        ["python", "/on/the/image/x.py"],
+        ["bash", "x.py"],
+        ["python x.py && true"],
+        ["python"],
+    ],
+)
+def test_what_may_be_elsewhere_is_not_looked_for(place, command):
+    sending.check_program(command, place)
+    sending.check_program(["python", "x.py"], place / "code.zip")
 
 
 def test_what_can_never_run_is_refused_before_the_upload(cluster):

@@ -75,6 +75,7 @@ def target(served, place, monkeypatch):
     monkeypatch.setattr(clusters, "get", lambda _: made)
     config = {"sunspot:target": "local", "sunspot:cluster": CLUSTER}
     (place / "Pulumi.dev.yaml").write_text(yaml.safe_dump({"config": config}))
+    (place / "mine.py").touch()
     return made
 
 
