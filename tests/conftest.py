@@ -15,10 +15,11 @@ os.environ.pop("COLUMNS", None)
 import sunspot.console  # noqa: F401
 from sunspot import catalog
 from sunspot.catalog import sizes
+from sunspot.cli import GC_THRESHOLD
 
-# What is loaded and collected stays to the end. Python's search for garbage in it, at the end
-# several times, would take a fifth of the unit tests' time on a processor.
-gc.set_threshold(50_000)
+# What is loaded and collected stays to the end. To collect garbage from it as often as by default
+# would take a fifth of the unit tests' CPU time.
+gc.set_threshold(GC_THRESHOLD)
 atexit.register(gc.freeze)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 # How long the cluster may take to know a job whose submission was cut off, in seconds.
 LATE_S = 5.0
+
+_PYTHON = re.compile(r"python[\d.]*")
 
 NumCpus = Annotated[float | None, typer.Option(help="CPUs that the driver itself needs.")]
 NumGpus = Annotated[float | None, typer.Option(help="GPUs that the driver itself needs.")]
@@ -90,19 +94,19 @@ def read(
 
 
 def check_program(command: Sequence[str], folder: Path) -> None:
-    """Returns if what `python FILE.py` runs is in the folder that the job gets.
+    """Returns unless the command is `python FILE.py` and the job's folder has no such file.
 
-    What may be elsewhere is not looked for: a file with an absolute path, or of a zip's.
+    What may be elsewhere is not looked for: a file with an absolute path, or in a zip. Nothing is
+    uploaded of an empty folder, so its job runs where the image says.
 
     Raises:
-        UsageError: it is not there.
+        UsageError: the file is not there.
     """
     name, *words = command
-    if not folder.is_dir() or not Path(name).name.startswith("python"):
+    if not folder.is_dir() or not any(folder.iterdir()) or not _PYTHON.fullmatch(Path(name).name):
         return
     program = next((word for word in words if word != "-u"), "")
-    elsewhere = not program.endswith(".py") or Path(program).is_absolute()
-    if not elsewhere and not (folder / program).exists():
+    if program.endswith(".py") and not os.path.isfile(folder / program):  # noqa: PTH113 - may not raise
         raise UsageError(
             f"there is no {program} in {folder.resolve()}, where the job would run; "
             "give another folder with --working-dir"

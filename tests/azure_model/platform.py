@@ -8,7 +8,7 @@ import contextlib
 import http.client
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.server import ThreadingHTTPServer
 
 from azure_model.certificate import Certificate
@@ -23,12 +23,14 @@ PULL_S = 60.0
 class Platform:
     """Azure as each machine sees it, by the machine's address; and docker-registry's HOST:PORT.
 
-    In the context of `entered` the calling thread is in the machines' network.
+    In the context of `entered` the calling thread is in the machines' network. `blobs` gets the
+    path of each configuration and layer of an image that a machine downloads.
     """
 
     machines: Mapping[str, FakeAzure]
     registry: str
     entered: Callable[[], contextlib.AbstractContextManager[None]]
+    blobs: list[str] = field(default_factory=list)
 
 
 @contextlib.contextmanager
@@ -67,6 +69,8 @@ def _services_and_images(platform: Platform) -> type[Handler]:
 
         def _pass_on(self) -> None:
             """docker-registry's answer, as it comes."""
+            if self.command == "GET" and "/blobs/" in self.path:
+                platform.blobs.append(self.path)
             with platform.entered():
                 upstream = http.client.HTTPConnection(platform.registry, timeout=PULL_S)
                 upstream.connect()

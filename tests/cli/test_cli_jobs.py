@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -148,7 +150,8 @@ def test_a_program_that_is_not_there_is_refused_before_the_upload(cluster, place
     [
         ["python", "-c", "x.py"],
         ["python", "-m", "x.py"],
-        ["python", "/on/the/image/x.py"],
+        ["python", sys.executable],
+        ["python-launcher", "x.py"],
         ["bash", "x.py"],
         ["python x.py && true"],
         ["python"],
@@ -156,7 +159,13 @@ def test_a_program_that_is_not_there_is_refused_before_the_upload(cluster, place
 )
 def test_what_may_be_elsewhere_is_not_looked_for(place, command):
     sending.check_program(command, place)
-    sending.check_program(["python", "x.py"], place / "code.zip")
+
+
+@pytest.mark.parametrize("folder", ["empty", "code.zip", "s3://bucket/code.zip"])
+def test_only_a_folder_with_files_is_looked_into(place, folder):
+    (place / "empty").mkdir()
+    (place / "code.zip").touch()
+    sending.check_program(["python", "x.py"], Path(folder))
 
 
 def test_what_can_never_run_is_refused_before_the_upload(cluster):

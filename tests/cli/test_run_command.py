@@ -83,6 +83,11 @@ def calls(target):
     return [call.split()[0] for call in target.calls]
 
 
+def test_a_program_that_is_not_there_is_refused_before_the_cluster_is_made(target):
+    assert "there is no absent.py" in failed(2, "run", "dev", "--", "python", "absent.py")
+    assert calls(target) == []
+
+
 def test_the_job_runs_between_up_and_down_and_its_output_is_all_of_stdout(api, target):
     api.program = lambda entrypoint, say: say(f"ran {entrypoint}")
     done = run("run", "dev", "--env", "A=b", "--", "python", "mine.py", "--two words")

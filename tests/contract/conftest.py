@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -70,14 +71,19 @@ def pytest_runtest_makereport(
     report = yield
     site = getattr(item, "funcargs", {}).get("site")
     if report.failed and isinstance(site, Site):
-        printed = [*site.root.glob("azure/*/console"), *site.root.glob("shared/*/logs/*")]
-        for folder in site.temp_dirs:
-            printed += [file for name in RAY_LOGS for file in folder.glob(f"**/logs/{name}")]
-        for file in sorted(printed):
-            with contextlib.suppress(FileNotFoundError):  # a `down` that was cut off goes on
-                lines = file.read_text(errors="replace").splitlines()[-LINES:]
-                report.sections.append((str(file), "\n".join(lines)))
+        _add(report, site.root, "azure/*/console")
+        _add(report, site.root, "shared/*/logs/*")
+        for folder, name in itertools.product(site.temp_dirs, RAY_LOGS):
+            _add(report, folder, f"**/logs/{name}", lines=LINES)
     return report
+
+
+def _add(report: pytest.TestReport, folder: Path, pattern: str, *, lines: int = 0) -> None:
+    """Adds files, or so many of their last lines, to what is shown with a failure."""
+    with contextlib.suppress(OSError):  # a `down` that was cut off goes on, and removes them
+        for file in sorted(folder.glob(pattern)):
+            told = file.read_text(errors="replace").splitlines()[-lines:]
+            report.sections.append((str(file), "\n".join(told)))
 
 
 @pytest.fixture(scope="session")

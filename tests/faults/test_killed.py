@@ -1,4 +1,4 @@
-"""`kill -9` of each process of a running cluster in turn."""
+"""`kill -9` of each kind of process of a running cluster in turn."""
 
 from __future__ import annotations
 

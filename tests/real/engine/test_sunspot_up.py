@@ -140,10 +140,9 @@ def test_up_status_submit_ssh_down(fresh, head):
 
     assert "vm_0" in sunspot(fresh, head, "status")
     assert sunspot(fresh, head, "ssh", "--", "echo it is here").startswith("it is here")
-    folder = fresh.folder / "job"
-    folder.mkdir()
-    (folder / "x.py").touch()
-    job = sunspot(fresh, head, "submit", "--working-dir", str(folder), "--", "python", "x.py")
+    (fresh.folder / "job").mkdir()
+    folder = str(fresh.folder / "job")
+    job = sunspot(fresh, head, "submit", "--working-dir", folder, "--", "python", "x.py")
     assert "done" in job
     # The engine sees nothing to do where `sunspot up` has been.
     plan = fresh.pulumi("preview", "-s", STACK, "--expect-no-changes")

@@ -20,8 +20,9 @@ class StepError(AssertionError):
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """Little more than a PATH: nothing of the caller's steers what is tested."""
-    return {"PATH": SYSTEM_PATH, "HOME": "/root", "LANG": "C.UTF-8", **extra}
+    """Little more than a PATH: nothing of the caller's steers what is tested, but its pace."""
+    own = {"PATH": SYSTEM_PATH, "HOME": "/root", "LANG": "C.UTF-8"}
+    return {**own, **kept_settings("GOGC"), **extra}
 
 
 def checked(

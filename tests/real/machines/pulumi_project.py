@@ -65,7 +65,7 @@ class Project:
         for name in PROGRAM:
             source = ROOT / name
             if source.is_dir():
-                # With the bytecode, but for what is being written.
+                # Bytecode is copied, except files that are still being written.
                 ignored = shutil.ignore_patterns("*.pyc.*")
                 shutil.copytree(source, project.program / name, ignore=ignored)
             else:

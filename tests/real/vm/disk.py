@@ -111,7 +111,7 @@ echo unnamed >/etc/hostname
 """
 
 
-Kind = Literal["plain", "layers", "prepared"]
+DiskKind = Literal["plain", "layers", "prepared"]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Disks:
 
     folder: Path
 
-    def of(self, kind: Kind) -> Path:
+    def of(self, kind: DiskKind) -> Path:
         return self.folder / f"{kind}.img"
 
     @property

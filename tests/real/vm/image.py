@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from machines import CACHE, base_image
+from machines.debian import MAKING_S
 from machines.docker import Docker, engine
+from machines.kept import key
 from machines.registry import Registry, registry
 
-NAME = "a-users-own:2.60.0"
 LAYER = "COPY --from={base} /etc/debian_version /home/ray/the-base-was"
+NAME = f"a-users-own:{key(LAYER)}"
 # As the nodes know it.
 REGISTRY = "sunspotdev.azurecr.io"
 # Where disk.sh puts Docker's data.
@@ -50,9 +52,9 @@ def published() -> Images:
 
 def _publish(docker: Docker, server: Registry, base: base_image.BaseImage) -> None:
     reference, loaded = server.reference(NAME), base_image.load(docker, base)
-    recipe = f"FROM {loaded}\n{LAYER.format(base=loaded)}\n"
-    docker("build", "--quiet", "--tag", reference, "-", stdin=recipe)
-    docker("push", "--quiet", reference)
+    layer = LAYER.format(base=loaded)
+    docker("build", "--quiet", "--tag", reference, "-", stdin=f"FROM {loaded}\n{layer}\n")
+    docker("push", "--quiet", reference, timeout=MAKING_S)
     docker("rmi", reference)
 
 
@@ -66,7 +68,8 @@ def add_to(root: Path, images: Images, reference: str) -> None:
     Docker knows it there as the nodes do, by `REGISTRY`.
     """
     data = root / DATA_ROOT
-    shutil.rmtree(data, ignore_errors=True)
+    if data.exists():
+        shutil.rmtree(data)
     pulled = root.parent / "docker"
     with registry(images.storage) as server, engine(pulled) as docker:
         docker("pull", "--quiet", server.reference(reference))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from disk import Disks, Kind
+from disk import DiskKind, Disks
 from machines.processes import StepError, checked
 from network import Network
 from waiting import wait_for
@@ -51,8 +51,8 @@ class Seed:
 
     `name` is what Azure's API calls the VM; `user_data` is what the stack renders for its first
     boot, `settings` what IMDS gives as Azure's user data; `hosts` are names that DNS would answer.
-    `data_disk` says whether it has one, as the head has for its state; `disk` what is on the one
-    that it boots from.
+    `data_disk` says whether it has one, as the head has for its state; `disk` names the disk that
+    it boots from.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Seed:
     authority: str
     hosts: dict[str, str]
     data_disk: bool
-    disk: Kind
+    disk: DiskKind
 
     def write(self, folder: Path) -> None:
         """The files of cloud-init's NoCloud source."""

@@ -50,6 +50,8 @@ def test_the_head_comes_up(site: Site, head: Machine):
     head.wait("it is a member", lambda: "head" in _up(site), timeout_s=PATIENCE_S)
     _check_phases(head, PHASES | {"state"})
     assert _installed(head) == {"docker.io", "image"}
+    # The image's configuration and its own layer. Those below it were on the disk.
+    assert len(set(site.platform.blobs)) == 2
 
 
 def test_the_worker_boots_without_an_error(head: Machine, worker: Machine):
@@ -70,6 +72,7 @@ def test_the_worker_joins(site: Site, head: Machine, worker: Machine):
     _check_phases(worker, PHASES)
     # All was on its disk.
     assert _installed(worker) == set()
+    assert len(set(site.platform.blobs)) == 2
 
 
 def test_a_member_tells_how_it_booted(site: Site, worker: Machine):
