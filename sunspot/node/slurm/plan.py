@@ -27,8 +27,6 @@ MIN_NOTICE_S = 30
 # The exit code that says that something is wrong that would be wrong again.
 WRONG = 2
 FAILED = "failed-"
-# The file that says that the head was started once more.
-AGAIN = "again"
 
 
 def drain_message(job: int) -> str:

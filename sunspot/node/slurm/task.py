@@ -19,7 +19,7 @@ from sunspot.node.slurm import process_tree
 from sunspot.node.slurm.addresses import BLOCK, AddressError, own_address, worker_block
 from sunspot.node.slurm.allocation import Allocation
 from sunspot.node.slurm.listeners import TakenError
-from sunspot.node.slurm.plan import AGAIN, CLUSTER_FILE, FAILED, HEAD, Group, Plan
+from sunspot.node.slurm.plan import CLUSTER_FILE, FAILED, HEAD, Group, Plan, Published
 from sunspot.node.slurm.ray_node import FOREIGN_VARIABLES, RayNode
 
 # Within Slurm's KillWait, by default 30 s, after which the job gets a SIGKILL.
@@ -31,6 +31,9 @@ LOG_LINES = 15
 TOO_SLOW = "timed out during startup"
 LOCK = ".lock"
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+# In the environment of a task that starts its node once more.
+AGAIN_VARIABLE = "SUNSPOT_STARTED_AGAIN"
 
 # By which a cluster's processes are told from others; the value is the job's folder.
 CLUSTER_VARIABLE = "SUNSPOT_CLUSTER"
@@ -53,6 +56,10 @@ class NodeEndedError(Exception):
 
 class TooSlowError(NodeEndedError):
     """Ray gave up its start, since this machine was too slow."""
+
+
+class _StartAgain(Exception):  # noqa: N818 - it is no error
+    """The node was too slow for the first time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,9 +98,13 @@ class Task:
         return (self.folder / f"notice-{self.has.job}").exists()
 
     @property
-    def starts_again(self) -> bool:
-        """Whether the head was started once more, so that its GCS was away for a while."""
-        return (self.folder / AGAIN).exists()
+    def head_is_starting(self) -> bool:
+        """Whether the head has neither come up nor failed; its GCS may go, and come once more."""
+        try:
+            published = Published.parse((self.folder / CLUSTER_FILE).read_text())
+        except FileNotFoundError:
+            return False
+        return published is None and not (self.folder / f"{FAILED}{HEAD}").exists()
 
     def first_port(self) -> int:
         """The first of the node's ports; the head's is the GCS's."""
@@ -174,9 +185,12 @@ class Node:
 def run(task: Task, live: Callable[[Node], int]) -> int:
     """Runs a node as long as `live` does; returns the exit code of the task.
 
-    Nothing is left when it returns: no process below this one, no file of the node's own.
+    Nothing is left when it returns: no process below this one, no file of the node's own. A node
+    that was too slow is started once more, by this process as Slurm started it: Ray's client, which
+    it has become meanwhile, does not outlive a fork (`ray start` then hangs, 2.60).
     """
     prctl.adopt_orphans()
+    again = os.environ.pop(AGAIN_VARIABLE, "") != ""
     for name in FOREIGN_VARIABLES:
         os.environ.pop(name, None)
     name_amd_gpus(os.environ)
@@ -184,15 +198,23 @@ def run(task: Task, live: Callable[[Node], int]) -> int:
     with _stoppable():
         try:
             with scratch_folder(task) as scratch:
-                return _run_in(scratch, task, live)
+                return _run_in(scratch, task, live, again=again)
+        except _StartAgain:
+            pass
         # OSError: a full disk, or a folder that is another user's.
         except (NodeEndedError, AddressError, TakenError, OSError) as error:
-            say(f"node {task.name}: {error}")
-            with contextlib.suppress(OSError):  # that disk may be the shared one
-                (task.folder / f"{FAILED}{task.name}").touch()
-            return 1
+            return _failed(task, error)
         except Stopped as stopped:
             return stopped.exit_code
+    os.environ[AGAIN_VARIABLE] = "1"
+    return os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - no shell is wanted
+
+
+def _failed(task: Task, error: Exception) -> int:
+    say(f"node {task.name}: {error}")
+    with contextlib.suppress(OSError):  # that disk may be the shared one
+        (task.folder / f"{FAILED}{task.name}").touch()
+    return 1
 
 
 def name_amd_gpus(env: MutableMapping[str, str]) -> None:
@@ -206,34 +228,28 @@ def name_amd_gpus(env: MutableMapping[str, str]) -> None:
         env["HIP_VISIBLE_DEVICES"] = env.pop("ROCR_VISIBLE_DEVICES")
 
 
-def _run_in(scratch: Path, task: Task, live: Callable[[Node], int]) -> int:
+def _run_in(scratch: Path, task: Task, live: Callable[[Node], int], *, again: bool) -> int:
     node = None
+    # On the head there may also be the job's command, which has the whole time.
+    orphans_s = STOP_GRACE_S if task.group.name == HEAD else ORPHANS_S
     try:
         node = Node(task, task.ray_node(scratch).start())
         # From here on this process is a client of the cluster.
         os.environ.update(task.environment())
-        try:
-            return live(node)
-        except TooSlowError:
-            node = Node(task, _start_again(scratch, task))
-            return live(node)
+        return live(node)
+    except TooSlowError:
+        if again:
+            raise
+        orphans_s = ORPHANS_S
+        say(f"node {task.name}: Ray took too long to start on this machine: once more")
+        if task.group.name == HEAD:  # so that no worker connects to the GCS that ends now
+            (task.folder / CLUSTER_FILE).write_text("{}")
+        raise _StartAgain from None
     finally:
         _ignore_signals()
-        # On the head there may also be the job's command, which has the whole time.
-        orphans_s = STOP_GRACE_S if task.group.name == HEAD else ORPHANS_S
         pid = None if node is None else node.pid
         if left := process_tree.end(pid, STOP_GRACE_S, orphans_s):
             say(f"node {task.name}: these processes do not end: {left}")
-
-
-def _start_again(scratch: Path, task: Task) -> int:
-    """Starts a node once more, with the ports that it had."""
-    say(f"node {task.name}: Ray took too long to start on this machine: once more")
-    if task.group.name == HEAD:
-        (task.folder / AGAIN).touch()  # first: workers take a GCS that is gone for the end
-        (task.folder / CLUSTER_FILE).write_text("{}")
-    process_tree.end(None, STOP_GRACE_S, ORPHANS_S)
-    return task.ray_node(scratch).start()
 
 
 def say(text: str) -> None:

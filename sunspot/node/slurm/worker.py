@@ -33,7 +33,9 @@ def live(node: Node) -> int:
         met, now = answer(task.address), time.monotonic()
         if met == "accepts":
             seen = now
-        elif now - seen > (REFUSED_S if met == "refuses" and not task.starts_again else SILENT_S):
+        limit = REFUSED_S if met == "refuses" else SILENT_S
+        # Until the head has come up, Ray itself waits for it, for as long as the plan says.
+        if now - seen > limit and not task.head_is_starting:
             return 0
         time.sleep(POLL_S)
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 
+import psutil
 import pytest
+from ending import name_of
 from machines.slurm import GPU_NODE, Slurm
 from slurm_project import SMALL, Project
 from waiting import wait_for
+
+from sunspot.node.slurm.task import CLUSTER_VARIABLE
 
 NODES_PROGRAM = """
 import ray
@@ -85,6 +89,30 @@ def test_a_job_of_two_nodes_ends_with_the_commands_exit_code(project: Project):
     assert "nodes: head workers-n2" in done.stdout
     assert "'CPU': 2.0" in done.stdout
     assert not project.processes()
+
+
+def test_a_head_that_was_too_slow_is_started_once_more(project: Project):
+    """Its task is a client of the cluster by then: Ray does not outlive a fork of that.
+
+    To Ray, a raylet that ended before it was a member was too slow.
+    """
+    command = program(project, NODES_PROGRAM)
+    with project.started("run", "dev", "--", *command) as run:
+        # The worker's comes later, and it is a second until this one is a member.
+        (raylet,) = wait_for("the head's raylet", lambda: raylets(project), poll_s=0.02)
+        raylet.kill()
+        printed, said = run.communicate(timeout=300)
+    assert run.returncode == 0, printed + said
+    assert "took too long to start on this machine: once more" in printed
+    assert "nodes: head workers-n2" in printed
+    assert not project.processes()
+
+
+def raylets(project: Project) -> list[psutil.Process]:
+    found = [process for process in psutil.process_iter() if name_of(process) == "raylet"]
+    clusters = (process.environ().get(CLUSTER_VARIABLE, "") for process in found)
+    here = str(project.shared)
+    return [one for one, cluster in zip(found, clusters, strict=True) if cluster.startswith(here)]
 
 
 def test_a_heterogeneous_job_whose_gpu_is_where_slurm_has_it(project: Project):
