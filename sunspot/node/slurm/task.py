@@ -190,6 +190,7 @@ def run(task: Task, live: Callable[[Node], int]) -> int:
     it has become meanwhile, does not outlive a fork (`ray start` then hangs, 2.60).
     """
     prctl.adopt_orphans()
+    given = dict(os.environ)
     again = os.environ.pop(AGAIN_VARIABLE, "") != ""
     for name in FOREIGN_VARIABLES:
         os.environ.pop(name, None)
@@ -206,8 +207,8 @@ def run(task: Task, live: Callable[[Node], int]) -> int:
             return _failed(task, error)
         except Stopped as stopped:
             return stopped.exit_code
-    os.environ[AGAIN_VARIABLE] = "1"
-    return os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - no shell is wanted
+    env = {**given, AGAIN_VARIABLE: "1"}
+    return os.execve(sys.executable, sys.orig_argv, env)  # noqa: S606 - no shell is wanted
 
 
 def _failed(task: Task, error: Exception) -> int:
@@ -230,8 +231,6 @@ def name_amd_gpus(env: MutableMapping[str, str]) -> None:
 
 def _run_in(scratch: Path, task: Task, live: Callable[[Node], int], *, again: bool) -> int:
     node = None
-    # On the head there may also be the job's command, which has the whole time.
-    orphans_s = STOP_GRACE_S if task.group.name == HEAD else ORPHANS_S
     try:
         node = Node(task, task.ray_node(scratch).start())
         # From here on this process is a client of the cluster.
@@ -240,13 +239,15 @@ def _run_in(scratch: Path, task: Task, live: Callable[[Node], int], *, again: bo
     except TooSlowError:
         if again:
             raise
-        orphans_s = ORPHANS_S
         say(f"node {task.name}: Ray took too long to start on this machine: once more")
         if task.group.name == HEAD:  # so that no worker connects to the GCS that ends now
             (task.folder / CLUSTER_FILE).write_text("{}")
+        process_tree.end(None, STOP_GRACE_S, ORPHANS_S)
         raise _StartAgain from None
     finally:
         _ignore_signals()
+        # On the head there may also be the job's command, which has the whole time.
+        orphans_s = STOP_GRACE_S if task.group.name == HEAD else ORPHANS_S
         pid = None if node is None else node.pid
         if left := process_tree.end(pid, STOP_GRACE_S, orphans_s):
             say(f"node {task.name}: these processes do not end: {left}")
