@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import stat
@@ -199,7 +200,17 @@ def test_a_cluster_is_found_in_a_folder_without_a_project(kubernetes, up, monkey
         assert "mine is down" in run("down", "mine").stdout
 
 
-def test_a_port_forward_that_is_opened_again_has_the_same_ports(kubernetes, up):
+@pytest.fixture
+def usual_port_taken():
+    """Ray Client's usual port is not free: a test that runs beside may take it, and leave it."""
+    with socket.socket() as taken:
+        with contextlib.suppress(OSError):  # it is taken already
+            taken.bind(("127.0.0.1", 10001))
+            taken.listen()
+        yield
+
+
+def test_a_port_forward_that_is_opened_again_has_the_same_ports(kubernetes, usual_port_taken, up):
     records = create().records
     wished = free_port(set())
     assert run("up", "mine", "--dashboard-port", str(wished)).exit_code == 0
