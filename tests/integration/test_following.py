@@ -119,7 +119,7 @@ def test_a_job_is_followed_through_a_connection_that_breaks(
         following = pool.submit(follow, far, job_id, out, told.append)
         wait_for("the first lines", lambda: "line 5 " in out.getvalue())
         proxy.cut()
-        wait_for("the loss", lambda: told)
+        wait_for("the loss", lambda: of_the_connection(told))
         seen = out.getvalue()
         if until == "it goes on":
             wait_for("more lines", lambda: "line 30 " in direct.logs(job_id))
@@ -136,7 +136,12 @@ def test_a_job_is_followed_through_a_connection_that_breaks(
     own = [line for line in out.getvalue().splitlines() if line.startswith("line ")]
     assert own == [f"line {number} grüß" for number in range(LINES)]
     assert out.getvalue() == direct.logs(job_id)
-    assert len(told) == 2, told
+    assert len(of_the_connection(told)) == 2, told
+
+
+def of_the_connection(told: list[str]) -> list[str]:
+    """On a busy machine it is also told that the job waits."""
+    return [line for line in told if "connect" in line]
 
 
 @pytest.mark.parametrize("code", [0, 3])
