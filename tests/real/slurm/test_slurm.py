@@ -130,9 +130,9 @@ def test_a_heterogeneous_job_whose_gpu_is_where_slurm_has_it(project: Project):
 def test_two_jobs_on_the_same_nodes_one_cancelled_and_one_over_its_time_limit(
     project: Project, slurm: Slurm
 ):
-    """The limit's notice comes after 165 s at the earliest, so the other job costs no time."""
+    """The limit's notice comes after 255 s at the earliest, so the other job costs no time."""
     both = ["--nodelist=n1,n2"]
-    project.write_stack(time="4", notice_s=45, requeue=True, extra=both)
+    project.write_stack(time="6", notice_s=75, requeue=True, extra=both)
     project.write_stack("other", extra=both)
     with project.started("run", "dev", "--", *program(project, DRAINS)) as limited:
         assert began(limited).endswith("at 0\n")
@@ -143,7 +143,7 @@ def test_two_jobs_on_the_same_nodes_one_cancelled_and_one_over_its_time_limit(
         assert cancelled.returncode not in (0, None)
         assert limited.poll() is None
         assert project.processes()
-        printed, said = limited.communicate(timeout=420)
+        printed, said = limited.communicate(timeout=600)
     assert limited.returncode == 0, printed + said
     assert "draining the workers" in printed
     assert printed.index("drained") < printed.index("it began at 17") < printed.index("done")
