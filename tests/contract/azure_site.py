@@ -15,8 +15,8 @@ from stand_in_pulumi import KEY, STATE
 
 from sunspot.targets.azure import create
 
-# At the last one Pulumi has made everything, and the head boots.
-# The moments before are tried with the real engine (tests/real/engine/test_sunspot_up.py).
+# Pulumi has made everything, and the head boots. Earlier moments are tried with the real engine
+# (tests/real/engine/test_sunspot_up.py).
 STAGES = ("created VirtualMachineScaleSet",)
 
 HERE = Path(__file__).parent

@@ -52,10 +52,12 @@ def logs(sunspot: Sunspot, node: str, *flags: str, stack: str = NAME) -> tuple[s
 def test_a_nodes_log_and_where_rays_own_logs_lie(
     sunspot: Sunspot, cluster: ClusterHandle, node: str
 ):
+    def notes_once_it_runs() -> str:
+        text, notes = logs(sunspot, node, stack="main")
+        return notes if "Ray runtime started" in text else ""
+
     # A node is a member before it says so.
-    begun = "Ray runtime started"
-    wait_for("the log", lambda: begun in logs(sunspot, node, stack="main")[0])
-    _, notes = logs(sunspot, node, stack="main")
+    notes = wait_for("the log", notes_once_it_runs)
     # A note is one line, however long its path is.
     ray_logs = Path(notes.partition("of all nodes of this cluster: ")[2].strip())
     assert list(ray_logs.glob("raylet*"))

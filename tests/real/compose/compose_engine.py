@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from machines import PROJECT
-from machines.docker import Docker, cpu_group
+from machines.docker import Docker, in_cpu_group
 from machines.kept import locked, unmounted
 from machines.needs import ENGINE_PROGRAMS, NEED_DOCKER, SYSTEM_PATH, need
 from machines.network import Network
@@ -118,7 +118,7 @@ def engine_behind(
             "dockerd",
             *("--data-root", data_root, "--exec-root", folder / "exec"),
             *("--host", f"unix://{docker.socket}", "--pidfile", folder / "dockerd.pid"),
-            f"--cgroup-parent={cpu_group().rstrip('/')}/docker",
+            in_cpu_group(),
             *("--config-file", folder / "daemon.json", "--shutdown-timeout=20"),
             *_runtime(folder, runtime),
         ]

@@ -76,7 +76,7 @@ def engine(data_root: Path, *, insecure_registries: Sequence[str] = ()) -> Itera
             *("--host", f"unix://{docker.socket}", "--pidfile", folder / "dockerd.pid"),
             *("--config-file", folder / "daemon.json"),
             *("--bridge=none", "--iptables=false", "--shutdown-timeout=20"),
-            f"--cgroup-parent={cpu_group().rstrip('/')}/docker",
+            in_cpu_group(),
             *(f"--insecure-registry={registry}" for registry in insecure_registries),
         ]
         (folder / "daemon.json").write_text("{}")
@@ -86,6 +86,11 @@ def engine(data_root: Path, *, insecure_registries: Sequence[str] = ()) -> Itera
         finally:
             unmounted(folder)
             shutil.rmtree(folder)
+
+
+def in_cpu_group() -> str:
+    """What lets an engine's containers share this process's part of the processors."""
+    return f"--cgroup-parent={cpu_group().rstrip('/')}/docker"
 
 
 def cpu_group() -> str:
