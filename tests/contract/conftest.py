@@ -36,8 +36,8 @@ RAY_LOGS, LINES = ("gcs_server.out", "raylet.out", "dashboard.log"), 60
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     stages = dict(STAGES)
-    if {"refusal", "second"} & set(metafunc.fixturenames):
-        # It refuses, and holds side by side, nothing that the real targets do not.
+    if {"refusal", "second", "job_name"} & set(metafunc.fixturenames):
+        # It refuses, holds side by side, follows and stops nothing that the real targets do not.
         del stages["toy"]
     sites.parametrize(metafunc, stages, NEEDS)
 

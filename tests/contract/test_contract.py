@@ -157,28 +157,34 @@ def test_submit_prints_the_jobs_output_and_ends_with_its_exit_code(site: Site, c
     assert done.returncode == 3
 
 
-def test_a_detached_job_is_listed_and_followed_to_its_end(site: Site, cluster: Cluster):
-    job, name = ("python", "-c", "print('far', 'away'); exit(4)"), fresh("detached")
-    assert site.submit("--detach", "--name", name, "--", *job).stdout == f"{name}\n"
-    followed = site("logs", name, "-f")
+@pytest.fixture
+def job_name() -> str:
+    """A job's name that no other test has."""
+    return fresh("job")
+
+
+def test_a_detached_job_is_listed_and_followed_to_its_end(
+    site: Site, cluster: Cluster, job_name: str
+):
+    job = ("python", "-c", "print('far', 'away'); exit(4)")
+    assert site.submit("--detach", "--name", job_name, "--", *job).stdout == f"{job_name}\n"
+    followed = site("logs", job_name, "-f")
     assert "far away\n" in followed.stdout
     assert followed.returncode == 4
     jobs = {job["id"]: job for job in json.loads(site.ok("jobs", "--json"))}
-    assert (jobs[name]["status"], jobs[name]["exit_code"]) == ("FAILED", 4)
-    assert "had ended already" in site.ok("stop", name)
+    assert (jobs[job_name]["status"], jobs[job_name]["exit_code"]) == ("FAILED", 4)
+    assert "had ended already" in site.ok("stop", job_name)
 
 
-def test_stop_ends_a_job(site: Site, cluster: Cluster):
-    name = fresh("stopped")
-    site.submit("--detach", "--name", name, "--", *FOREVER)
-    wait_for("the job to begin", lambda: "it began" in site("logs", name).stdout)
-    assert "STOPPED" in site.ok("stop", name)
-    assert site("logs", name, "-f").returncode == 130
+def test_stop_ends_a_job(site: Site, cluster: Cluster, job_name: str):
+    site.submit("--detach", "--name", job_name, "--", *FOREVER)
+    wait_for("the job to begin", lambda: "it began" in site("logs", job_name).stdout)
+    assert "STOPPED" in site.ok("stop", job_name)
+    assert site("logs", job_name, "-f").returncode == 130
 
 
-def test_ctrl_c_stops_the_job_that_submit_follows(site: Site, cluster: Cluster):
-    name = fresh("cut")
-    arguments = ("submit", "--working-dir", str(site.empty), "--name", name, "--", *FOREVER)
+def test_ctrl_c_stops_the_job_that_submit_follows(site: Site, cluster: Cluster, job_name: str):
+    arguments = ("submit", "--working-dir", str(site.empty), "--name", job_name, "--", *FOREVER)
     with site.started(*arguments) as submit:
         assert submit.stdout is not None
         while "it began" not in (line := submit.stdout.readline()):
@@ -186,7 +192,7 @@ def test_ctrl_c_stops_the_job_that_submit_follows(site: Site, cluster: Cluster):
         submit.send_signal(signal.SIGINT)
         submit.communicate(timeout=DEADLINE_S)
     assert submit.returncode == 130
-    (job,) = (job for job in site.status("one")["jobs"] if job["id"] == name)
+    (job,) = (job for job in site.status("one")["jobs"] if job["id"] == job_name)
     assert job["status"] == "STOPPED"
 
 

@@ -127,9 +127,9 @@ class Clusters:
         """How many workers the autoscaler keeps in the shared cluster."""
         return plan.size(self.shared, GROUP).minimum
 
-    def process(self, node: str, wanted: str) -> psutil.Process:
-        """A process of the shared cluster: `wanted` is a kind, or "ray start"."""
-        recorded = self.shared.process(node)
+    def process(self, node: str, wanted: str, *, of: str = SHARED) -> psutil.Process:
+        """A process of a node of that cluster: `wanted` is a kind, or "ray start"."""
+        recorded = self.sunspot.folder(of).process(node)
         assert recorded is not None
         start = psutil.Process(recorded.pid)
         if wanted == "ray start":

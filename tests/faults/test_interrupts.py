@@ -154,9 +154,18 @@ def test_kill_in_down(
 # Scale, submit and logs, in the cluster that is shared
 
 
-def test_ctrl_c_in_scale(sunspot: Installed, clusters: Clusters, moments: Moments, record: Record):
-    duration = scaling_takes(sunspot, clusters)
+@pytest.fixture(scope="module")
+def scaling_s(sunspot: Installed, clusters: Clusters) -> float:
+    """How long it takes to get a second worker."""
+    before = clusters.share()
+    duration = timed(sunspot, "scale", "workers=2")
+    nothing_wrong(scale_back(sunspot, clusters, before))
+    return duration
 
+
+def test_ctrl_c_in_scale(
+    sunspot: Installed, clusters: Clusters, scaling_s: float, moments: Moments, record: Record
+):
     def one(moment: float) -> Iterator[str]:
         before = clusters.share()
         ended = sunspot.cut("scale", "workers=2", at=[moment])
@@ -167,13 +176,13 @@ def test_ctrl_c_in_scale(sunspot: Installed, clusters: Clusters, moments: Moment
             yield from changed(clusters, before)
         yield from scale_back(sunspot, clusters, before)
 
-    nothing_wrong(moments.at_each(duration, one))
+    nothing_wrong(moments.at_each(scaling_s, one))
     record(Row(fault=CTRL_C, to="scale", code=INTERRUPTED, says="interrupted", left=AS_IT_WAS))
 
 
-def test_kill_in_scale(sunspot: Installed, clusters: Clusters, moments: Moments, record: Record):
-    duration = scaling_takes(sunspot, clusters)
-
+def test_kill_in_scale(
+    sunspot: Installed, clusters: Clusters, scaling_s: float, moments: Moments, record: Record
+):
     def one(moment: float) -> Iterator[str]:
         before = clusters.share()
         ended = sunspot.cut("scale", "workers=2", at=[moment], number=signal.SIGKILL)
@@ -181,16 +190,9 @@ def test_kill_in_scale(sunspot: Installed, clusters: Clusters, moments: Moments,
         yield from wrong_status(sunspot, SHARED)
         yield from scale_back(sunspot, clusters, before)
 
-    nothing_wrong(moments.at_each(duration, one))
+    nothing_wrong(moments.at_each(scaling_s, one))
     left = f"{AS_IT_WAS}, after `sunspot scale` with the former number"
     record(Row(fault=KILL, to="scale", code=KILLED, says="", left=left))
-
-
-def scaling_takes(sunspot: Installed, clusters: Clusters) -> float:
-    before = clusters.share()
-    duration = timed(sunspot, "scale", "workers=2")
-    nothing_wrong(scale_back(sunspot, clusters, before))
-    return duration
 
 
 def scale_back(sunspot: Installed, clusters: Clusters, before: dict[str, str]) -> Iterator[str]:
@@ -223,7 +225,9 @@ def submit(name: str) -> list[str]:
     return ["submit", "--name", name, "--", *FOREVER]
 
 
-def submitting_takes(sunspot: Installed, clusters: Clusters) -> float:
+@pytest.fixture(scope="module")
+def submitting_s(sunspot: Installed, clusters: Clusters) -> float:
+    """How long `submit` takes, with a job that ends at once."""
     clusters.share()
     return timed(sunspot, "submit", "--", "echo", "done")
 
@@ -232,6 +236,7 @@ def submitting_takes(sunspot: Installed, clusters: Clusters) -> float:
 def test_submit(
     sunspot: Installed,
     clusters: Clusters,
+    submitting_s: float,
     moments: Moments,
     numbered,
     record: Record,
@@ -248,7 +253,7 @@ def test_submit(
             yield from stopped(sunspot, name, by=ended)
         yield from changed(clusters, before)
 
-    nothing_wrong(moments.at_each(submitting_takes(sunspot, clusters), one))
+    nothing_wrong(moments.at_each(submitting_s, one))
     if number == signal.SIGKILL:
         left = "its job, until `sunspot stop`"
         record(Row(fault=KILL, to="submit", code=KILLED, says="", left=left))

@@ -34,6 +34,8 @@ from waiting import wait_for
 pytestmark = [needs_sshd, pytest.mark.timeout(900)]
 
 FIXED = "fixed"
+# What `az` says and does.
+GROUP_IS_GONE = "echo '(ResourceGroupNotFound) gone' >&2; exit 3"
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def head(tmp_path):
         api.nodes = [_member("head", is_head_node=True), *(_member(f"vm_{i}") for i in range(2))]
         _write_tool(tools / "ssh", _redirecting(server, port))
         made = Head(tools, SimpleNamespace(known=api, port=port))
-        made.write_az("echo '(ResourceGroupNotFound) gone' >&2; exit 3")
+        made.write_az(GROUP_IS_GONE)
         yield made
 
 
@@ -129,7 +131,8 @@ def ending(command: subprocess.Popen[str], code: int = 0) -> str:
     return out + err
 
 
-def test_up_status_submit_ssh_down(fresh, head):
+def test_up_status_submit_ssh_and_a_down_that_keeps_protected_results(fresh, head):
+    fresh.write_stack(STACK, {**settings(), "sunspot:storage": {"protect": True}})
     printed = sunspot(fresh, head, "up", STACK)
     assert "creating VirtualMachine sunspot-x-head-vm" in printed
     assert "created VirtualMachine sunspot-x-head-vm" in printed
@@ -148,20 +151,33 @@ def test_up_status_submit_ssh_down(fresh, head):
     plan = fresh.pulumi("preview", "-s", STACK, "--expect-no-changes")
     assert "unchanged" in plan
 
+    kept = [one for one in fresh.state(STACK).values() if one["type"].endswith("StorageAccount")]
+    head.write_az(f"echo {shlex.quote(json.dumps([{'id': kept[0]['id']}]))}")
     printed = sunspot(fresh, head, "down", STACK)
     assert "deleted VirtualMachine sunspot-x-head-vm" in printed
     assert f"{STACK} is down" in printed
+    assert f"sunspot down {STACK} --delete-storage" in printed
+    left = {one["type"] for one in fresh.state(STACK).values()}
+    assert "azure-native:storage:StorageAccount" in left
+    assert "azure-native:compute:VirtualMachine" not in left
+    assert "is not up" in sunspot(fresh, head, "status", STACK, code=1)
+
+    head.write_az(GROUP_IS_GONE)
+    assert f"{STACK} is down" in sunspot(fresh, head, "down", STACK, "--delete-storage")
     assert fresh.cloud.resources() == {}
     assert "nothing to do" in sunspot(fresh, head, "down", STACK)
 
 
-def test_a_stack_that_plain_pulumi_brought_up(deployed, head):
+def test_a_stack_that_plain_pulumi_brought_up_and_a_down_that_leaves_something(deployed, head):
     # Behind it there may be a note of what it waited for.
     status, _ = json.JSONDecoder().raw_decode(sunspot(deployed, head, "status", STACK, "--json"))
     assert status["target"] == "azure"
     assert [node["name"] for node in status["nodes"]] == ["head", "vm_0", "vm_1"]
     assert "127.0.0.1" in sunspot(deployed, head, "dashboard")
     assert "is up" in sunspot(deployed, head, "up", STACK)  # a second `up`, by the other command
+    head.write_az("""echo '[{"id": "/subscriptions/s/resourceGroups/g/providers/P/disks/d"}]'""")
+    assert "disks/d" in sunspot(deployed, head, "down", STACK, code=1)
+    head.write_az(GROUP_IS_GONE)
     sunspot(deployed, head, "down", STACK)
 
 
@@ -198,45 +214,6 @@ def test_an_edit_that_replaces_the_head_is_refused_until_told_otherwise(deployed
     assert deployed.cloud.resources() == {}
 
 
-def test_protected_results_are_kept_until_told_otherwise(fresh, head):
-    fresh.write_stack(STACK, {**settings(), "sunspot:storage": {"protect": True}})
-    sunspot(fresh, head, "up", STACK)
-    kept = [one for one in fresh.state(STACK).values() if one["type"].endswith("StorageAccount")]
-    head.write_az(f"echo {shlex.quote(json.dumps([{'id': kept[0]['id']}]))}")
-    printed = sunspot(fresh, head, "down", STACK)
-    assert f"{STACK} is down" in printed
-    assert f"sunspot down {STACK} --delete-storage" in printed
-    left = {one["type"] for one in fresh.state(STACK).values()}
-    assert "azure-native:storage:StorageAccount" in left
-    assert "azure-native:compute:VirtualMachine" not in left
-    assert "is not up" in sunspot(fresh, head, "status", STACK, code=1)
-
-    head.write_az("echo '(ResourceGroupNotFound) gone' >&2; exit 3")
-    assert f"{STACK} is down" in sunspot(fresh, head, "down", STACK, "--delete-storage")
-    assert fresh.cloud.resources() == {}
-
-
-def test_down_that_leaves_something_says_what_and_fails(deployed, head):
-    head.write_az("""echo '[{"id": "/subscriptions/s/resourceGroups/g/providers/P/disks/d"}]'""")
-    assert "disks/d" in sunspot(deployed, head, "down", STACK, code=1)
-
-
-def test_a_quota_error_is_explained_and_the_next_up_goes_on(fresh, head):
-    message = (
-        "Code=OperationNotAllowed Message=Operation could not be completed as it results in "
-        "exceeding approved standardDSv5Family Cores quota. Additional details - Deployment Model: "
-        "Resource Manager, Location: uksouth, Current Limit: 0, Current Usage: 0, Additional "
-        "Required: 4, (Minimum) New Limit Required: 4."
-    )
-    fresh.cloud.refuse({"sunspot-x-head-vm": message})
-    printed = " ".join(sunspot(fresh, head, "up", STACK, code=1).split())
-    assert "Azure's quota 'standardDSv5Family Cores'" in printed
-    assert "Ask for 4" in printed
-    assert f"sunspot down {STACK}" in printed
-    fresh.cloud.refuse({})
-    assert "x is up (azure)" in sunspot(fresh, head, "up", STACK)
-
-
 def test_a_stack_file_that_is_wrong_makes_nothing(fresh, head):
     wrong = settings()
     wrong["sunspot:access"]["ssh_public_key"] = "no key"
@@ -255,6 +232,12 @@ def test_a_size_that_the_region_does_not_have_makes_nothing(fresh, head):
 
 HELD = "sunspot-x-fixed-vmss"
 HOLDS = ("hold", HELD)
+QUOTA = (
+    "Code=OperationNotAllowed Message=Operation could not be completed as it results in "
+    "exceeding approved standardDSv5Family Cores quota. Additional details - Deployment Model: "
+    "Resource Manager, Location: uksouth, Current Limit: 0, Current Usage: 0, Additional "
+    "Required: 4, (Minimum) New Limit Required: 4."
+)
 
 
 def locks(project):
@@ -290,7 +273,7 @@ def held_up(project, head):
     return command, below
 
 
-def test_an_interrupt_ends_pulumi_in_order_and_the_next_up_goes_on(fresh, head):
+def test_an_interrupt_ends_pulumi_in_order_and_the_next_up_goes_on_to_a_quota(fresh, head):
     fresh.cloud.hold(HELD)
     command, below = held_up(fresh, head)
     assert [path for path in locks(fresh) if path.is_file()]
@@ -304,6 +287,13 @@ def test_an_interrupt_ends_pulumi_in_order_and_the_next_up_goes_on(fresh, head):
     assert fresh.state(STACK)
 
     fresh.cloud.hold()
+    fresh.cloud.refuse({HELD: QUOTA})
+    printed = " ".join(sunspot(fresh, head, "up", STACK, code=1).split())
+    assert "Azure's quota 'standardDSv5Family Cores'" in printed
+    assert "Ask for 4" in printed
+    assert f"sunspot down {STACK}" in printed
+
+    fresh.cloud.refuse({})
     assert "x is up (azure)" in sunspot(fresh, head, "up", STACK)
 
 
