@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from sunspot.errors import SunspotError, UsageError
+from sunspot.ray import packaging
 from sunspot.report import NodeInfo, Report, TaskSpan, WorkloadResult, table, write
 from sunspot.report.drawing import picture
 from sunspot.report.timeline import MAX_BARS, lay_out, ticks
@@ -332,8 +333,17 @@ def test_write_replaces_and_leaves_nothing_else(report, tmp_path):
     folder = tmp_path / "deep" / "sunspot-report"
     assert write(report, folder) == folder / "index.html"
     write(replace(report, stack="cpu"), folder)
-    assert sorted(path.name for path in folder.iterdir()) == ["index.html", "timeline.svg"]
+    found = sorted(path.name for path in folder.iterdir())
+    assert found == [".gitignore", "index.html", "timeline.svg"]
     assert "stack cpu" in (folder / "timeline.svg").read_text(encoding="utf-8")
+
+
+def test_a_new_folder_goes_neither_into_git_nor_along_with_a_job(report, tmp_path):
+    (tmp_path / "kept").mkdir()
+    for name in ("new", "kept"):
+        write(report, tmp_path / name)
+    sent = {str(file.path) for file in packaging.collect(tmp_path)}
+    assert sent == {"kept/index.html", "kept/timeline.svg"}
 
 
 def test_a_file_in_the_way_is_a_usage_error(report, tmp_path):

@@ -14,6 +14,7 @@ from sunspot.report.model import Report
 from sunspot.report.page import page
 from sunspot.report.text import seconds, speed_up
 
+IGNORE_FILE = ".gitignore"
 INDEX = "index.html"
 TIMELINE = "timeline.svg"
 
@@ -30,7 +31,7 @@ def write(report: Report, folder: Path) -> Path:
     # Drawn before anything is written: input that cannot be drawn leaves the old report.
     files = {TIMELINE: picture(report), INDEX: page(report)}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        _make(folder)
         for name, text in files.items():
             _write_whole(folder / name, text)
     except OSError as error:
@@ -41,11 +42,22 @@ def write(report: Report, folder: Path) -> Path:
 def check_folder(folder: Path) -> None:
     """Makes the folder; raises at once what `write` would raise at the end."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        _make(folder)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise _explained(error, folder) from error
+
+
+def _make(folder: Path) -> None:
+    """A folder that is new goes neither into the user's git nor along with the next job."""
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+    else:
+        (folder / IGNORE_FILE).write_text("*\n")
 
 
 def table(report: Report) -> Table:
