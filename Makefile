@@ -27,7 +27,7 @@ setup: $(STAMP)
 
 # Compiles bytecode once: Ray starts 16 Python processes for a head and two for a worker
 # (docs/architecture.md), and those that start together would each compile what they import. Leaves
-# out thousands of files that the local commands never import: the two Pulumi SDKs, and packages' tests.
+# out thousands of files that the local commands never import.
 NOT_COMPILED = pulumi_azure_native|pulumi_kubernetes|/moto/|/ray/rllib/|/tests/
 BYTECODE = $(BIN)/python -m compileall -q -j 0 -x '$(NOT_COMPILED)' $(VENV)/lib > /dev/null || true
 

@@ -362,6 +362,8 @@ def test_a_full_disk_keeps_the_old_report(report, tmp_path, monkeypatch):
     with pytest.raises(SunspotError, match="No space left"):
         write(replace(report, stack="cpu"), tmp_path)
     assert (tmp_path / "index.html").read_bytes() == old
+    with pytest.raises(SunspotError, match="No space left"):
+        write(report, tmp_path / "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "timeline.svg"]
 
 

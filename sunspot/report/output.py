@@ -50,14 +50,18 @@ def check_folder(folder: Path) -> None:
 
 
 def _make(folder: Path) -> None:
-    """A folder that is new goes neither into the user's git nor along with the next job."""
+    """Makes the folder if need be; a new one is kept out of git and of the next job's upload."""
     try:
         folder.mkdir(parents=True)
-    except FileExistsError:
+    except OSError:
         if not folder.is_dir():
             raise
-    else:
-        (folder / IGNORE_FILE).write_text("*\n")
+        return
+    try:
+        _write_whole(folder / IGNORE_FILE, "*\n")
+    except OSError:
+        folder.rmdir()
+        raise
 
 
 def table(report: Report) -> Table:

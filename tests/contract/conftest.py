@@ -37,7 +37,8 @@ RAY_LOGS, LINES = ("gcs_server.out", "raylet.out", "dashboard.log"), 60
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     stages = dict(STAGES)
     if {"refusal", "second", "job_name"} & set(metafunc.fixturenames):
-        # It refuses, holds side by side, follows and stops nothing that the real targets do not.
+        # Refusals, a second cluster and jobs that are followed or stopped: in the commands, not in
+        # the target. So for the toy, which shows how little a target needs, they prove nothing new.
         del stages["toy"]
     sites.parametrize(metafunc, stages, NEEDS)
 

@@ -98,8 +98,11 @@ def test_of_the_head_and_restarted(
     record(Row(fault=KILL, to=f"{kind} of the head", code="", says="was started again", left=left))
 
 
-def with_a_head(sunspot: Installed, clusters: Clusters, kind: str) -> str:
-    """The cluster to end: of whatever ends the head, its workers see the same, so one has them."""
+def cluster_to_end(sunspot: Installed, clusters: Clusters, kind: str) -> str:
+    """Brings up the cluster whose head is killed; returns its name.
+
+    It has a worker for one kind only: whatever ends a head, its workers lose the GCS.
+    """
     if kind == "gcs_server":
         clusters.share()
         return SHARED
@@ -110,7 +113,7 @@ def with_a_head(sunspot: Installed, clusters: Clusters, kind: str) -> str:
 
 @pytest.mark.parametrize("kind", OF_THE_HEAD)
 def test_of_the_head(sunspot: Installed, clusters: Clusters, kind: str, record: Record):
-    name = with_a_head(sunspot, clusters, kind)
+    name = cluster_to_end(sunspot, clusters, kind)
     clusters.process(HEAD, kind, of=name).kill()
     wait_for("the head to be lost", lambda: clusters.problem(name))
     told = sunspot.cut("status", name)

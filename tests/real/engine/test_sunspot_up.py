@@ -30,7 +30,7 @@ from ssh_server import needs_sshd, prepared, running
 from stack_settings import STACK, settings
 from waiting import wait_for
 
-# Each runs the CLI several times: a minute on an idle machine.
+# Each runs the CLI several times: a minute on an idle machine, several on a busy one.
 pytestmark = [needs_sshd, pytest.mark.timeout(900)]
 
 FIXED = "fixed"
@@ -179,6 +179,7 @@ def test_a_stack_that_plain_pulumi_brought_up_and_a_down_that_leaves_something(d
     assert "disks/d" in sunspot(deployed, head, "down", STACK, code=1)
     head.write_az(GROUP_IS_GONE)
     sunspot(deployed, head, "down", STACK)
+    assert deployed.cloud.resources() == {}
 
 
 def test_an_edit_that_replaces_the_head_is_refused_until_told_otherwise(deployed, head):
@@ -273,7 +274,7 @@ def held_up(project, head):
     return command, below
 
 
-def test_an_interrupt_ends_pulumi_in_order_and_the_next_up_goes_on_to_a_quota(fresh, head):
+def test_an_interrupt_ends_pulumi_in_order_and_the_next_ups_go_on(fresh, head):
     fresh.cloud.hold(HELD)
     command, below = held_up(fresh, head)
     assert [path for path in locks(fresh) if path.is_file()]
