@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shlex
 from dataclasses import dataclass
@@ -179,20 +178,29 @@ def down(
         found = []
     agreed = Agreed(storage=delete_storage or volumes, left_behind=yes)
     if not any(_take_down(target, name, agreed) for target, name in found):
-        if stack and not target_name:
-            _refuse_pulumis(stack)
+        if stack:
+            _look_in_files(stack, refuse_pulumis=not target_name)
         which = f"stack {stack!r} is not up" if stack else "no cluster is up"
         console.out.print(f"{which} - nothing to do")
 
 
-def _refuse_pulumis(name: str) -> None:
-    """Refuses to call a stack of this project "not up" that only Pulumi knows."""
+def _look_in_files(name: str, *, refuse_pulumis: bool) -> None:
+    """Notes that there is no file of a stack that is not up: its name or the folder may be wrong.
+
+    Refuses to call a stack of this project "not up" that only Pulumi knows.
+    """
     from sunspot.targets.azure.aks import by_pulumi
 
-    found = None
-    with contextlib.suppress(SunspotError):  # without a file that can be read, nothing is known
+    try:
         found = stacks.find(name)
-    if found is not None:
+    except SunspotError:  # without a file that can be read, nothing is known
+        return
+    if found is None:
+        console.note(
+            f"there is no file of a stack {name!r} here either: a cluster on Azure or Kubernetes "
+            "is found from its project's folder, or on the machine that brought it up"
+        )
+    elif refuse_pulumis:
         by_pulumi.refuse_down(found)
 
 

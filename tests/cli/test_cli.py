@@ -180,6 +180,14 @@ def test_nothing_to_take_down_is_no_error(arguments, expected):
     assert (result.exit_code, result.stdout.strip()) == (0, expected)
 
 
+@pytest.mark.parametrize("options", [(), ("--target", "local")])
+def test_a_stack_without_a_file_may_be_another_folders(place, options):
+    (place / "Pulumi.mine.yaml").write_text("config: {}\n")
+    told = {name: run("down", name, *options).stderr for name in ("yours", "mine")}
+    assert "no file of a stack 'yours' here" in " ".join(told["yours"].split())
+    assert "no file" not in told["mine"]
+
+
 def test_a_stack_that_does_not_exist_lists_those_that_do(place):
     (place / "Pulumi.mine.yaml").write_text("config: {}\n")
     message = failed(2, "up", "yours")
