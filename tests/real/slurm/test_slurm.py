@@ -7,7 +7,7 @@ import subprocess
 
 import psutil
 import pytest
-from ending import name_of
+from ending import name_of, variables_of
 from machines.slurm import GPU_NODE, Slurm
 from slurm_project import SMALL, Project
 from waiting import wait_for
@@ -109,10 +109,13 @@ def test_a_head_that_was_too_slow_is_started_once_more(project: Project):
 
 
 def raylets(project: Project) -> list[psutil.Process]:
-    found = [process for process in psutil.process_iter() if name_of(process) == "raylet"]
-    clusters = (process.environ().get(CLUSTER_VARIABLE, "") for process in found)
     here = str(project.shared)
-    return [one for one, cluster in zip(found, clusters, strict=True) if cluster.startswith(here)]
+    return [
+        process
+        for process in psutil.process_iter()
+        if name_of(process) == "raylet"
+        and variables_of(process).get(CLUSTER_VARIABLE, "").startswith(here)
+    ]
 
 
 def test_a_heterogeneous_job_whose_gpu_is_where_slurm_has_it(project: Project):
