@@ -13,8 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from sunspot.errors import SunspotError, UsageError
-from sunspot.ray import packaging
+from sunspot.errors import UsageError
 from sunspot.report import NodeInfo, Report, TaskSpan, WorkloadResult, table, write
 from sunspot.report.drawing import picture
 from sunspot.report.timeline import MAX_BARS, lay_out, ticks
@@ -327,44 +326,6 @@ def test_table_rows(report):
     assert lines[1] == ["where", "24", "3", "0.21", "—"]
     assert lines[2] == ["primes", "48", "3", "7.49", "1.8x"]
     assert len(lines) == 5
-
-
-def test_write_replaces_and_leaves_nothing_else(report, tmp_path):
-    folder = tmp_path / "deep" / "sunspot-report"
-    assert write(report, folder) == folder / "index.html"
-    write(replace(report, stack="cpu"), folder)
-    found = sorted(path.name for path in folder.iterdir())
-    assert found == [".gitignore", "index.html", "timeline.svg"]
-    assert "stack cpu" in (folder / "timeline.svg").read_text(encoding="utf-8")
-
-
-def test_a_new_folder_goes_neither_into_git_nor_along_with_a_job(report, tmp_path):
-    (tmp_path / "kept").mkdir()
-    for name in ("new", "kept"):
-        write(report, tmp_path / name)
-    sent = {str(file.path) for file in packaging.collect(tmp_path)}
-    assert sent == {"kept/index.html", "kept/timeline.svg"}
-
-
-def test_a_file_in_the_way_is_a_usage_error(report, tmp_path):
-    (tmp_path / "taken").write_text("")
-    with pytest.raises(UsageError, match=r"taken.*Choose a folder"):
-        write(report, tmp_path / "taken")
-
-
-def test_a_full_disk_keeps_the_old_report(report, tmp_path, monkeypatch):
-    old = write(report, tmp_path).read_bytes()
-
-    def full(self: Path, target: Path) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(SunspotError, match="No space left"):
-        write(replace(report, stack="cpu"), tmp_path)
-    assert (tmp_path / "index.html").read_bytes() == old
-    with pytest.raises(SunspotError, match="No space left"):
-        write(report, tmp_path / "new")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "timeline.svg"]
 
 
 def test_result_from_json():

@@ -189,8 +189,6 @@ def _look_in_files(name: str, *, refuse_pulumis: bool) -> None:
 
     Refuses to call a stack of this project "not up" that only Pulumi knows.
     """
-    from sunspot.targets.azure.aks import by_pulumi
-
     try:
         found = stacks.find(name)
     except SunspotError:  # without a file that can be read, nothing is known
@@ -201,6 +199,8 @@ def _look_in_files(name: str, *, refuse_pulumis: bool) -> None:
             "is found from its project's folder, or on the machine that brought it up"
         )
     elif refuse_pulumis:
+        from sunspot.targets.azure.aks import by_pulumi
+
         by_pulumi.refuse_down(found)
 
 

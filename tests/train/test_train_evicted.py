@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from training import EPOCH_PICTURES, ONE_A_NODE, Training, restarts
 
 # A quick machine trains two a second, and a notice is seen some seconds after it was given.
@@ -27,8 +29,9 @@ def test_a_drained_node_costs_no_work(training: Training):
     assert "before the deadline" in log
 
     result = training.result()
-    first, second, *_ = result["attempts"]
+    first, second, *grown = result["attempts"]
     assert first["workers"] == 2
+    assert all(b["workers"] > a["workers"] for a, b in pairwise([second, *grown]))
     assert result["evictions"] == 1
     assert f"saved after {second['from']['steps']} steps" in log
     # A group that grows costs what docs/workloads.md says, and the one after the notice may.
