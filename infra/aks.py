@@ -152,6 +152,9 @@ def _create_cluster(
         network_profile=containerservice.ContainerServiceNetworkProfileArgs(
             network_plugin=containerservice.NetworkPlugin.AZURE,
             network_plugin_mode=containerservice.NetworkPluginMode.OVERLAY,
+            # Without an engine, AKS takes NetworkPolicies and enforces none of them.
+            network_dataplane=containerservice.NetworkDataplane.CILIUM,
+            network_policy=containerservice.NetworkPolicy.CILIUM,
             load_balancer_sku=containerservice.LoadBalancerSku.STANDARD,
             # Its address may reach the API server without being listed.
             outbound_type=containerservice.OutboundType.LOAD_BALANCER,

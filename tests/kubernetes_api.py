@@ -30,6 +30,10 @@ FIELDS = frozenset(
 )
 
 
+# The connection breaks off after the server has done what it was asked for.
+LOST = 0
+
+
 class RefusalError(Exception):
     """An answer that is an error."""
 
@@ -47,6 +51,7 @@ class KubernetesApi:
     port of a head to one of this machine; `logs` has what containers printed, by the pod; `deleted`
     has the kinds that were deleted, in their order, each with the grace period that it was given.
     `after_reads` has what happens when a path is asked for, by the path, the next one last.
+    `troubles` has what becomes of the next requests, by their method and the kind of object.
     `collects_after_reads` is how often an owner that goes is asked for until the garbage collector
     has seen it; `collect` has it see all of them.
     """
@@ -64,6 +69,7 @@ class KubernetesApi:
         self.numbers = 0
         self.collects_after_reads = 0
         self.after_reads: dict[str, list[Callable[[], None]]] = {}
+        self.troubles: dict[tuple[str, str], list[int]] = {}
         self.add("/api/v1/namespaces/default", {"metadata": {"name": "default"}})
         self.add("/api/v1/nodes/n1", node())
 
@@ -84,6 +90,14 @@ class KubernetesApi:
         """The only object of a kind."""
         (found,) = (one for path, one in self.objects.items() if path.split("/")[-2] == kind)
         return found
+
+    def trouble(self, method: str, path: str) -> int | None:
+        """The status that a request gets instead of its answer; LOST where its answer is lost."""
+        words = path.split("/")
+        for word in words[-1:-3:-1]:
+            if waiting := self.troubles.get((method, word)):
+                return waiting.pop(0)
+        return None
 
     # Requests
 

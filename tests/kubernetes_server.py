@@ -16,9 +16,10 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import yaml
-from kubernetes_api import KubernetesApi, RefusalError
+from kubernetes_api import LOST, KubernetesApi, RefusalError
 
 TOKEN = "kubernetes-token"
+TOO_MANY = 429
 
 # What a kubelet says of a port on which nothing listens (containerd, portforward).
 REFUSED = "connect: connection refused"
@@ -54,7 +55,14 @@ class _Handler(BaseHTTPRequestHandler):
                 self._body()
                 raise RefusalError(401, "Unauthorized", "Unauthorized")
             with self.api.lock:
+                trouble = self.api.trouble(self.command, parts.path)
+                if trouble not in (None, LOST):
+                    self._body()
+                    raise RefusalError(trouble, "", "the server is overloaded, try again later")
                 found = call(parts.path, dict(parse_qsl(parts.query)))
+            if trouble == LOST:
+                self.close_connection = True
+                return
             if callable(found):
                 found()
                 return
@@ -70,6 +78,8 @@ class _Handler(BaseHTTPRequestHandler):
             text, code = json.dumps(status), refusal.code
         body = text.encode()
         self.send_response(code)
+        if code == TOO_MANY:  # as API Priority and Fairness answers (apiserver, filters)
+            self.send_header("Retry-After", "1")
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

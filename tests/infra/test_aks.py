@@ -96,6 +96,25 @@ def test_a_misspelt_property_is_noticed(made, kind, key):
         request_bodies.body(kind, inputs)
 
 
+def test_pods_log_in_by_workload_identity_and_policies_of_the_network_hold(both):
+    _, run = both
+    cluster = run.one("ManagedCluster").inputs
+    assert cluster["identity"]["type"] in ("SystemAssigned", "UserAssigned")
+    assert cluster["oidcIssuerProfile"] == {"enabled": True}
+    assert cluster["securityProfile"] == {"workloadIdentity": {"enabled": True}}
+    network = cluster["networkProfile"]
+    assert (network["networkPlugin"], network["networkPluginMode"]) == ("azure", "overlay")
+    assert network["networkPolicy"] == network["networkDataplane"] == "cilium"
+
+
+def test_kubernetes_own_pods_have_nodes_on_demand(both):
+    planned, run = both
+    (pool,) = run.one("ManagedCluster").inputs["agentPoolProfiles"]
+    assert (pool["mode"], pool["count"]) == ("System", 2)
+    assert pool["vmSize"] == planned.aks.system_vm_size
+    assert not {"scaleSetPriority", "nodeTaints"} & set(pool)
+
+
 def test_the_api_server_is_never_open(both):
     planned, run = both
     access = run.one("ManagedCluster").inputs["apiServerAccessProfile"]

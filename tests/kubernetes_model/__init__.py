@@ -1,1 +1,1 @@
-"""What stands for Pulumi's Kubernetes provider, which cannot be had without its download site."""
+"""What stands for Pulumi's Kubernetes provider, which only its download site has."""

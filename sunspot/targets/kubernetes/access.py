@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +107,8 @@ class Place:
             from kubernetes.client import Configuration
         except ModuleNotFoundError as error:
             raise missing_package() from error
-        made = Configuration()
+        made, errors = Configuration(), _LoginErrors()
+        logging.root.addHandler(errors)
         try:
             if self.is_inside:
                 config.load_incluster_config(client_configuration=made)
@@ -125,6 +127,13 @@ class Place:
                 f"{' '.join(str(error).split())}. Check it with: kubectl get pods"
                 + (f" --context {self.context}" if self.context else "")
             ) from error
+        finally:
+            logging.root.removeHandler(errors)
+        if errors.said:
+            raise UsageError(
+                f"the login command of {self.called} failed: {'; '.join(errors.said)}. It is in "
+                f"users > exec of {self.kubeconfig}; see what it says by itself, and log in again"
+            )
         return made
 
     def _check_context(self) -> None:
@@ -138,6 +147,19 @@ class Place:
             ) from error
         except UsageError:  # the caller has the better reason
             return
+
+
+class _LoginErrors(logging.Handler):
+    """What the package only logs: that a login command failed (kubernetes-client/python#1409)."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keeps what the package says."""
+        if record.module == "kube_config":
+            self.said.append(" ".join(record.getMessage().split()))
 
 
 class _UnknownContextError(UsageError):

@@ -56,7 +56,7 @@ def _is_elsewhere(name: str, record: Record, asked: str) -> UsageError:
     down = "pulumi destroy -s" if record.by_pulumi else "sunspot down"
     return UsageError(
         f"{name!r} is up in namespace {record.names.namespace} of {record.place.called}, and "
-        f"cannot be in {asked} besides: give one of them another name, or first: {down} {name}"
+        f"cannot be in {asked} as well: give one of them another name, or first: {down} {name}"
     )
 
 

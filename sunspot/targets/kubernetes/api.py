@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from sunspot.targets.kubernetes.access import Place
 from sunspot.targets.kubernetes.errors import (
     NOT_FOUND,
+    PASSING,
+    TOO_MANY,
     ApiError,
     UnreachableError,
     explained,
@@ -23,10 +25,14 @@ from sunspot.targets.kubernetes.errors import (
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
+    from urllib3 import Retry
 
 Object = dict[str, Any]
 
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5.0, 30.0
+
+# A server that is overloaded, or restarts: with the first at once, some seven seconds in all.
+BUSY_RETRIES, BUSY_BACKOFF_S, LONGEST_RETRY_AFTER_S = 4, 0.5, 10
 
 FIELD_MANAGER = "sunspot"
 
@@ -170,8 +176,7 @@ class Api:
                 body=None if body is None else json.dumps(body),
                 headers=sent,
                 timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=read_timeout_s),
-                # Only what has not been sent is sent again.
-                retries=urllib3.Retry(connect=1, read=0, status=0, redirect=0, other=0),
+                retries=_retries(method),
                 preload_content=False,
             )
             if answer.status < 300:
@@ -185,3 +190,27 @@ class Api:
                 "authorised address ranges)?"
             ) from error
         raise explained(answer.status, said, self.place.called)
+
+
+def _retries(method: str) -> Retry:
+    """How often a request is sent again.
+
+    What is done twice as well as once, also after its answer was lost; anything else only if it was
+    not sent, or if the server did not begin with it: 429, or `Retry-After` (kubernetes.io, "API
+    Priority and Fairness").
+    """
+    from urllib3 import Retry
+
+    is_repeatable = method in ("GET", "DELETE")
+    return Retry(
+        connect=1,
+        read=1 if is_repeatable else 0,
+        status=BUSY_RETRIES,
+        status_forcelist=PASSING if is_repeatable else (TOO_MANY,),
+        allowed_methods=None,
+        backoff_factor=BUSY_BACKOFF_S,
+        retry_after_max=LONGEST_RETRY_AFTER_S,
+        redirect=0,
+        other=0,
+        raise_on_status=False,
+    )

@@ -21,6 +21,9 @@ _POOLS = (
     "cluster.x-k8s.io/machine",
 )
 
+# The scopes of quotas that all our pods are in.
+_OUR_SCOPES = {"NotTerminating", "NotBestEffort"}
+
 # What keeps a pod away (kubernetes.io, "Taints and Tolerations"); the third kind only rather would.
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
@@ -73,8 +76,11 @@ def _asks(pod: Mapping[str, Any], beside: Mapping[str, str] | None = None) -> qu
 
 
 def misfits(stack: Stack, nodes: Sequence[Object]) -> Iterator[Misfit]:
-    """The kinds of pods that none of the nodes can hold, even if it were empty."""
-    may_come = any(set(_POOLS) & _marks(node) for node in nodes)
+    """The kinds of pods that none of the nodes can hold, even if it were empty.
+
+    A Kubernetes without any node has an autoscaler of nodes that has taken away the last one.
+    """
+    may_come = not nodes or any(set(_POOLS) & _marks(node) for node in nodes)
     for kind in kinds(stack):
         allowed = [node for node in nodes if _is_allowed(kind.spec, node)]
         if not allowed:
@@ -157,7 +163,7 @@ def short_quotas(stack: Stack, quotas: Sequence[Object]) -> Iterator[str]:
         for name, amount in kind.asks.items():
             for key in (name, f"requests.{name}", f"limits.{name}"):
                 needs[key] = needs.get(key, Decimal(0)) + amount * kind.count
-    for quota in quotas:
+    for quota in filter(_counts_ours, quotas):
         status = quota.get("status") or {}
         used = quantities.amounts(status.get("used") or {})
         for name, most in quantities.amounts(status.get("hard") or {}).items():
@@ -168,3 +174,12 @@ def short_quotas(stack: Stack, quotas: Sequence[Object]) -> Iterator[str]:
                     f"({name}), and the cluster needs {quantities.shown(name, needs[name])} at "
                     "the start"
                 )
+
+
+def _counts_ours(quota: Object) -> bool:
+    """Whether a quota counts all pods, or those with requests and without an end, as ours are.
+
+    One for pods of a priority class counts others (kubernetes.io, "Resource Quotas").
+    """
+    spec = quota.get("spec") or {}
+    return not spec.get("scopeSelector") and {*(spec.get("scopes") or ())} <= _OUR_SCOPES

@@ -9,17 +9,21 @@ from sunspot import extras
 from sunspot.errors import SunspotError, UsageError
 
 GIVE_RIGHTS = (
-    "Someone who may, gives you the rights with: sunspot manifest {stack} --target kubernetes "
-    "--rbac | kubectl apply -f -"
+    "Someone who has them can give you these rights with: sunspot manifest {stack} --target "
+    "kubernetes --rbac | kubectl apply -f -"
 )
 
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, INVALID = 401, 403, 404, 409, 422
-GONE, TOO_MANY = 410, 429
-BAD_REQUEST = 400
+BAD_REQUEST, TOO_MANY = 400, 429
+
+# What a server, or a balancer before it, answers while it is overloaded or restarts.
+PASSING = (TOO_MANY, 500, 502, 503, 504)
 
 
 class UnreachableError(SunspotError):
     """The API server does not answer."""
+
+    may_pass = True
 
 
 class ApiError(SunspotError):
@@ -34,6 +38,11 @@ class ApiError(SunspotError):
         super().__init__(message)
         self.status = status
         self.reason = reason
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same request may succeed a little later."""
+        return self.status in PASSING
 
 
 class RefusedError(ApiError, UsageError):

@@ -25,8 +25,8 @@ from sunspot.targets.kubernetes.access import Place
 from sunspot.targets.kubernetes.api import Api
 from sunspot.targets.kubernetes.objects import Cluster
 from sunspot.targets.kubernetes.raycluster import Names
+from sunspot.targets.tunnel import LOOPBACK
 
-LOOPBACK = "127.0.0.1"
 PIECE = 65_536
 
 # How soon a kubelet says that nothing listens on a port. It never says that something does.
@@ -64,7 +64,7 @@ class HeadPort:
             )
         except (ApiException, OSError) as error:
             raise SunspotError(
-                f"{self.cluster.api.place.called} leads to no port of {head.name}: "
+                f"{self.cluster.api.place.called} cannot forward to {head.name}: "
                 f"{' '.join(str(error).split())}"
             ) from error
 

@@ -15,18 +15,34 @@ from sunspot.targets.kubernetes.raycluster import Names
 CLUSTER_LABEL, TYPE_LABEL, GROUP_LABEL = "ray.io/cluster", "ray.io/node-type", "ray.io/group"
 
 # A container that waits for one of these does not get further by itself (kubelet/images/types.go
-# and kuberuntime, Kubernetes 1.34); the last two only after several attempts.
-IMAGE_REASONS = (
-    "InvalidImageName",
-    "ErrImageNeverPull",
-    "ImageInspectError",
-    "ErrImagePull",
-    "ImagePullBackOff",
+# and kuberuntime, Kubernetes 1.34).
+IMAGE_REASONS = ("InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
+
+# With one of these the kubelet tries again (kubernetes.io, "Images"), which helps where a registry
+# or the node has too many pulls to do, and not against what these words say.
+PULL_REASONS = ("ErrImagePull", "ImagePullBackOff")
+_HOPELESS_PULLS = (
+    "not found",
+    "manifest unknown",
+    "does not exist",
+    "no such host",
+    "no match for platform",
+    "unauthorized",
+    "authentication required",
+    "denied",
+    "403 forbidden",
 )
+
 CRASH_REASON = "CrashLoopBackOff"
 
 # The fields of a pod that change its host name (kubernetes.io, "Pod hostname").
 _HOST_NAMES = ("hostNetwork", "hostname", "hostnameOverride", "setHostnameAsFQDN")
+
+
+def is_hopeless_pull(reason: str, message: str) -> bool:
+    """Whether a container's image cannot be pulled, however often the kubelet tries."""
+    is_refused = any(word in message.lower() for word in _HOPELESS_PULLS)
+    return reason in IMAGE_REASONS or (reason in PULL_REASONS and is_refused)
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,8 @@ def check(patch: dict[str, Any]) -> dict[str, Any]:
     for key, value in patch.items():
         if key not in _TOP:
             raise UsageError(
-                f"{key!r} is not of a pod template: begin with {one_of(_TOP)}{hint(key, _TOP)}"
+                f"{key!r} is not a field of a pod template: begin with {one_of(_TOP)}"
+                f"{hint(key, _TOP)}"
             )
         if value is not None and not isinstance(value, Mapping):
             raise UsageError(f"{key} is not a mapping: put its keys below it, indented")

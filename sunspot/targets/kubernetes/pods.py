@@ -58,6 +58,10 @@ _SERVICE_PORTS = {
 _KUBERAYS_FLAGS = ("labels", "head")
 _KUBERAYS_VARIABLES = ("RAY_NODE_TYPE_NAME",)
 
+# Of a container that needs nothing else: the autoscaler's, and that of a RayJob's command. The
+# `restricted` policy asks for it of each one (kubernetes.io, "Pod Security Standards").
+LEAST_PRIVILEGE = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
 # What Ray says of a node whose pod was deleted: it drained, and its tasks went elsewhere.
 POD_ENDS = "the pod is being deleted"
 

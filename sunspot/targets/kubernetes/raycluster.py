@@ -168,7 +168,7 @@ def _autoscaler(stack: Stack) -> dict[str, Any]:
         "version": "v2",
         "idleTimeoutSeconds": settings(stack).idle_timeout_s,
         "imagePullPolicy": "IfNotPresent",
-        "securityContext": {"allowPrivilegeEscalation": False},
+        "securityContext": pods.LEAST_PRIVILEGE,
         **asked,
     }
 

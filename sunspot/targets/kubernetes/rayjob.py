@@ -13,7 +13,7 @@ from sunspot.ray.entrypoint import shell_line
 from sunspot.stack import Stack
 from sunspot.stack_problems import wrong
 from sunspot.targets.kubernetes import raycluster, rayservice
-from sunspot.targets.kubernetes.pods import amounts
+from sunspot.targets.kubernetes.pods import LEAST_PRIVILEGE, amounts
 
 # KubeRay's name of the container that submits (RayJobSubmitterContainerName), and what it asks for
 # by default (common/job.go), requested and limited alike.
@@ -75,12 +75,14 @@ def _submitter(stack: Stack, cluster: Mapping[str, Any]) -> dict[str, Any]:
                 "name": SUBMITTER,
                 "image": head["containers"][0]["image"],
                 "resources": amounts(SUBMITTER_CPU, SUBMITTER_GB),
-                "securityContext": {"allowPrivilegeEscalation": False},
+                "securityContext": LEAST_PRIVILEGE,
             }
         ],
     }
     optional = {
         "imagePullSecrets": head.get("imagePullSecrets"),
+        # What a patch asks of every pod, such as not to run as root.
+        "securityContext": head.get("securityContext"),
         "nodeSelector": place.node_selector,
         "tolerations": [one.model_dump(exclude_none=True) for one in place.tolerations],
     }

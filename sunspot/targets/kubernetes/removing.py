@@ -10,6 +10,7 @@ from sunspot.signals import deferred
 from sunspot.targets.kubernetes.api import POLICY, Object, path
 from sunspot.targets.kubernetes.errors import NOT_FOUND, ApiError, RefusedError
 from sunspot.targets.kubernetes.objects import Cluster, Pod
+from sunspot.targets.kubernetes.outages import outlast
 from sunspot.targets.kubernetes.raycluster import MANAGED_BY
 from sunspot.targets.protocol import Progress, Removal
 
@@ -45,8 +46,12 @@ class Removing:
         """Deletes everything, waits until it is gone, and looks for what is left."""
         names = self.cluster.names
         progress(f"deleting {names.cluster} in namespace {names.namespace}")
-        api = self.cluster.api
-        where = self.cluster.where
+        self.cluster.found()  # one that cannot be reached at all is said at once
+        return outlast(lambda: self._take_down(progress), progress)
+
+    def _take_down(self, progress: Progress) -> Removal:
+        """What may be begun anew where the API server did not answer."""
+        names, api, where = self.cluster.names, self.cluster.api, self.cluster.where
         if self._is_ours(self.cluster.found()):
             # Refused here to whoever may end the pods and not delete what makes them again.
             api.delete(where, dryRun=["All"])
@@ -83,16 +88,21 @@ class Removing:
             found.append(f"RayCluster {names.cluster}")
         if self.own_secret and self._is_ours_at(self.cluster.secret):
             found.append(f"Secret {names.token_secret}")
+        if self._is_ours_at(self._budget_path):
+            found.append(f"PodDisruptionBudget {names.cluster}-head")
         if self._claims():
             found.append(f"PersistentVolumeClaim {self.own_claim}")
         return found
 
     def _beside(self) -> list[str]:
         """The paths of what belongs to the RayCluster and would follow it."""
-        names = self.cluster.names
-        budget = path(POLICY, "poddisruptionbudgets", names.namespace, f"{names.cluster}-head")
         secret = [self.cluster.secret] if self.own_secret else []
-        return [budget, *secret, *self._claims()]
+        return [self._budget_path, *secret, *self._claims()]
+
+    @property
+    def _budget_path(self) -> str:
+        names = self.cluster.names
+        return path(POLICY, "poddisruptionbudgets", names.namespace, f"{names.cluster}-head")
 
     def _claims(self) -> list[str]:
         """The path of the claim that goes too, while it exists."""

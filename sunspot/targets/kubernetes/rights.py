@@ -15,7 +15,8 @@ _CLAIMS = "persistentvolumeclaims"
 # For `sunspot up` and `kubectl apply`, and for looking at what they made.
 _APPLY = ["get", "list", "watch", "create", "update", "patch", "delete"]
 
-# A web socket is a GET, older clients POST (kubernetes/kubernetes#78741).
+# A web socket is a GET, older clients POST (kubernetes/kubernetes#78741); from 1.35 on it needs
+# `create` as well (the feature AuthorizePodWebsocketUpgradeCreatePermission).
 _STREAM = ["get", "create"]
 
 
@@ -62,7 +63,7 @@ def needed(called: Names, volume: StateVolume | None) -> Iterator[Right]:
         ("policy", "poddisruptionbudgets"): ("get", "create", "delete"),
         ("", "secrets"): ("create", "get", "delete"),
         ("", "pods"): ("list",),
-        ("", "pods/portforward"): ("get",),
+        ("", "pods/portforward"): ("get", "create"),
         ("", "pods/log"): ("get",),
         ("", "events"): ("list",),
     }

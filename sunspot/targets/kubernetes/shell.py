@@ -82,7 +82,7 @@ class HeadShell:
             )
         except (ApiException, OSError) as error:
             raise SunspotError(
-                f"{self.cluster.api.place.called} runs nothing in {head.name}: "
+                f"{self.cluster.api.place.called} could not run the command in {head.name}: "
                 f"{' '.join(str(error).split())}"
             ) from error
 

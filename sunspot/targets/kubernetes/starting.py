@@ -15,7 +15,14 @@ from sunspot.targets.kubernetes import members, raycluster, records
 from sunspot.targets.kubernetes.api import POLICY, RAY, Object, path
 from sunspot.targets.kubernetes.errors import CONFLICT, ApiError
 from sunspot.targets.kubernetes.gcs_state import CLAIM
-from sunspot.targets.kubernetes.objects import CRASH_REASON, IMAGE_REASONS, Cluster, Pod
+from sunspot.targets.kubernetes.objects import (
+    CRASH_REASON,
+    PULL_REASONS,
+    Cluster,
+    Pod,
+    is_hopeless_pull,
+)
+from sunspot.targets.kubernetes.outages import outlast
 from sunspot.targets.kubernetes.pods import RAY_CONTAINER, TOKEN_KEY
 from sunspot.targets.protocol import Lasting, Progress
 
@@ -24,6 +31,9 @@ TAIL_LINES = 20
 
 # A container waits for its Secret, which is created right after the RayCluster.
 CONFIG_ERROR, CONFIG_PATIENCE_S = "CreateContainerConfigError", 20.0
+
+# Where a pull fails for a reason that may pass, the kubelet tries four times in so long.
+PULL_PATIENCE_S = 180.0
 
 # KubeRay makes the autoscaler's service account anew where the one that it saw was of an earlier
 # cluster of this name, and went with it.
@@ -166,7 +176,8 @@ def _reference(owner: Object) -> Object:
 class Waiting:
     """The wait for a cluster's pods, with what was said of it so far.
 
-    `had_head` is when it had a head's pod last, or else when the wait began.
+    `had_head` is when it had a head's pod last, or else when the wait began; `pulls` is when each
+    pod's image could not be pulled first.
     """
 
     cluster: Cluster
@@ -174,6 +185,7 @@ class Waiting:
     began: float = field(default_factory=time.monotonic)
     said: dict[str, str] = field(default_factory=dict)
     had_head: float = field(default_factory=time.monotonic)
+    pulls: dict[str, float] = field(default_factory=dict)
 
     def head(self, deadline: float) -> None:
         """Waits until the head's Ray container runs; Ray itself is still to start.
@@ -192,7 +204,7 @@ class Waiting:
         Ray's own answer comes up to 15 s before KubeRay's probe, of 10 s and then every 5, has one.
         """
         is_up = False
-        while (missing := members.missing(stack, self.cluster, handle)) or not is_up:
+        while (missing := self._missing(stack, handle)) or not is_up:
             if not is_up and missing != ray_members.UNANSWERED:
                 is_up = True
                 self.progress("the head is up")
@@ -202,8 +214,14 @@ class Waiting:
             self._check_time(deadline, missing)
             time.sleep(POLL_S)
 
+    def _missing(self, stack: Stack, handle: ClusterHandle) -> str:
+        return outlast(lambda: members.missing(stack, self.cluster, handle), self.progress)
+
     def look(self) -> list[Pod]:
         """The pods now; says what has changed, and raises for what never will."""
+        return outlast(self._look, self.progress)
+
+    def _look(self) -> list[Pod]:
         pods = self.cluster.pods()
         for pod in pods:
             self._check(pod)
@@ -220,20 +238,29 @@ class Waiting:
     def _check(self, pod: Pod) -> None:
         """Raises for a pod that does not come to run by itself."""
         for container, reason, message in pod.waiting():
-            if reason in IMAGE_REASONS:
+            if is_hopeless_pull(reason, message) or self._fails_to_pull(pod, reason):
                 raise UsageError(
-                    f"the image of {pod.name} cannot be had ({reason}): {message or _image(pod)}. "
-                    "Check the name in sunspot:image > reference, and the registry's password in "
-                    "sunspot:kubernetes > image_pull_secrets"
+                    f"the image of {pod.name} cannot be pulled ({reason}): "
+                    f"{message or _image(pod)}. Check the name in sunspot:image > reference, and "
+                    "the registry's password in sunspot:kubernetes > image_pull_secrets"
                 )
             if reason == CRASH_REASON:
                 raise SunspotError(
-                    f"container {container} of {pod.name} ends again and again. The end of its "
+                    f"container {container} of {pod.name} keeps crashing. The end of its "
                     f"log:\n{self._last_words(pod, container)}"
                 )
             waited = time.monotonic() - self.began
             if reason == CONFIG_ERROR and waited > CONFIG_PATIENCE_S:
-                raise UsageError(f"container {container} of {pod.name} cannot be made: {message}")
+                raise UsageError(
+                    f"container {container} of {pod.name} cannot be created: {message}"
+                )
+
+    def _fails_to_pull(self, pod: Pod, reason: str) -> bool:
+        """Whether a pod's image has not been pulled for too long."""
+        if reason not in PULL_REASONS:
+            return False
+        first = self.pulls.setdefault(pod.name, time.monotonic())
+        return time.monotonic() - first > PULL_PATIENCE_S
 
     def _last_words(self, pod: Pod, container: str) -> str:
         if container != RAY_CONTAINER:

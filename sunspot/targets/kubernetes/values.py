@@ -122,7 +122,7 @@ def _quantity(text: str) -> str:
             "10Gi or 1G"
         )
     if not re.search("[1-9]", text):
-        raise UsageError(f"{text!r} is nothing: give more than 0")
+        raise UsageError(f"{text!r} is zero: give more than 0")
     return text
 
 

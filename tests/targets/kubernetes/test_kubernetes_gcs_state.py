@@ -283,7 +283,7 @@ def test_a_claim_that_the_cluster_does_not_own_stays(kubernetes, write):
 
 def test_an_up_that_fails_names_the_claim_that_stays(kubernetes, write):
     write(keep=True)
-    broken = {"reason": "ErrImagePull", "message": "no such image"}
+    broken = {"reason": "ErrImagePull", "message": "ray:moon: not found"}
     kubernetes.api.make_pods = lambda _: [pod("mine", "head", "mine-head-1", waiting=broken)]
     said = failed(2, "up", "mine")
     assert f"kept: claim {CLAIM}" in said

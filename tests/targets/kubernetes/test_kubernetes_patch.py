@@ -148,7 +148,7 @@ def test_a_patch_that_touches_what_sunspot_sets_is_refused(patch, path, place):
 @pytest.mark.parametrize(
     ("patch", "parts"),
     [
-        ({"containers": []}, ["'containers' is not of a pod template", "metadata or spec"]),
+        ({"containers": []}, ["'containers' is not a field of a pod template", "metadata or spec"]),
         ({"spec": {"restartPolicy": "Always"}}, ["spec > restartPolicy", "KubeRay"]),
         ({"metadata": {"namespace": "x"}}, ["metadata > namespace"]),
         ({"spec": {"$patch": "replace"}}, ["$patch", "null"]),

@@ -180,14 +180,42 @@ def test_with_an_autoscaler_of_nodes_it_is_only_told(kubernetes, part, mark):
     run("down", "mine")
 
 
-def test_a_quota_that_is_too_small(kubernetes):
+def test_without_any_node_it_is_only_told(kubernetes):
+    del kubernetes.api.objects["/api/v1/nodes/n1"]
+    done = run("up", "mine")
+    assert done.exit_code == 0, done.stderr
+    assert "none of the 0 nodes" in done.stderr
+    run("down", "mine")
+
+
+def add_quota(kubernetes, **spec):
     quota = {
         "metadata": {"name": "small"},
+        "spec": spec,
         "status": {"hard": {"requests.cpu": "4"}, "used": {"requests.cpu": "1500m"}},
     }
     kubernetes.api.add("/api/v1/namespaces/default/resourcequotas/small", quota)
+
+
+@pytest.mark.parametrize("spec", [{}, {"scopes": ["NotTerminating", "NotBestEffort"]}])
+def test_a_quota_that_is_too_small(kubernetes, spec):
+    add_quota(kubernetes, **spec)
     parts = ("quota small leaves 2.5 CPUs", "needs 3 CPUs")
     assert_refused(kubernetes, *parts)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"scopes": ["BestEffort"]},
+        {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass"}]}},
+    ],
+)
+def test_a_quota_of_other_pods(kubernetes, spec):
+    add_quota(kubernetes, **spec)
+    done = run("up", "mine")
+    assert done.exit_code == 0, done.stderr
+    run("down", "mine")
 
 
 def test_the_name_of_a_cluster_that_is_not_ours(kubernetes):
@@ -254,7 +282,7 @@ def test_an_image_that_does_not_exist_fails_at_once(kubernetes):
     waiting = {"reason": "ErrImagePull", "message": "ray:moon: not found"}
     code, said = fail_with(kubernetes, pod("mine", "head", "mine-head-1", waiting=waiting))
     assert code == 2
-    assert "the image of mine-head-1 cannot be had (ErrImagePull): ray:moon: not found" in said
+    assert "the image of mine-head-1 cannot be pulled (ErrImagePull): ray:moon: not found" in said
 
 
 def test_a_head_that_crashes_shows_the_end_of_its_log(kubernetes):

@@ -182,7 +182,7 @@ def test_up_in_another_place_is_refused_while_it_is_up(kubernetes, up):
     for place in (("--namespace", "ml"), ("--context", "elsewhere")):
         said = failed(2, "up", "mine", *place)
         assert "'mine' is up in namespace default of Kubernetes (context here)" in said
-        assert f"cannot be in {place[0][2:]} {place[1]} besides" in said
+        assert f"cannot be in {place[0][2:]} {place[1]} as well" in said
     assert "there is no context 'nope'" in failed(2, "up", "mine", "--context", "nope")
     # Another context of the same place is no other place.
     config = yaml.safe_load(kubernetes.kubeconfig.read_text())

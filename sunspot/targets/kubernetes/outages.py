@@ -1,0 +1,37 @@
+"""An API server that does not answer for a while: while AKS upgrades it, or many ask at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from sunspot.targets.kubernetes.errors import ApiError, UnreachableError
+from sunspot.targets.protocol import Progress
+
+Answer = TypeVar("Answer")
+
+PATIENCE_S = 120.0
+POLL_S = 2.0
+
+
+def outlast(ask: Callable[[], Answer], progress: Progress) -> Answer:
+    """Asks until there is an answer, so that a wait does not end with the server's.
+
+    Args:
+        ask: what asks; it may be called again.
+        progress: is told that the server does not answer.
+
+    Raises:
+        UnreachableError: it did not for longer than PATIENCE_S.
+        ApiError: the same, or it refused the request for another reason.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return ask()
+        except (UnreachableError, ApiError) as error:
+            if not error.may_pass or time.monotonic() > deadline:
+                raise
+            progress(f"trying again: {error}")
+        time.sleep(POLL_S)

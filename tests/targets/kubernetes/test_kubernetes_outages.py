@@ -1,0 +1,129 @@
+"""What passes by itself, and so ends no `up` and no `down`: a busy API server, a busy registry."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import yaml
+from cli_runs import failed, run
+from kubernetes_api import LOST
+from kubernetes_objects import pod
+
+from sunspot.targets.kubernetes import api, outages, starting
+
+UNAVAILABLE, TOO_MANY = 503, 429
+
+# More than a single request is sent again.
+LONG = [UNAVAILABLE] * (2 * api.BUSY_RETRIES)
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Nothing is waited for between two attempts."""
+    monkeypatch.setattr(api, "BUSY_BACKOFF_S", 0)
+    monkeypatch.setattr(outages, "POLL_S", 0)
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("trouble", [[UNAVAILABLE], [LOST], LONG], ids=["busy", "lost", "long"])
+def test_a_server_that_answers_later(kubernetes, trouble):
+    kubernetes.api.troubles = {("GET", "pods"): [*trouble]}
+    done = run("up", "mine")
+    assert done.exit_code == 0, done.stderr
+    assert kubernetes.api.troubles == {("GET", "pods"): []}
+    kubernetes.api.troubles = {("DELETE", "rayclusters"): [*trouble], ("GET", "pods"): [*trouble]}
+    done = run("down", "mine")
+    assert done.exit_code == 0, done.stderr
+    assert not any(kubernetes.api.troubles.values())
+    for kind in ("rayclusters", "secrets", "pods", "poddisruptionbudgets"):
+        assert kubernetes.api.names(kind) == []
+
+
+def test_what_creates_is_sent_again_only_if_nothing_was_created(kubernetes):
+    kubernetes.api.troubles = {("POST", "secrets"): [TOO_MANY]}
+    assert run("up", "mine").exit_code == 0
+    assert run("down", "mine").exit_code == 0
+    kubernetes.api.seen.clear()
+    # The dry run, then the creation.
+    kubernetes.api.troubles = {("POST", "secrets"): [LOST]}
+    said = failed(1, "up", "mine")
+    assert "does not answer" in said
+    sent = [path for method, path in kubernetes.api.seen if method == "POST"]
+    assert [path.endswith("/secrets") for path in sent].count(True) == 1
+    assert kubernetes.api.names("rayclusters") == kubernetes.api.names("secrets") == []
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_server_that_stays_away(kubernetes, monkeypatch):
+    assert run("up", "mine").exit_code == 0
+    monkeypatch.setattr(outages, "PATIENCE_S", 0.1)
+    kubernetes.api.troubles = {("GET", "pods"): [UNAVAILABLE] * 10_000}
+    assert "answered 503: the server is overloaded" in failed(1, "down", "mine")
+    kubernetes.api.troubles.clear()
+    assert run("down", "mine").exit_code == 0
+    assert kubernetes.api.names("rayclusters") == []
+
+
+# A registry
+
+BUSY = "failed to pull: toomanyrequests: You have reached your pull rate limit"
+
+
+@pytest.fixture
+def head(kubernetes):
+    """The head's pod, which waits for its image; the others of the cluster run."""
+    head = pod("mine", "head", "mine-head-1", waiting={"reason": "ErrImagePull", "message": BUSY})
+    make_pods = kubernetes.api.make_pods
+    kubernetes.api.make_pods = lambda cluster: [head, *make_pods(cluster)[1:]]
+    return head
+
+
+def test_a_registry_that_is_busy_is_waited_for(kubernetes, head):
+    def pulled():
+        head["status"] = pod("mine", "head", "mine-head-1")["status"]
+
+    # The last one is the next.
+    kubernetes.api.after_reads["/api/v1/namespaces/default/pods"] = [pulled, *[lambda: None] * 2]
+    done = run("up", "mine")
+    assert done.exit_code == 0, done.stderr
+    assert f"mine-head-1 waits: container ray: ErrImagePull: {BUSY}" in done.stderr
+
+
+def test_a_registry_that_stays_busy(kubernetes, head, monkeypatch):
+    monkeypatch.setattr(starting, "PULL_PATIENCE_S", 0.2)
+    said = failed(2, "up", "mine")
+    assert (
+        f"the image of {head['metadata']['name']} cannot be pulled (ErrImagePull): {BUSY}" in said
+    )
+    assert kubernetes.api.names("rayclusters") == []
+
+
+# A login
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["no-such-login"], "no-such-login"),
+        ([sys.executable, "-c", "import sys; sys.exit('not logged in')"], "not logged in"),
+        ([sys.executable, "-c", "print('{}')"], "missing key"),
+    ],
+    ids=["missing", "fails", "nonsense"],
+)
+def test_a_login_command_that_fails(kubernetes, capfd, command, said):
+    config = yaml.safe_load(kubernetes.kubeconfig.read_text())
+    program, *arguments = command
+    config["users"][0]["user"] = {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": program,
+            "args": arguments,
+        }
+    }
+    kubernetes.kubeconfig.write_text(yaml.safe_dump(config))
+    told = failed(2, "up", "mine")
+    assert "the login command of Kubernetes (context here) failed: " in told
+    assert said in told
+    assert "ERROR:root" not in capfd.readouterr().err
+    assert kubernetes.api.names("rayclusters") == []
