@@ -9,17 +9,41 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.live import Live
 from rich.markup import escape
+from rich.segment import Segment
 from rich.spinner import Spinner
 
 from sunspot.targets.protocol import Lasting
 
 REFRESH_HZ = 12.5
 
-err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
-out = Console(highlight=False, emoji=False, soft_wrap=True)
+# What steers a terminal, but for the end of a line and the tab.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class _Printable(Console):
+    """A console that shows what steers a terminal, instead of sending it there.
+
+    Names, commands and messages come from clusters that others may use.
+    """
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """What is printed; colours are not part of the text."""
+        for segment in super().render(renderable, options):
+            text, style, control = segment
+            yield segment if control else Segment(_CONTROL.sub(_visible, text), style)
+
+
+def _visible(found: re.Match[str]) -> str:
+    return f"\\x{ord(found[0]):02x}"
+
+
+err = _Printable(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+out = _Printable(highlight=False, emoji=False, soft_wrap=True)
 
 
 def note(text: str) -> None:

@@ -37,10 +37,18 @@ def _ignored(*numbers: signal.Signals) -> Iterator[None]:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-    """Raises KeyboardInterrupt after the block, not in it, if Ctrl-C or SIGTERM came meanwhile."""
+    """Raises KeyboardInterrupt after the block, not in it, if Ctrl-C or SIGTERM came meanwhile.
+
+    Also where the block fails: who interrupts it does not wait for its error.
+    """
     received: list[None] = []
-    with handed_over(lambda: received.append(None)):
-        yield
+    try:
+        with handed_over(lambda: received.append(None)):
+            yield
+    except Exception as error:
+        if received:
+            raise KeyboardInterrupt from error
+        raise
     if received:
         raise KeyboardInterrupt
 

@@ -30,8 +30,8 @@ FIELDS = frozenset(
 )
 
 
-# The connection breaks off after the server has done what it was asked for.
-LOST = 0
+# The connection breaks off after the server has done what it was asked for, or in its answer.
+LOST, CUT_OFF = 0, -1
 
 
 class RefusalError(Exception):
@@ -52,6 +52,7 @@ class KubernetesApi:
     has the kinds that were deleted, in their order, each with the grace period that it was given.
     `after_reads` has what happens when a path is asked for, by the path, the next one last.
     `troubles` has what becomes of the next requests, by their method and the kind of object.
+    `answers` has what a path is answered with instead, by something that is not Kubernetes.
     `collects_after_reads` is how often an owner that goes is asked for until the garbage collector
     has seen it; `collect` has it see all of them.
     """
@@ -70,6 +71,7 @@ class KubernetesApi:
         self.collects_after_reads = 0
         self.after_reads: dict[str, list[Callable[[], None]]] = {}
         self.troubles: dict[tuple[str, str], list[int]] = {}
+        self.answers: dict[str, str] = {}
         self.add("/api/v1/namespaces/default", {"metadata": {"name": "default"}})
         self.add("/api/v1/nodes/n1", node())
 

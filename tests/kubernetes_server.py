@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import yaml
-from kubernetes_api import LOST, KubernetesApi, RefusalError
+from kubernetes_api import CUT_OFF, LOST, KubernetesApi, RefusalError
 
 TOKEN = "kubernetes-token"
 TOO_MANY = 429
@@ -48,7 +48,7 @@ class _Handler(BaseHTTPRequestHandler):
         return json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
 
     def _answered(self, call: Callable[[str, dict[str, str]], Any]) -> None:
-        parts = urlsplit(self.path)
+        parts, trouble = urlsplit(self.path), None
         self.api.seen.append((self.command, parts.path))
         try:
             if self.headers.get("Authorization") != f"Bearer {TOKEN}":
@@ -56,10 +56,11 @@ class _Handler(BaseHTTPRequestHandler):
                 raise RefusalError(401, "Unauthorized", "Unauthorized")
             with self.api.lock:
                 trouble = self.api.trouble(self.command, parts.path)
-                if trouble not in (None, LOST):
+                if trouble not in (None, LOST, CUT_OFF):
                     self._body()
                     raise RefusalError(trouble, "", "the server is overloaded, try again later")
                 found = call(parts.path, dict(parse_qsl(parts.query)))
+            found = self.api.answers.get(parts.path, found)
             if trouble == LOST:
                 self.close_connection = True
                 return
@@ -83,7 +84,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(body[:-1] if trouble == CUT_OFF else body)
+        self.close_connection = trouble == CUT_OFF
 
     def _get(self, path: str, query: dict[str, str]) -> Any:
         words = path.split("/")

@@ -265,7 +265,9 @@ class _Follower:
         if not self._noted_pending:
             self._noted_pending = True
             message = " ".join(job.message.split())
-            self._note(f"waiting for a node that can hold the job ({message})")
+            # Ray's message speaks of resources only where the job asks for some.
+            thing = "a node that can hold the job" if "resources" in message else "the job to start"
+            self._note(f"waiting for {thing} ({message})")
 
 
 class _Looking:

@@ -1,7 +1,6 @@
 """Jobs on a cluster that is up, over Ray's job API (REST) with the cluster's token.
 
-Ray itself is not imported: its REST API is documented, and importing Ray would take longer than
-submitting.
+Ray itself is not imported, which takes longer than submitting: its REST API is documented.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import requests
 
 from sunspot.errors import SunspotError, UsageError
 from sunspot.node.processes import way
-from sunspot.ray import api_errors, job_log, packaging
+from sunspot.ray import api_errors, environment_errors, job_log, packaging
 from sunspot.ray.api_errors import NotFoundError, RefusedError, SilentError
 from sunspot.ray.entrypoint import shell_line, shown
 from sunspot.ray.feasibility import NodeType, Request
@@ -61,10 +60,11 @@ class Job:
 
     @property
     def reason(self) -> str:
-        """The first line of the message, without the copy of the log that Ray appends to it."""
+        """The message's first line, without the log that Ray appends, but with why pip failed."""
         if self.exit_code is not None and self.exit_code < 0:
             return f"its command {way(self.exit_code)}"
-        return self.message.partition("\n")[0].partition(", last available logs")[0]
+        first = self.message.partition("\n")[0].partition(", last available logs")[0]
+        return environment_errors.with_cause(first, self.message)
 
     @property
     def has_ended(self) -> bool:

@@ -149,7 +149,7 @@ class Tunnel:
         if record is not None and record.process.is_running():
             with contextlib.suppress(psutil.Error):
                 end(psutil.Process(record.process.pid))
-        self._record_file.unlink(missing_ok=True)
+        self._forget()
 
     @property
     def _record_file(self) -> Path:
@@ -167,7 +167,6 @@ class Tunnel:
         `forwards` has pairs: the head's port, the local one.
         """
         arguments = way.leading(forwards, host)
-        (_, port), *others = forwards
         try:
             with self._log.open("wb") as log:
                 process = subprocess.Popen(
@@ -181,11 +180,13 @@ class Tunnel:
         except FileNotFoundError:
             raise no_program(arguments[0]) from None
         try:
+            # Before its ports are waited for: `close` finds it although this process was killed.
+            self._write(way, forwards, host, Process.of(process.pid))
             for _, local in forwards:
                 self._wait(process, local)
-            started = psutil.Process(process.pid).create_time()
         except (psutil.Error, ChildProcessError):
             process.wait()
+            self._forget()
             text = self._log.read_text(errors="replace")
             if any(sign in text for sign in _TAKEN):
                 return False
@@ -193,16 +194,22 @@ class Tunnel:
         except BaseException:
             process.kill()
             process.wait()
+            self._forget()
             raise
-        record = _Record(
-            process=Process(pid=process.pid, start_time=started),
-            port=port,
-            command=list(way.command),
-            host=host,
-            also=others,
-        )
-        write_private(self._record_file, json.dumps(asdict(record)))
         return True
+
+    def _write(
+        self, way: Way, forwards: Sequence[tuple[int, int]], host: str, process: Process
+    ) -> None:
+        (_, port), *others = forwards
+        command = list(way.command)
+        record = _Record(process=process, port=port, command=command, host=host, also=others)
+        write_private(self._record_file, json.dumps(asdict(record)))
+
+    def _forget(self) -> None:
+        """Removes the record of a process that has ended; left behind, it does no harm."""
+        with contextlib.suppress(OSError):
+            self._record_file.unlink(missing_ok=True)
 
     def _wait(self, process: subprocess.Popen[bytes], port: int) -> None:
         deadline = time.monotonic() + OPEN_TIMEOUT_S
@@ -216,7 +223,9 @@ class Tunnel:
     def _read(self) -> _Record | None:
         try:
             fields = json.loads(self._record_file.read_text())
-            return _Record(**fields | {"process": Process(**fields["process"])})
+            pid, started = fields["process"]["pid"], fields["process"]["start_time"]
+            process = Process(pid=int(pid), start_time=float(started))
+            return _Record(**fields | {"process": process})
         except (OSError, ValueError, TypeError, KeyError):
             return None
 

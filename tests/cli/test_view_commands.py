@@ -86,6 +86,11 @@ def test_a_report_that_could_not_be_written_is_refused_first(target, tmp_path):
     assert "Choose a folder you may write to" in result.output
 
 
+def test_a_report_that_fails_makes_no_folder(target, tmp_path):
+    assert run("report", "dev", "--out", str(tmp_path / "new" / "report")).exit_code == 1
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_report_of_a_head_that_does_not_answer_says_so(target, tmp_path):
     result = run("report", "dev", "--out", str(tmp_path / "report"))
     assert result.exit_code == 1

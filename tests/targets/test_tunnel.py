@@ -1,8 +1,11 @@
 """SSH to the head: a real sshd on the loopback, real ssh, real processes."""
 
+import errno
+import os
 import shutil
 import socket
 import stat
+import subprocess
 
 import psutil
 import pytest
@@ -15,10 +18,13 @@ from waiting import wait_for
 from sunspot.errors import SunspotError, UsageError
 from sunspot.node.free_ports import PortClaims, free_port
 from sunspot.node.processes import Process
+from sunspot.targets import tunnel as tunnels
 from sunspot.targets.ssh import RemoteCommandError, Ssh, UnreachableError
 from sunspot.targets.tunnel import Tunnel
 
 pytestmark = needs_sshd
+
+WRONG_PID = '{"process": {"pid": "none", "start_time": 1}, "port": 1}'
 
 
 @pytest.fixture
@@ -158,6 +164,39 @@ def test_closing_ends_the_process_and_twice_is_fine(ssh, tunnel, api):
     tunnel.close()
 
 
+def test_a_tunnel_whose_command_is_killed_is_found_by_the_next(ssh, tunnel, api, monkeypatch):
+    began = []
+
+    def wait(_tunnel, process, _port):
+        began.append(process)
+        assert process_of(tunnel).pid == process.pid  # `close` would end it
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Tunnel, "_wait", wait)
+    with pytest.raises(KeyboardInterrupt):
+        tunnel.open(ssh, api[1])
+    assert began[0].poll() is not None
+    assert not (tunnel.folder / "tunnel.json").exists()
+
+
+def test_a_full_disk_leaves_no_process(ssh, tunnel, api, monkeypatch):
+    began = []
+    start = subprocess.Popen
+
+    def note(*arguments, **options):
+        began.append(start(*arguments, **options))
+        return began[-1]
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tunnels, "write_private", full)
+    monkeypatch.setattr(tunnels.subprocess, "Popen", note)
+    with pytest.raises(OSError, match="No space left"):
+        tunnel.open(ssh, api[1])
+    assert [one.poll() is None for one in began] == [False]
+
+
 def test_a_recycled_pid_is_not_taken_for_the_tunnel(ssh, tunnel, api):
     tunnel.open(ssh, api[1])
     process = process_of(tunnel)
@@ -169,7 +208,7 @@ def test_a_recycled_pid_is_not_taken_for_the_tunnel(ssh, tunnel, api):
     process.kill()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"process": {"pid": 1}}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"process": {"pid": 1}}', WRONG_PID])
 def test_a_broken_record_is_no_tunnel(tunnel, text):
     (tunnel.folder / "tunnel.json").write_text(text)
     assert tunnel.port() is None

@@ -12,6 +12,7 @@ import yaml
 
 from sunspot.errors import UsageError
 from sunspot.problems import hint
+from sunspot.targets.kubernetes import login_files
 from sunspot.targets.kubernetes.errors import missing_package
 
 if TYPE_CHECKING:
@@ -113,12 +114,14 @@ class Place:
             if self.is_inside:
                 config.load_incluster_config(client_configuration=made)
             else:
-                config.load_kube_config(
-                    config_file=self.kubeconfig,
-                    context=self.context,
-                    client_configuration=made,
-                    persist_config=False,
-                )
+                with login_files.in_memory(made) as folder:
+                    config.load_kube_config(
+                        config_file=self.kubeconfig,
+                        context=self.context,
+                        client_configuration=made,
+                        persist_config=False,
+                        temp_file_path=folder,
+                    )
         except (config.ConfigException, yaml.YAMLError, *_MALFORMED) as error:
             if not self.is_inside:
                 self._check_context()

@@ -39,6 +39,20 @@ def adopt(kept: Records, name: str, record: Record) -> bool:
     return True
 
 
+def adopt_visible(kept: Records, name: str, record: Record) -> bool:
+    """As `adopt`; of what the user may not see, the checks before a start name the rights.
+
+    Raises:
+        TakenError: there is a RayCluster of that name, which `sunspot up` did not make.
+    """
+    with contextlib.suppress(RefusedError):
+        if adopt(kept, name, record):
+            return True
+        if record.cluster().found() is not None:
+            raise starting.taken(name, record.cluster())
+    return False
+
+
 def refuse_another_place(record: Record | None, stack: Stack) -> None:
     """Raises UsageError where a stack is up, and is now to be in another place."""
     if record is None or record.cluster().standing() is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,6 +36,9 @@ CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5.0, 30.0
 BUSY_RETRIES, BUSY_BACKOFF_S, LONGEST_RETRY_AFTER_S = 4, 0.5, 10
 
 FIELD_MANAGER = "sunspot"
+
+# Characters of an answer that a message shows.
+SHOWN = 80
 
 _PATCHES = {
     "json": "application/json-patch+json",
@@ -76,7 +80,7 @@ class Api:
 
     def read(self, where: str, **query: Any) -> Object:
         """The object, or the list, at a path."""
-        return json.loads(self._call("GET", where, query))
+        return self._object(self._call("GET", where, query))
 
     def find(self, where: str, **query: Any) -> Object | None:
         """As `read`; None if there is nothing of that name."""
@@ -94,12 +98,12 @@ class Api:
     def create(self, where: str, body: Mapping[str, Any], **query: Any) -> Object:
         """Creates an object; unknown fields are refused, not dropped."""
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict", **query}
-        return json.loads(self._call("POST", where, query, body))
+        return self._object(self._call("POST", where, query, body))
 
     def patch(self, where: str, body: Any, kind: Literal["json", "merge"] = "merge") -> Object:
         """Changes an object, by a JSON patch or a merge patch."""
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
-        return json.loads(self._call("PATCH", where, query, body, _PATCHES[kind]))
+        return self._object(self._call("PATCH", where, query, body, _PATCHES[kind]))
 
     def delete(self, where: str, **options: Any) -> bool:
         """Deletes an object and what it owns, in the background; False if there is none.
@@ -132,6 +136,20 @@ class Api:
             raise UnreachableError(f"{self.place.called} broke off: {error}") from error
         finally:
             answer.release_conn()
+
+    def _object(self, text: str) -> Object:
+        """The object that an answer is."""
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if isinstance(found, dict):
+            return found
+        said = textwrap.shorten(text, SHOWN, placeholder=" ...") or "nothing"
+        raise UnreachableError(
+            f"what answers for {self.place.called} at {self.client.configuration.host} is not its "
+            f"API: {said}. Is the address in the kubeconfig right, or is a proxy in between?"
+        )
 
     def _call(
         self,
@@ -177,7 +195,8 @@ class Api:
                 headers=sent,
                 timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=read_timeout_s),
                 retries=_retries(method),
-                preload_content=False,
+                # Read here, an answer that is cut off is asked for again.
+                preload_content=read_timeout_s is not None,
             )
             if answer.status < 300:
                 return answer
@@ -213,4 +232,5 @@ def _retries(method: str) -> Retry:
         redirect=0,
         other=0,
         raise_on_status=False,
+        raise_on_redirect=False,
     )

@@ -47,10 +47,18 @@ class Kind:
 
 @dataclass(frozen=True, kw_only=True)
 class Misfit:
-    """A kind of pod that no node can hold; `may_come` if nodes may be added by themselves."""
+    """A kind of pod that no node can hold.
+
+    Attributes:
+        group: the Ray node type; "head".
+        text: why.
+        by_size: whether nodes that it may use are too small; otherwise it may use none.
+        may_come: whether nodes may be added by themselves.
+    """
 
     group: str
     text: str
+    by_size: bool
     may_come: bool
 
 
@@ -90,7 +98,7 @@ def misfits(stack: Stack, nodes: Sequence[Object]) -> Iterator[Misfit]:
             text = f"it asks for {_list(kind.asks)}, and the largest node it may use has {has}"
         else:
             continue
-        yield Misfit(group=kind.group, text=text, may_come=may_come)
+        yield Misfit(group=kind.group, text=text, by_size=bool(allowed), may_come=may_come)
 
 
 def _marks(node: Object) -> set[str]:

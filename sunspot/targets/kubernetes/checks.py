@@ -75,11 +75,14 @@ def findings(api: Api, stack: Stack, progress: Progress) -> Iterator[Finding]:
     yield from _operator(api, oldest)
     missing = _missing_rights(api, stack)
     if missing:
-        give = GIVE_RIGHTS.format(stack=stack.name)
+        namespace = raycluster.names(stack).namespace
+        give = GIVE_RIGHTS.format(stack=stack.name, namespace=namespace)
         yield _finding("rights", "failure", f"you may not {', '.join(missing)}", give)
         return
     yield _finding("rights", "ok", "you may bring the cluster up and take it down")
     yield from _accepted(api, stack, oldest)
+    yield from _account(api, stack)
+    yield from _secret(api, stack)
     yield from state_checks.findings(api, stack)
     yield from _nodes(api, stack)
     yield from _quotas(api, stack)
@@ -201,6 +204,44 @@ def _accepted(api: Api, stack: Stack, oldest: tuple[int, int]) -> Iterator[Findi
         yield _finding("RayCluster", "ok", f"{called.cluster} in namespace {called.namespace}")
 
 
+def _account(api: Api, stack: Stack) -> Iterator[Finding]:
+    """Whether the pods' service account exists, where one may look."""
+    name, namespace = raycluster.settings(stack).service_account, raycluster.names(stack).namespace
+    if name is None:
+        return
+    try:
+        found = api.find(path("v1", "serviceaccounts", namespace, name))
+    except ApiError as error:
+        if error.status != FORBIDDEN:
+            raise
+        return
+    if found is None:
+        yield _finding(
+            "service account",
+            "failure",
+            f"namespace {namespace} has no service account {name!r}, which {KEY} > service_account "
+            "names",
+            f"create it: kubectl create serviceaccount {name} --namespace {namespace}",
+        )
+
+
+def _secret(api: Api, stack: Stack) -> Iterator[Finding]:
+    """Whether the name of the Secret that `up` makes is free."""
+    called, given = raycluster.names(stack), raycluster.settings(stack)
+    where = path("v1", "secrets", called.namespace, called.token_secret)
+    # One with an owner goes with it: a cluster of this name was deleted a moment ago.
+    found = api.find(where)
+    if given.token_secret is None and found and not found["metadata"].get("ownerReferences"):
+        yield _finding(
+            "Secret",
+            "failure",
+            f"namespace {called.namespace} has a Secret {called.token_secret!r} already, which "
+            "Sunspot did not make",
+            f"to use the token in it, set {KEY} > token_secret: {called.token_secret}; or delete "
+            f"it: kubectl delete secret {called.token_secret} --namespace {called.namespace}",
+        )
+
+
 def _nodes(api: Api, stack: Stack) -> Iterator[Finding]:
     try:
         nodes = api.list(path("v1", "nodes"))
@@ -218,12 +259,12 @@ def _nodes(api: Api, stack: Stack) -> Iterator[Finding]:
                 f"{one.text}; it waits until the nodes' autoscaler adds one that fits",
             )
         else:
+            lower = "lower its cpu, memory_gb or gpu_count, or " if one.by_size else ""
             yield _finding(
                 f"group {one.group}",
                 "failure",
                 f"no node can ever hold its pods: {one.text}",
-                f"lower its cpu, memory_gb or gpu_count, or change node_selector and tolerations "
-                f"in {KEY}",
+                f"{lower}change node_selector and tolerations in {KEY}",
             )
     if not found:
         yield _finding("nodes", "ok", f"{len(nodes)} of them; each kind of pod fits on one")

@@ -10,7 +10,7 @@ from sunspot.errors import SunspotError, UsageError
 
 GIVE_RIGHTS = (
     "Someone who has them can give you these rights with: sunspot manifest {stack} --target "
-    "kubernetes --rbac | kubectl apply -f -"
+    "kubernetes --namespace {namespace} --rbac | kubectl apply -f -"
 )
 
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, INVALID = 401, 403, 404, 409, 422
@@ -18,6 +18,10 @@ BAD_REQUEST, TOO_MANY = 400, 429
 
 # What a server, or a balancer before it, answers while it is overloaded or restarts.
 PASSING = (TOO_MANY, 500, 502, 503, 504)
+
+
+# What a 403 says where no right is missing.
+_NO_RIGHT = ("exceeded quota", "being terminated")
 
 
 class UnreachableError(SunspotError):
@@ -74,8 +78,8 @@ def explained(status: int, body: str, where: str) -> ApiError:
             reason,
         )
     if status == FORBIDDEN:
-        give = GIVE_RIGHTS.format(stack="STACK")
-        hint = "" if "exceeded quota" in said else f". {give}"
+        give = GIVE_RIGHTS.format(stack="STACK", namespace="NAMESPACE")
+        hint = "" if any(words in said for words in _NO_RIGHT) else f". {give}"
         return RefusedError(f"{where} forbids it (403): {said}{hint}", status, reason)
     kind = RefusedError if status in (BAD_REQUEST, INVALID) else ApiError
     return kind(f"{where} answered {status}: {said}", status, reason)

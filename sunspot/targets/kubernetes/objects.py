@@ -115,11 +115,36 @@ class Pod:
     def ray_and_beside(self) -> list[Object]:
         return (self.object.get("status") or {}).get("containerStatuses") or []
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether all its containers are."""
+        beside = self.ray_and_beside()
+        return self.runs and bool(beside) and all(one.get("ready") for one in beside)
+
+    @property
+    def restarts(self) -> int:
+        """How often one of its containers was started again."""
+        return sum(one.get("restartCount") or 0 for one in self.containers())
+
     def waiting(self) -> Iterable[tuple[str, str, str]]:
         """The containers that wait: their names, and Kubernetes' reason and message."""
         for one in self.containers():
             if state := (one.get("state") or {}).get("waiting"):
                 yield one["name"], state.get("reason") or "", state.get("message") or ""
+
+    def crash(self) -> tuple[str, int] | None:
+        """The container by which it failed, and its exit code; None if nothing crashed.
+
+        A pod that Kubernetes itself ended, for want of room for instance, says so in its reason.
+        """
+        status = self.object.get("status") or {}
+        if self.phase != "Failed" or status.get("reason"):
+            return None
+        ended = (
+            (one["name"], (one.get("state") or {}).get("terminated")) for one in self.containers()
+        )
+        codes = ((name, state.get("exitCode") or 0) for name, state in ended if state)
+        return next((one for one in codes if one[1]), None)
 
     def state(self) -> str:
         """What it does, in a word or two: why it waits, or its phase, such as "Running"."""

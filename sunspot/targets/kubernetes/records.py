@@ -69,6 +69,14 @@ class Records:
 
     folders: Folders
 
+    def names(self) -> list[str]:
+        """The clusters that have a record, sorted.
+
+        A folder without one is of a command that ended before it wrote, or after it removed it.
+        """
+        named = self.folders.names()
+        return [name for name in named if (self.folders.path(name) / PLACE_FILE).exists()]
+
     def write(self, record: Record, stack: Stack) -> None:
         """Records a cluster. What `down` needs is apart from what describes the cluster."""
         self.folders.write(stack.name, PLACE_FILE, asdict(record))
@@ -108,7 +116,7 @@ class Records:
     def readable(self, name: str) -> Record | None:
         """The record, if there is one that can be read."""
         with contextlib.suppress(BrokenRecordsError):
-            return self.read(name) if name in self.folders.names() else None
+            return self.read(name) if name in self.names() else None
         return None
 
     def tunnel(self, name: str) -> Tunnel:

@@ -102,6 +102,8 @@ def _rules(called: Names) -> list[dict[str, Any]]:
         _rule("", "pods/log", ["get"]),
         _rule("", "events", ["get", "list", "watch"]),
         _rule("", "resourcequotas", ["get", "list"]),
+        # Whether the pods' own exists.
+        _rule("", "serviceaccounts", ["get"]),
     ]
 
 

@@ -146,7 +146,8 @@ def _wait_until_members(
                 f"{len(pods) - len(missing)} of {count} workers of {group} joined within "
                 f"{UP_TIMEOUT_S:g} s. {waits}"
             )
-        if (now := f"waiting for {count} workers of {group}. {waits}") != told:
+        workers = f"{count} worker{'s' if count != 1 else ''} of {group}"
+        if (now := f"waiting for {workers}. {waits}") != told:
             progress(now)
             told = now
         time.sleep(POLL_S)

@@ -36,7 +36,7 @@ class HeadShell:
         """
         line = list(remote) if len(remote) < 2 else [shlex.join(remote)]
         command = ["/bin/bash", "-c", *line] if line else ["/bin/bash"]
-        has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        has_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
         opened = self._open(command, tty=has_terminal)
         with _raw() if has_terminal else contextlib.nullcontext():
             try:
@@ -92,7 +92,9 @@ def _pass_on(opened: Any, *, has_terminal: bool) -> None:
     if has_terminal:
         size = os.get_terminal_size()
         opened.write_channel(_RESIZE, f'{{"Width":{size.columns},"Height":{size.lines}}}'.encode())
-    reads = True
+    reads = sys.stdin is not None  # it may be closed
+    if not reads:
+        opened.close_channel(_STDIN)
     while opened.is_open():
         opened.update(timeout=POLL_S)
         _show(opened)

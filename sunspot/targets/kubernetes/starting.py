@@ -39,8 +39,8 @@ PULL_PATIENCE_S = 180.0
 # cluster of this name, and went with it.
 ACCOUNT_PATIENCE_S = 20.0
 
-# The API server's words, and KubeRay's reason where the autoscaler's account is the user's.
-REFUSALS = ("forbidden", "exceeded quota", "AutoscalerServiceAccountNotFound")
+# The API server's words, and KubeRay's own reason where the autoscaler's account is the user's.
+REFUSALS = ("forbidden", "exceeded quota", "is invalid", "AutoscalerServiceAccountNotFound")
 
 # Its reasons that are over when the head has a pod.
 HEAD_REASONS = ("FailedToCreateHeadPod", "AutoscalerServiceAccountNotFound")
@@ -129,12 +129,23 @@ def new_token() -> str:
 
 
 def find_token(cluster: Cluster) -> str | None:
-    """The token in the cluster's Secret; None if there is none."""
+    """The token in the cluster's Secret; None if there is none.
+
+    Raises:
+        UsageError: it is not text.
+    """
     import base64
 
     found = cluster.api.find(cluster.secret)
     text = ((found or {}).get("data") or {}).get(TOKEN_KEY)
-    return base64.b64decode(text).decode().strip() if text else None
+    try:
+        return base64.b64decode(text).decode().strip() if text else None
+    except ValueError as error:
+        names = cluster.names
+        raise UsageError(
+            f"the key {TOKEN_KEY} of Secret {names.token_secret!r} in namespace {names.namespace} "
+            "is not text: put another token there, such as the output of: openssl rand -hex 32"
+        ) from error
 
 
 def users_token(cluster: Cluster) -> str:
@@ -177,7 +188,8 @@ class Waiting:
     """The wait for a cluster's pods, with what was said of it so far.
 
     `had_head` is when it had a head's pod last, or else when the wait began; `pulls` is when each
-    pod's image could not be pulled first.
+    pod's image could not be pulled first; `crashes` has the pods that crashed, by group, and
+    `restarts` how often each pod that waits had been started again when that was first seen.
     """
 
     cluster: Cluster
@@ -186,6 +198,8 @@ class Waiting:
     said: dict[str, str] = field(default_factory=dict)
     had_head: float = field(default_factory=time.monotonic)
     pulls: dict[str, float] = field(default_factory=dict)
+    crashes: dict[str, set[str]] = field(default_factory=dict)
+    restarts: dict[str, int] = field(default_factory=dict)
 
     def head(self, deadline: float) -> None:
         """Waits until the head's Ray container runs; Ray itself is still to start.
@@ -223,8 +237,10 @@ class Waiting:
 
     def _look(self) -> list[Pod]:
         pods = self.cluster.pods()
+        has_head = any(pod.is_head and pod.is_ready for pod in pods)
         for pod in pods:
-            self._check(pod)
+            # Without a head, Ray ends on the workers, too: they wait for the next one.
+            self._check(pod, may_crash=not (pod.is_head or has_head))
             if why := pod.why():
                 self._say(pod.name, f"{pod.name} waits: {why}", lasting=bool(pod.waits_for_node))
             else:
@@ -235,8 +251,10 @@ class Waiting:
             self._check_operator()
         return pods
 
-    def _check(self, pod: Pod) -> None:
+    def _check(self, pod: Pod, *, may_crash: bool) -> None:
         """Raises for a pod that does not come to run by itself."""
+        if not may_crash:
+            self._check_crashes(pod)
         for container, reason, message in pod.waiting():
             if is_hopeless_pull(reason, message) or self._fails_to_pull(pod, reason):
                 raise UsageError(
@@ -244,16 +262,24 @@ class Waiting:
                     f"{message or _image(pod)}. Check the name in sunspot:image > reference, and "
                     "the registry's password in sunspot:kubernetes > image_pull_secrets"
                 )
-            if reason == CRASH_REASON:
-                raise SunspotError(
-                    f"container {container} of {pod.name} keeps crashing. The end of its "
-                    f"log:\n{self._last_words(pod, container)}"
-                )
             waited = time.monotonic() - self.began
             if reason == CONFIG_ERROR and waited > CONFIG_PATIENCE_S:
                 raise UsageError(
                     f"container {container} of {pod.name} cannot be created: {message}"
                 )
+
+    def _check_crashes(self, pod: Pod) -> None:
+        """Raises for a pod that crashes once more than it had when it was first seen to."""
+        if (crash := pod.crash()) is not None:
+            # With an autoscaler, KubeRay makes another pod in place of one that crashed.
+            crashed = self.crashes.setdefault(pod.group, set())
+            crashed.add(pod.name)
+            if len(crashed) > 1:
+                raise self._crashes(pod, crash[0], previous=False)
+        for container, reason, _ in pod.waiting():
+            before = self.restarts.setdefault(pod.name, pod.restarts)
+            if reason == CRASH_REASON and pod.restarts > before:
+                raise self._crashes(pod, container, previous=True)
 
     def _fails_to_pull(self, pod: Pod, reason: str) -> bool:
         """Whether a pod's image has not been pulled for too long."""
@@ -262,13 +288,22 @@ class Waiting:
         first = self.pulls.setdefault(pod.name, time.monotonic())
         return time.monotonic() - first > PULL_PATIENCE_S
 
-    def _last_words(self, pod: Pod, container: str) -> str:
+    def _crashes(self, pod: Pod, container: str, *, previous: bool) -> SunspotError:
+        """The error for a container that crashed; `previous` if another has taken its place."""
+        return SunspotError(
+            f"container {container} of {pod.name} keeps crashing. The end of its log:\n"
+            f"{self._last_words(pod, container, previous=previous)}"
+        )
+
+    def _last_words(self, pod: Pod, container: str, *, previous: bool) -> str:
         if container != RAY_CONTAINER:
-            return f"(kubectl logs {pod.name} --container {container} --previous)"
+            again = " --previous" if previous else ""
+            return f"(kubectl logs {pod.name} --container {container}{again})"
         try:
-            return self.cluster.log(pod.name, lines=TAIL_LINES, previous=True).strip() or "(empty)"
+            said = self.cluster.log(pod.name, lines=TAIL_LINES, previous=previous)
         except ApiError as error:
             return f"({error})"
+        return said.strip() or "(empty)"
 
     def _check_operator(self) -> None:
         """Raises where KubeRay makes no head: it is refused, or there is no operator."""

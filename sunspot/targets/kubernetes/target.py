@@ -118,13 +118,10 @@ class KubernetesTarget:
             if self._is_here(stack.name, progress):
                 return self._up_again(stack.name, progress, timeout_s, dashboard_port)
             wanted, record = self._placed(stack)
-            if adopting.adopt(self.records, wanted.name, record) and self._is_here(
-                stack.name, progress
-            ):
+            known = adopting.adopt_visible(self.records, wanted.name, record)
+            if known and self._is_here(stack.name, progress):
                 return self._up_again(stack.name, progress, timeout_s, dashboard_port)
             notes = checks.refuse(record.cluster().api, wanted, progress)
-            if record.cluster().found() is not None:
-                raise starting.taken(stack.name, record.cluster())
             made = raycluster.make(wanted)
             handle = self._start(stack, made, record, progress, timeout_s, dashboard_port)
         return Up(handle, was_up=False, notes=tuple(notes))
@@ -148,7 +145,7 @@ class KubernetesTarget:
         return removal or Removal(looked_for=LOOKED_FOR)
 
     def names(self) -> list[str]:
-        return self.records.folders.names()
+        return self.records.names()
 
     def discover(self, name: str) -> bool:
         if name in self.names():
@@ -344,6 +341,7 @@ class KubernetesTarget:
 
         Another command's RayCluster of that name stays; `uid` is that of ours, "" if unknown.
         """
+        again = f"sunspot down {name}"
         try:
             record = self.records.readable(name)
             found = None if record is None else record.cluster().found()
@@ -358,9 +356,10 @@ class KubernetesTarget:
             for sentence in removal.kept:
                 error.add_note(sentence)
         except SunspotError as failure:
-            left = [str(failure)]
+            error.add_note(f"in addition, it was not taken down: {failure}; try again: {again}")
+            return
         if left:
-            error.add_note(f"this remains: {', '.join(left)}; remove it with: sunspot down {name}")
+            error.add_note(f"this remains: {', '.join(left)}; remove it with: {again}")
 
     def _forget(self, name: str) -> None:
         self.records.tunnel(name).close()
@@ -369,6 +368,7 @@ class KubernetesTarget:
     def _remove(self, name: str, progress: Progress) -> Removal | None:
         """Removes a cluster and, if nothing of it is left, its record. The caller has the lock."""
         if name not in self.names():  # an `up` that was waited for has taken it back
+            self._forget(name)
             return None
         self.records.tunnel(name).close()
         try:

@@ -47,6 +47,13 @@ def test_a_quota_that_the_operator_meets(kubernetes):
     assert kubernetes.api.names("rayclusters") == []
 
 
+def test_a_pod_that_is_invalid(kubernetes):
+    said = 'Pod "mine-head" is invalid: spec.containers[0].volumeMounts[2].name: Not found: "zz"'
+    refuse_the_head(kubernetes, said)
+    assert 'Not found: "zz"' in failed(2, "up", "mine")
+    assert kubernetes.api.names("rayclusters") == []
+
+
 def test_a_refusal_of_an_earlier_cluster_of_that_name_is_not_of_this_one(kubernetes, monkeypatch):
     monkeypatch.setattr(starting, "OPERATOR_PATIENCE_S", 0.1)
     refuse_the_head(kubernetes, "exceeded quota: small", uid="of-yesterday")

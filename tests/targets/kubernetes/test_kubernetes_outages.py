@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
-import yaml
 from cli_runs import failed, run
-from kubernetes_api import LOST
+from kubernetes_api import CUT_OFF, LOST
 from kubernetes_objects import pod
 
 from sunspot.targets.kubernetes import api, outages, starting
@@ -65,6 +62,22 @@ def test_a_server_that_stays_away(kubernetes, monkeypatch):
     assert kubernetes.api.names("rayclusters") == []
 
 
+@pytest.mark.parametrize("text", ["<html>Log in</html>", "null", "[]", ""])
+def test_what_is_not_kubernetes_is_named(kubernetes, text):
+    kubernetes.api.answers = {"/version": text}
+    said = failed(1, "up", "mine")
+    assert f"is not its API: {text or 'nothing'}" in said
+    assert kubernetes.api.names("rayclusters") == []
+
+
+@pytest.mark.usefixtures("at_once")
+def test_an_answer_that_is_cut_off_is_asked_for_again(kubernetes):
+    kubernetes.api.troubles = {("GET", "pods"): [CUT_OFF]}
+    done = run("up", "mine")
+    assert done.exit_code == 0, done.stderr
+    run("down", "mine")
+
+
 # A registry
 
 BUSY = "failed to pull: toomanyrequests: You have reached your pull rate limit"
@@ -96,34 +109,4 @@ def test_a_registry_that_stays_busy(kubernetes, head, monkeypatch):
     assert (
         f"the image of {head['metadata']['name']} cannot be pulled (ErrImagePull): {BUSY}" in said
     )
-    assert kubernetes.api.names("rayclusters") == []
-
-
-# A login
-
-
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        (["no-such-login"], "no-such-login"),
-        ([sys.executable, "-c", "import sys; sys.exit('not logged in')"], "not logged in"),
-        ([sys.executable, "-c", "print('{}')"], "missing key"),
-    ],
-    ids=["missing", "fails", "nonsense"],
-)
-def test_a_login_command_that_fails(kubernetes, capfd, command, said):
-    config = yaml.safe_load(kubernetes.kubeconfig.read_text())
-    program, *arguments = command
-    config["users"][0]["user"] = {
-        "exec": {
-            "apiVersion": "client.authentication.k8s.io/v1",
-            "command": program,
-            "args": arguments,
-        }
-    }
-    kubernetes.kubeconfig.write_text(yaml.safe_dump(config))
-    told = failed(2, "up", "mine")
-    assert "the login command of Kubernetes (context here) failed: " in told
-    assert said in told
-    assert "ERROR:root" not in capfd.readouterr().err
     assert kubernetes.api.names("rayclusters") == []

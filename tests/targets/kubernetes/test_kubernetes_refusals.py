@@ -89,7 +89,7 @@ def test_no_permission_names_the_verb_and_the_role(kubernetes):
         kubernetes,
         "you may not create rayclusters.ray.io in namespace default",
         "get pods/portforward in namespace default",
-        "sunspot manifest mine --target kubernetes --rbac",
+        "sunspot manifest mine --target kubernetes --namespace default --rbac",
     )
 
 
@@ -218,6 +218,36 @@ def test_a_quota_of_other_pods(kubernetes, spec):
     run("down", "mine")
 
 
+def test_a_service_account_that_does_not_exist(kubernetes):
+    kubernetes.write(f"{FILE}  sunspot:kubernetes: {{service_account: ghost}}\n")
+    assert_refused(kubernetes, "has no service account 'ghost'", "kubectl create serviceaccount")
+    kubernetes.api.forbidden.add(("list", "serviceaccounts"))  # it may not be seen
+    assert run("up", "mine").exit_code == 0
+    run("down", "mine")
+
+
+def test_a_secret_of_the_tokens_name(kubernetes):
+    where = "/api/v1/namespaces/default/secrets/mine-token"
+    kubernetes.api.add(where, {"metadata": {"name": "mine-token"}})
+    said = failed(2, "up", "mine")
+    assert "has a Secret 'mine-token' already" in said
+    assert "token_secret: mine-token; or delete it" in said
+    assert kubernetes.api.names("rayclusters") == []
+
+
+@pytest.mark.parametrize("left", [[], ["tunnel.log"]])
+def test_a_folder_that_a_command_left_before_it_recorded_anything(kubernetes, left):
+    folder = kubernetes.project / "state" / "kubernetes" / "mine"
+    folder.mkdir(parents=True)
+    for name in left:
+        (folder / name).write_text("")
+    assert "is not up" in failed(1, "status", "mine")
+    done = run("up", "mine")
+    assert done.exit_code == 0, done.stderr
+    assert run("down", "mine").exit_code == 0
+    assert not folder.exists()
+
+
 def test_the_name_of_a_cluster_that_is_not_ours(kubernetes):
     kubernetes.api.add(
         "/apis/ray.io/v1/namespaces/default/rayclusters/mine", {"metadata": {"name": "mine"}}
@@ -283,14 +313,6 @@ def test_an_image_that_does_not_exist_fails_at_once(kubernetes):
     code, said = fail_with(kubernetes, pod("mine", "head", "mine-head-1", waiting=waiting))
     assert code == 2
     assert "the image of mine-head-1 cannot be pulled (ErrImagePull): ray:moon: not found" in said
-
-
-def test_a_head_that_crashes_shows_the_end_of_its_log(kubernetes):
-    kubernetes.api.logs["mine-head-1"] = "ModuleNotFoundError: No module named 'ray'\n"
-    waiting = {"reason": "CrashLoopBackOff", "message": "back-off 10s"}
-    code, said = fail_with(kubernetes, pod("mine", "head", "mine-head-1", waiting=waiting))
-    assert code == 1
-    assert "No module named 'ray'" in said
 
 
 def test_a_time_out_says_why_a_pod_waits(kubernetes):

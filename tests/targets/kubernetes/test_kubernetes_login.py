@@ -1,0 +1,85 @@
+"""The login of a kubeconfig: its certificates stay in memory, its command may fail."""
+
+from __future__ import annotations
+
+import base64
+import gc
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import yaml
+from cli_runs import failed
+
+from sunspot.targets.kubernetes.access import Place
+
+PEM = {"certificate-authority": "ca", "client-certificate": "certificate", "client-key": "key"}
+
+
+@pytest.fixture
+def place(kubernetes, tmp_path, monkeypatch):
+    """A Kubernetes whose certificates are in the kubeconfig, and an empty folder for files."""
+    config = yaml.safe_load(kubernetes.kubeconfig.read_text())
+    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+    cluster["server"] = "https://127.0.0.1:1"
+    for key, text in PEM.items():
+        part = cluster if key == "certificate-authority" else user
+        part[f"{key}-data"] = base64.b64encode(text.encode()).decode()
+    kubernetes.kubeconfig.write_text(yaml.safe_dump(config))
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return Place.find("here", "default")
+
+
+def read(configuration):
+    names = ("ssl_ca_cert", "cert_file", "key_file")
+    return [Path(getattr(configuration, name)).read_text() for name in names]
+
+
+def test_certificates_and_key_are_in_no_file(place, tmp_path):
+    made = place.configuration()
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert read(made) == read(made) == list(PEM.values())
+    # As before each request, which names the package's own files again.
+    made.refresh_api_key_hook(made)
+    assert read(made) == list(PEM.values())
+    assert read(place.configuration()) == list(PEM.values())
+
+
+def test_they_go_with_the_configuration(place):
+    place.configuration()
+    gc.collect()
+    before = len([*Path("/proc/self/fd").iterdir()])
+    for _ in range(3):
+        place.configuration()
+    gc.collect()
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["no-such-login"], "no-such-login"),
+        ([sys.executable, "-c", "import sys; sys.exit('not logged in')"], "not logged in"),
+        ([sys.executable, "-c", "print('{}')"], "missing key"),
+    ],
+    ids=["missing", "fails", "nonsense"],
+)
+def test_a_login_command_that_fails(kubernetes, capfd, command, said):
+    config = yaml.safe_load(kubernetes.kubeconfig.read_text())
+    program, *arguments = command
+    config["users"][0]["user"] = {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": program,
+            "args": arguments,
+        }
+    }
+    kubernetes.kubeconfig.write_text(yaml.safe_dump(config))
+    told = failed(2, "up", "mine")
+    assert "the login command of Kubernetes (context here) failed: " in told
+    assert said in told
+    assert "ERROR:root" not in capfd.readouterr().err
+    assert kubernetes.api.names("rayclusters") == []
