@@ -3,8 +3,9 @@
 # tests in tests/real/kubernetes, and for `make kubernetes`. Users do not need this.
 #
 # The result is in .cache/kubernetes, or in the folder that SUNSPOT_KUBERNETES_DIR names: programs in
-# bin, what KubeRay publishes beside its operator in kuberay. A part is built again only when its recipe or Go changes. Needs Go;
-# the first build takes five minutes of two processors.
+# bin, what KubeRay publishes beside its operator in kuberay. A part is built again only when its
+# recipe or Go changes, or when it is not there. Needs Go; the first build takes five minutes of two
+# processors.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -29,7 +30,17 @@ inputs() {
 }
 up_to_date() {
     local stamp=$cache/$1.stamp
-    [[ -f $stamp && $(< "$stamp") == "$(inputs "$1")" ]]
+    [[ -f $stamp && $(< "$stamp") == "$(inputs "$1")" ]] || return 1
+    local made
+    for made in $(results "$1"); do [[ -e $made ]] || return 1; done
+}
+# What a part makes, as far as it may be looked for.
+results() {
+    case $1 in
+        kubernetes) printf '%s\n' "${programs[@]/#/$bin/}" "$bin/coredns" ;;
+        operator) printf '%s\n' "$bin/ray-operator" "$kuberay/crds" "$kuberay/role.yaml" ;;
+        pause) echo "$bin/pause" ;;
+    esac
 }
 version() { (cd "$here/$1" && go list -m -f '{{.Version}}' "$2"); }
 
@@ -63,7 +74,7 @@ build_operator() {
     rm -rf "$kuberay"
     mkdir -p "$kuberay/crds"
     install -m 644 "$config"/crd/bases/*.yaml "$kuberay/crds"
-    install -m 644 "$config/rbac/role.yaml" "$config/samples/ray-cluster.sample.yaml" "$kuberay"
+    install -m 644 "$config/rbac/role.yaml" "$kuberay"
 }
 build_pause() { build pause "" .; }
 

@@ -12,13 +12,23 @@ from kubernetes_stacks import group, stack
 from machines.kubernetes import needed
 from machines.kubernetes.cluster import RUNNING, Cluster, Kubectl, cluster
 from machines.processes import DEADLINE_S
-from ray_clusters import SMALL_AUTOSCALER, SMALL_HEAD, SMALL_WORKER, Namespaces, RayCluster
+from ray_clusters import (
+    SMALL_AUTOSCALER,
+    SMALL_HEAD,
+    SMALL_WORKER,
+    Namespaces,
+    RayCluster,
+    command_for,
+)
+from sunspot_command import SunspotCommand
 from waiting import wait_for
 
 from sunspot.stack import Stack
 from sunspot.targets.kubernetes import manifest, raycluster
 
 TIMEOUT_S = 900
+
+WORKERS = {**group(), "worker_nodes": SMALL_WORKER}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -90,3 +100,20 @@ def ray_cluster(kubernetes: Cluster, elastic: Stack, user: Kubectl) -> Iterator[
     theirs("delete", "--filename=-", stdin=manifest.text(elastic))
     theirs("delete", "secret", theirs.token_secret)
     wait_for("nothing of it to be left", lambda: not ours.objects(), DEADLINE_S, poll_s=1)
+
+
+@pytest.fixture
+def sunspot(tmp_path: Path) -> SunspotCommand:
+    """The command, in a project with the stack "course": a head and one worker."""
+    cluster = {"head_node": SMALL_HEAD, "scaling_groups": [WORKERS], "ray_version": "2.60.0"}
+    return command_for(tmp_path, {"sunspot:cluster": cluster})
+
+
+@pytest.fixture
+def theirs(kubernetes: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch) -> RayCluster:
+    """The stack's cluster, in the namespace of a user whose kubeconfig every command takes."""
+    described = stack(WORKERS, head=SMALL_HEAD, autoscaler=None, namespace=namespace)
+    kubernetes.kubectl("apply", "--filename=-", stdin=manifest.rights_text(described))
+    user = kubernetes.user("ann", "sunspot-users", namespace=namespace)
+    monkeypatch.setenv("KUBECONFIG", str(user.kubeconfig))
+    return RayCluster.of(described, kubernetes.kubectl)

@@ -3,34 +3,11 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 
-import pytest
-from kubernetes_stacks import group, stack
 from machines.kubernetes.cluster import Cluster
 from machines.processes import DEADLINE_S
-from ray_clusters import SMALL_HEAD, SMALL_WORKER, Namespaces, RayCluster, command_for
+from ray_clusters import Namespaces, RayCluster
 from sunspot_command import SunspotCommand
-
-from sunspot.targets.kubernetes import manifest
-
-WORKERS = {**group(), "worker_nodes": SMALL_WORKER}
-
-
-@pytest.fixture
-def sunspot(tmp_path: Path) -> SunspotCommand:
-    cluster = {"head_node": SMALL_HEAD, "scaling_groups": [WORKERS], "ray_version": "2.60.0"}
-    return command_for(tmp_path, {"sunspot:cluster": cluster})
-
-
-@pytest.fixture
-def theirs(kubernetes: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch) -> RayCluster:
-    """The stack's cluster, in the namespace of a user whose kubeconfig every command takes."""
-    described = stack(WORKERS, head=SMALL_HEAD, autoscaler=None, namespace=namespace)
-    kubernetes.kubectl("apply", "--filename=-", stdin=manifest.rights_text(described))
-    user = kubernetes.user("ann", "sunspot-users", namespace=namespace)
-    monkeypatch.setenv("KUBECONFIG", str(user.kubeconfig))
-    return RayCluster.of(described, kubernetes.kubectl)
 
 
 def test_it_ends_with_the_commands_exit_code_and_leaves_nothing(

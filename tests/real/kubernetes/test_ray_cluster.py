@@ -26,9 +26,10 @@ def place():
 print(json.dumps(ray.get([place.remote() for _ in range(3)])))
 """
 
-# Tasks that count how often each of them began and ended, in an actor on the head.
+# Tasks that count how often each of them began and ended, in an actor on the head. The pod of each
+# that ended is printed; it has another one then.
 _COUNTED = """
-import json, time, ray
+import json, socket, time, ray
 ray.init(address="auto", log_to_driver=False)
 @ray.remote(num_cpus=0, label_selector={"ray.io/node-group": "head"})
 class Counts:
@@ -45,9 +46,15 @@ def work(counts, task):
     ray.get(counts.begin.remote(task))
     time.sleep(3)
     ray.get(counts.end.remote(task))
-    return task
+    return task, socket.gethostname()
 counts = Counts.remote()
-results = ray.get([work.remote(counts, task) for task in range(18)])
+pending, results = [work.remote(counts, task) for task in range(24)], []
+while pending:
+    (done,), pending = ray.wait(pending)
+    task, pod = ray.get(done)
+    print(pod, flush=True)
+    results.append(task)
+results.sort()
 begun, ended = ray.get(counts.get.remote())
 print(json.dumps({"results": results, "begun": sorted(begun), "ended": sorted(ended)}))
 """
@@ -91,14 +98,17 @@ def test_an_evicted_worker_drains_and_no_task_is_run_twice(
         wait_for("three workers", lambda: _ready(ray_cluster) == 3, DEADLINE_S, poll_s=1)
         kubernetes.kubectl("cordon", NODE)
         try:
-            evicted = ray_cluster.pods(GROUP)[0]["metadata"]["name"]
+            assert program.stdout is not None
+            lines = map(str.strip, program.stdout)
+            evicted = next(line for line in lines if line in _names(ray_cluster))
+            assert program.poll() is None
             assert _evict(ray_cluster, evicted) == 0
             wait_for("its end", lambda: evicted not in _names(ray_cluster), DEADLINE_S, poll_s=1)
             printed, _ = program.communicate(timeout=DEADLINE_S)
         finally:
             kubernetes.kubectl("uncordon", NODE)
     counted = json.loads(_last_line(printed))
-    every = list(range(18))
+    every = list(range(24))
     assert counted == {"results": every, "begun": every, "ended": every}
 
 

@@ -17,7 +17,7 @@ from kubernetes_objects import pod
 from waiting import wait_for
 
 from sunspot.node.free_ports import free_port
-from sunspot.targets.kubernetes import pods
+from sunspot.targets.kubernetes import pods, way_in
 from sunspot.targets.kubernetes.forwarder import HeadPort
 from sunspot.targets.kubernetes.removing import Removing
 from sunspot.targets.kubernetes.target import create
@@ -124,13 +124,20 @@ def test_a_worker_that_was_removed_is_not_a_lost_one(kubernetes, up):
     assert [one["name"] for one in nodes if one["state"] == "lost"] == ["y"]
 
 
-def test_forward_leads_to_a_port_on_which_something_listens(kubernetes, up):
+def test_forward_leads_to_a_port_until_the_head_is_gone(kubernetes, up, monkeypatch):
+    monkeypatch.setattr(way_in, "LOOK_S", 0)
     with create().forward("mine", 8265, None, print) as way:
         with socket.create_connection(("127.0.0.1", way.port)) as to:
             to.sendall(b"GET /api/jobs/ HTTP/1.1\r\nHost: head\r\n\r\n")
             assert b"401" in to.recv(100)
-        assert way.is_open
+        assert way.is_open is not None
         assert way.is_open()
+        kubernetes.api.make_pods = lambda _cluster: []
+        kubernetes.api.reconcile()
+        assert not way.is_open()
+
+
+def test_forward_refuses_a_port_on_which_nothing_listens(kubernetes, up):
     assert "nothing listens on port 9999" in failed(2, "forward", "mine", "9999")
 
 

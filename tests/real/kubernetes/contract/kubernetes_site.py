@@ -14,7 +14,12 @@ from sunspot.targets.records import Folders
 
 STAGES = ("created the RayCluster", "the head is up")
 
-KINDS = "rayclusters,pods,secrets,poddisruptionbudgets,services"
+KINDS = (
+    "rayclusters,pods,secrets,poddisruptionbudgets,services,persistentvolumeclaims,"
+    "serviceaccounts,roles,rolebindings"
+)
+# Kubernetes puts it into each namespace.
+GIVEN = "serviceaccount/default"
 
 
 def kubernetes_site(root: Path, kubectl: Kubectl, namespace: str) -> Site:
@@ -46,5 +51,10 @@ def kubernetes_site(root: Path, kubectl: Kubectl, namespace: str) -> Site:
         records="kubernetes",
         record_file=FILE,
         variables={"KUBECONFIG": str(kubectl.kubeconfig)},
-        elsewhere=lambda: kubectl("get", KINDS, "-n", namespace, "--output=name").splitlines(),
+        elsewhere=lambda: _objects(kubectl, namespace),
     )
+
+
+def _objects(kubectl: Kubectl, namespace: str) -> list[str]:
+    found = kubectl("get", KINDS, "-n", namespace, "--output=name").splitlines()
+    return [one for one in found if one != GIVEN]
