@@ -33,7 +33,10 @@ def nodes(stack: Stack, cluster: Cluster, handle: ClusterHandle | None) -> list[
         handle: how to reach it; None while its head cannot be reached.
     """
     here = {pod.node_name: pod for pod in cluster.pods()}
-    found = [one for one in map(ray_members.node, _listed(handle)) if one is not None]
+    listed = _listed(handle)
+    found = [one for one in map(ray_members.node, listed) if one is not None]
+    # The autoscaler has ended Ray on them, and now their pods.
+    ended = {one["node_name"] for one in listed if ray_members.node(one) is None}
     # Ray words the end of a pod that was deleted as a preemption, whoever deleted it.
     found = [one for one in found if templates.POD_ENDS not in one.log]
     # A head's pod that was replaced leaves a member of its name behind.
@@ -41,7 +44,8 @@ def nodes(stack: Stack, cluster: Cluster, handle: ClusterHandle | None) -> list[
     found = [one for one in found if one.state != "lost" or one.name not in alive]
     kinds = {kind.node_type: kind for kind in raycluster.pods_of(stack)}
     for name, pod in here.items():
-        if name not in {one.name for one in found} and pod.group in kinds and not pod.is_ending:
+        is_leaving = pod.is_ending or (name in ended and not pod.is_head)
+        if name not in {one.name for one in found} and pod.group in kinds and not is_leaving:
             found.append(_starting(pod, kinds[pod.group], cluster))
     for group in stack.cluster.scaling_groups:
         types = group.node_types()

@@ -124,6 +124,18 @@ def test_a_worker_that_was_removed_is_not_a_lost_one(kubernetes, up):
     assert [one["name"] for one in nodes if one["state"] == "lost"] == ["y"]
 
 
+def test_a_worker_that_the_autoscaler_ended_does_not_start(kubernetes, up):
+    assert run("scale", "workers=2").exit_code == 0
+    (*_, worker) = kubernetes.jobs.nodes
+    said = "Termination of node that's idle"  # as the autoscaler drains it
+    worker |= {"state": "DEAD", "state_message": f"Terminated due to idle: {said}"}
+    nodes = json.loads(run("status", "mine", "--json").stdout)["nodes"]
+    assert "mine-workers-1" in kubernetes.api.names("pods")
+    # The other one of the two that there should be.
+    names = [one["name"] for one in nodes]
+    assert names == ["head", "mine-workers-0", "workers (awaited 1)"]
+
+
 def test_forward_leads_to_a_port_until_the_head_is_gone(kubernetes, up, monkeypatch):
     monkeypatch.setattr(way_in, "LOOK_S", 0)
     with create().forward("mine", 8265, None, print) as way:
