@@ -131,9 +131,8 @@ def test_a_worker_that_the_autoscaler_ended_does_not_start(kubernetes, up):
     worker |= {"state": "DEAD", "state_message": f"Terminated due to idle: {said}"}
     nodes = json.loads(run("status", "mine", "--json").stdout)["nodes"]
     assert "mine-workers-1" in kubernetes.api.names("pods")
-    # The other one of the two that there should be.
     names = [one["name"] for one in nodes]
-    assert names == ["head", "mine-workers-0", "workers (awaited 1)"]
+    assert names == ["head", "mine-workers-0"]
 
 
 def test_forward_leads_to_a_port_until_the_head_is_gone(kubernetes, up, monkeypatch):
