@@ -14,6 +14,7 @@ from kubernetes_server import served, write_kubeconfig
 from kubernetes_stacks import FILE
 
 from sunspot.targets.kubernetes import starting
+from sunspot.targets.tunnel import Tunnel
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,9 @@ def kubernetes(tmp_path, monkeypatch):
 
         api.make_pods = make_pods
         yield Kubernetes(api, jobs, tmp_path, kubeconfig)
+        # A test that fails, or takes nothing down, leaves no process.
+        for folder in (tmp_path / "state" / "kubernetes").glob("[!.]*/"):
+            Tunnel(folder).close()
 
 
 def pods_of(cluster):

@@ -101,6 +101,7 @@ def test_a_registry_that_is_busy_is_waited_for(kubernetes, head):
     done = run("up", "mine")
     assert done.exit_code == 0, done.stderr
     assert f"mine-head-1 waits: container ray: ErrImagePull: {BUSY}" in done.stderr
+    assert run("down", "mine").exit_code == 0
 
 
 def test_a_registry_that_stays_busy(kubernetes, head, monkeypatch):
