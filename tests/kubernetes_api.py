@@ -137,6 +137,8 @@ class KubernetesApi:
         made = self.add(f"{path}/{name}", _stored(body))
         if path.endswith("/rayclusters"):
             self._operate(path, made)
+        if path.endswith("/rayjobs"):
+            self._begin_job(path, made)
         return made
 
     def patch(self, path: str, body: Any) -> dict[str, Any]:
@@ -154,6 +156,8 @@ class KubernetesApi:
             found["metadata"].pop("finalizers", None)
             if "deletionTimestamp" in found["metadata"]:
                 self._remove(path)
+        if isinstance(body, dict):
+            found.setdefault("spec", {}).update(body.get("spec", {}))
         if path.split("/")[-2] == "rayclusters":
             self._operate(path.rsplit("/", 1)[0], found)
         return found
@@ -247,6 +251,24 @@ class KubernetesApi:
             if of == made["metadata"]["name"] and other.rsplit("/", 1)[1] not in wanted:
                 self._remove(other)
 
+    def _begin_job(self, path: str, made: dict[str, Any]) -> None:
+        """KubeRay's part of a RayJob: a cluster of another name, with the same labels.
+
+        (ray-operator/controllers/ray/rayjob_controller.go, 1.6)
+        """
+        metadata = made["metadata"]
+        name = f"{metadata['name']}-x7k2p"
+        made["status"] = {"rayClusterName": name, "jobDeploymentStatus": "Initializing"}
+        copied = {key: metadata[key] for key in ("namespace", "labels", "annotations")}
+        cluster = {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "metadata": {"name": name, **copied, "ownerReferences": [owned_by(made)]},
+            "spec": made["spec"]["rayClusterSpec"],
+        }
+        clusters = path.replace("/rayjobs", "/rayclusters")
+        self._operate(clusters, self.add(f"{clusters}/{name}", cluster))
+
     def _below(self, path: str) -> Iterator[dict[str, Any]]:
         for other, one in self.objects.items():
             # All of a kind, in one namespace, or in all of them.
@@ -285,6 +307,7 @@ KINDS = frozenset(
         "nodes",
         "resourcequotas",
         "rayclusters",
+        "rayjobs",
         "poddisruptionbudgets",
         "deployments",
         "serviceaccounts",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +25,7 @@ from sunspot.cli.base import (
 from sunspot.errors import UsageError
 from sunspot.stack import Stack
 from sunspot.targets import abilities, clusters, one_job
+from sunspot.targets.job_clusters import JobClusters
 from sunspot.targets.protocol import Batches, Target
 
 commands = Commands()
@@ -100,20 +103,30 @@ def run(
             f"--detach: on {target.name} it is this command that takes the cluster down: leave it "
             f"out, or use sunspot up {stack}, sunspot submit --detach and sunspot down {stack}"
         )
-    sys.exit(_run(target, wanted, sending.read(command, **options)))
+    submitted = None
+    if (clusters_of_jobs := abilities.find(target, JobClusters)) is not None:
+        target = clusters_of_jobs.for_one_job()
+        submitted = partial(clusters_of_jobs.submitted, wanted.name)
+    sys.exit(_run(target, wanted, sending.read(command, **options), submitted))
 
 
-def _run(target: Target, stack: Stack, job: sending.GivenJob) -> int:
-    """Runs the job on a cluster of its own; returns the exit code."""
+def _run(
+    target: Target,
+    stack: Stack,
+    job: sending.GivenJob,
+    submitted: Callable[[str], None] | None,
+) -> int:
+    """Runs the job on a cluster of its own, and tells `submitted` its id; returns the exit code."""
     from sunspot.ray import feasibility
 
     types = feasibility.node_types(stack)
     feasibility.check_feasible(job.request, types)
+    sending.check_folder(job)
     code: int | None = None
     try:
         with one_job.cluster(target, stack, console.progress):
             client = connect(target, stack.name)
-            _, code = sending.send(client, types, job)
+            _, code = sending.send(client, types, job, submitted=submitted)
     except Exception as error:
         if code is not None:
             error.add_note(f"the command had ended before, with exit code {code}")

@@ -16,6 +16,7 @@ from sunspot.targets.forwarding import Forwarding
 from sunspot.targets.head_notebook import HeadNotebooks
 from sunspot.targets.history import History
 from sunspot.targets.idling import Idling
+from sunspot.targets.job_clusters import JobClusters
 from sunspot.targets.job_manifests import JobManifests
 from sunspot.targets.protocol import (
     Batches,
@@ -54,6 +55,7 @@ _WHAT: dict[type, str] = {
     ServedManifests: "printing what it is given for Ray Serve",
     JobManifests: "printing what it is given for one command",
     Batches: "a cluster for one command",
+    JobClusters: "ending a cluster after one job by itself",
     ReplacesHeads: "replacing its head",
     DrainsGroups: "removing groups without a drain",
     DeletesLeftBehind: "deleting what is left behind",

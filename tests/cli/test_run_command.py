@@ -88,6 +88,15 @@ def test_a_program_that_is_not_there_is_refused_before_the_cluster_is_made(targe
     assert calls(target) == []
 
 
+@pytest.mark.parametrize(("folder", "said"), [("", "a home directory"), ("none", "does not exist")])
+def test_a_folder_that_cannot_be_sent_is_refused_before_the_cluster_is_made(
+    target, place, monkeypatch, folder, said
+):
+    monkeypatch.setenv("HOME", str(place))
+    assert said in failed(2, "run", "dev", "--working-dir", str(place / folder), "--", "true")
+    assert calls(target) == []
+
+
 def test_the_job_runs_between_up_and_down_and_its_output_is_all_of_stdout(api, target):
     api.program = lambda entrypoint, say: say(f"ran {entrypoint}")
     done = run("run", "dev", "--env", "A=b", "--", "python", "mine.py", "--two words")

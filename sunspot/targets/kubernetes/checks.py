@@ -35,8 +35,8 @@ _OPERATOR = "app.kubernetes.io/name in (kuberay-operator,kuberay)"
 _PARALLEL = 8
 
 
-def refuse(api: Api, stack: Stack, progress: Progress) -> list[str]:
-    """Checks everything; returns the warnings, one sentence each.
+def refuse(api: Api, stack: Stack, progress: Progress, *, job: bool = False) -> list[str]:
+    """Checks everything; returns the warnings, one sentence each. `job` is as of `findings`.
 
     Without the one that the operator may not run, which only the cluster's pods can answer.
 
@@ -44,7 +44,7 @@ def refuse(api: Api, stack: Stack, progress: Progress) -> list[str]:
         UsageError: something is missing; the message has all of it.
         UnreachableError: the API server does not answer.
     """
-    found = list(findings(api, stack, progress))
+    found = list(findings(api, stack, progress, job=job))
     problems = [
         f"{one.check}: {one.detail}" + (f". {one.remedy}" if one.remedy else "")
         for one in found
@@ -56,8 +56,10 @@ def refuse(api: Api, stack: Stack, progress: Progress) -> list[str]:
     return [f"{one.check}: {one.detail}" for one in told]
 
 
-def findings(api: Api, stack: Stack, progress: Progress) -> Iterator[Finding]:
+def findings(api: Api, stack: Stack, progress: Progress, *, job: bool = False) -> Iterator[Finding]:
     """Each precondition; those after one that nothing works without are left out.
+
+    With `job`, also the rights that a cluster for one job needs.
 
     Raises:
         UnreachableError: the API server does not answer.
@@ -73,7 +75,7 @@ def findings(api: Api, stack: Stack, progress: Progress) -> Iterator[Finding]:
         yield _finding("KubeRay", "failure", f"this Kubernetes has no {RAY} RayCluster", install)
         return
     yield from _operator(api, oldest)
-    missing = _missing_rights(api, stack)
+    missing = _missing_rights(api, stack, job=job)
     if missing:
         namespace = raycluster.names(stack).namespace
         give = GIVE_RIGHTS.format(stack=stack.name, namespace=namespace)
@@ -135,10 +137,10 @@ def _operator(api: Api, oldest: tuple[int, int]) -> Iterator[Finding]:
             yield _finding("KubeRay", "ok", called)
 
 
-def _missing_rights(api: Api, stack: Stack) -> list[str]:
+def _missing_rights(api: Api, stack: Stack, *, job: bool) -> list[str]:
     """What this user may not do and needs to, such as "create rayclusters.ray.io"."""
     called = raycluster.names(stack)
-    needed = list(rights.needed(called, raycluster.state_volume(stack)))
+    needed = list(rights.needed(called, raycluster.state_volume(stack), job=job))
     with ThreadPoolExecutor(_PARALLEL) as pool:
         allowed = pool.map(lambda one: _may(api, called.namespace, one), needed)
         refused = [one for one, may in zip(needed, allowed, strict=True) if not may]

@@ -1,6 +1,7 @@
 """A stack and one command, as a RayJob: KubeRay makes a cluster for it, and deletes that after it.
 
-The command runs in the image, whose code it is: nothing is sent from here.
+In a manifest the command runs in the image, whose code it is: nothing is sent from here. For
+`sunspot run` the RayJob waits for a job that this machine submits.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from sunspot.targets.kubernetes.pods import LEAST_PRIVILEGE, amounts
 SUBMITTER = "ray-job-submitter"
 SUBMITTER_CPU, SUBMITTER_GB = 0.5, 0.5
 
-# A cluster that does not come up is paid for until then: its head is there.
+# A cluster that does not come up, or gets no job, is paid for until then: its head is there.
 PENDING_LIMIT_S = 3600
+
+# What `sunspot run` has to read the end of the job's output, before KubeRay takes the cluster down.
+READING_S = 60
 
 
 def make(
@@ -60,6 +64,30 @@ def make(
             "kind": "RayJob",
             "metadata": called.metadata(called.cluster),
             "spec": spec,
+        }
+    ]
+
+
+def waiting(stack: Stack) -> list[dict[str, Any]]:
+    """The RayJob of a cluster for a job that is submitted from here, and then named to KubeRay.
+
+    KubeRay takes the cluster down when that job has ended, or none came in time, whatever becomes
+    of who made it. Arguments and errors as of `make`.
+    """
+    called = rayservice.names(stack)
+    return [
+        {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayJob",
+            "metadata": called.metadata(called.cluster),
+            "spec": {
+                "submissionMode": "InteractiveMode",
+                "shutdownAfterJobFinishes": True,
+                "ttlSecondsAfterFinished": READING_S,
+                "backoffLimit": 0,
+                "preRunningDeadlineSeconds": PENDING_LIMIT_S,
+                "rayClusterSpec": raycluster.inner_spec(stack),
+            },
         }
     ]
 

@@ -42,6 +42,7 @@ class Record:
         own_claim: the claim of the GCS's state, if it is not the user's. It goes with the cluster
             if that is its owner.
         by_pulumi: whether Pulumi made it, which then takes it down, too.
+        job: its RayJob, where it is for one command; "" for any other cluster.
     """
 
     place: Place
@@ -49,6 +50,7 @@ class Record:
     own_secret: bool = True
     own_claim: str | None = None
     by_pulumi: bool = False
+    job: str = ""
 
     def cluster(self) -> Cluster:
         """Its objects."""
@@ -57,7 +59,9 @@ class Record:
     def of_stack(self, stack: Stack) -> Record:
         """The record of a cluster that was made from this stack, whatever its file says now."""
         volume, given = raycluster.state_volume(stack), raycluster.settings(stack)
-        names = Names.of_cluster(self.names.cluster, self.names.namespace, given.token_secret)
+        named = self.job or self.names.cluster
+        names = Names.of_cluster(named, self.names.namespace, given.token_secret)
+        names = replace(names, cluster=self.names.cluster)
         claim = volume.claim if volume is not None and volume.is_own else None
         own_secret = given.token_secret is None
         return replace(self, names=names, own_secret=own_secret, own_claim=claim)
@@ -99,6 +103,7 @@ class Records:
                 own_secret=bool(found["own_secret"]),
                 own_claim=found.get("own_claim"),
                 by_pulumi=bool(found.get("by_pulumi")),
+                job=found.get("job") or "",
             )
         except (TypeError, KeyError) as error:
             raise self.folders.broken(name, self.folders.path(name) / PLACE_FILE, error) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sunspot.signals import deferred
@@ -14,7 +15,7 @@ from sunspot.targets.kubernetes.outages import outlast
 from sunspot.targets.kubernetes.raycluster import MANAGED_BY
 from sunspot.targets.protocol import Progress, Removal
 
-LOOKED_FOR = "RayCluster, pod, Secret, claim of a volume or disruption budget"
+LOOKED_FOR = "RayCluster, RayJob, pod, Secret, claim of a volume or disruption budget"
 
 POLL_S = 0.5
 
@@ -36,11 +37,13 @@ class Removing:
         own_secret: whether the token's Secret goes too.
         own_claim: the claim of the GCS's state, if it is not the user's. It goes too if the
             RayCluster is its owner, and is kept otherwise.
+        job: the path of the RayJob that the cluster is in, if it is in one.
     """
 
     cluster: Cluster
     own_secret: bool
     own_claim: str | None = None
+    job: str | None = None
 
     def take_down(self, progress: Progress) -> Removal:
         """Deletes everything, waits until it is gone, and looks for what is left."""
@@ -51,22 +54,22 @@ class Removing:
 
     def _take_down(self, progress: Progress) -> Removal:
         """What may be begun anew where the API server did not answer."""
-        names, api, where = self.cluster.names, self.cluster.api, self.cluster.where
-        if self._is_ours(self.cluster.found()):
+        names, api = self.cluster.names, self.cluster.api
+        for where, _ in self._found_makers():
             # Refused here to whoever may end the pods and not delete what makes them again.
             api.delete(where, dryRun=["All"])
         beside = [one for one in self._beside() if self._is_ours_at(one)]
         # An interrupt between the two would only have KubeRay make the pods again.
         with deferred():
             self._end_pods()
-            if self._is_ours(api.find(where)):
+            for where, _ in self._found_makers():
                 # It stays until what KubeRay made for it is gone: the next cluster of this name
                 # would be given the service account of this one, which is about to go.
                 api.delete(where, propagationPolicy="Foreground")
             for one in beside:
                 api.delete(one)
         self._wait_for_pods(progress)
-        self._wait_for_cluster(progress)
+        self._wait_for_makers(progress)
         self._wait_for_claim()
         left = self.left()
         remedy = (
@@ -84,8 +87,8 @@ class Removing:
         """What still exists of it, one line each."""
         names = self.cluster.names
         found = [f"pod {pod.name}" for pod in self._pods()]
-        if self._is_ours(self.cluster.found()):
-            found.append(f"RayCluster {names.cluster}")
+        for _, maker in self._found_makers():
+            found.append(f"{maker['kind']} {maker['metadata']['name']}")
         if self.own_secret and self._is_ours_at(self.cluster.secret):
             found.append(f"Secret {names.token_secret}")
         if self._is_ours_at(self._budget_path):
@@ -93,6 +96,13 @@ class Removing:
         if self._claims():
             found.append(f"PersistentVolumeClaim {self.own_claim}")
         return found
+
+    def _found_makers(self) -> Iterator[tuple[str, Object]]:
+        """What makes all the others: the RayJob, if there is one, and the RayCluster, by path."""
+        for where in filter(None, (self.job, self.cluster.where)):
+            found = self.cluster.api.find(where)
+            if found is not None and self._is_ours(found):
+                yield where, found
 
     def _beside(self) -> list[str]:
         """The paths of what belongs to the RayCluster and would follow it."""
@@ -143,24 +153,25 @@ class Removing:
         labels = {} if found is None else found["metadata"].get("labels") or {}
         return MANAGED_BY.items() <= labels.items()
 
-    def _wait_for_cluster(self, progress: Progress) -> None:
-        """Waits until the RayCluster is gone; frees it where nothing else does."""
+    def _wait_for_makers(self, progress: Progress) -> None:
+        """Waits until what makes the others is gone; frees it where nothing else does."""
         deadline = time.monotonic() + FINALIZER_PATIENCE_S
-        while self._is_ours(found := self.cluster.found()):
+        while left := list(self._found_makers()):
             if time.monotonic() > deadline:
-                held_by = [] if found is None else found["metadata"].get("finalizers") or []
-                if not held_by:
-                    return
-                progress(
-                    f"nothing lets the RayCluster go: removing its finalizers: {', '.join(held_by)}"
-                )
-                self._free()
+                for where, found in left:
+                    self._free(where, found, progress)
                 return
             time.sleep(POLL_S)
 
-    def _free(self) -> None:
+    def _free(self, where: str, found: Object, progress: Progress) -> None:
+        held_by = found["metadata"].get("finalizers") or []
+        if not held_by:
+            return
+        progress(
+            f"nothing lets the {found['kind']} go: removing its finalizers: {', '.join(held_by)}"
+        )
         try:
-            self.cluster.api.patch(self.cluster.where, {"metadata": {"finalizers": None}})
+            self.cluster.api.patch(where, {"metadata": {"finalizers": None}})
         except ApiError as error:
             if error.status != NOT_FOUND:
                 raise

@@ -56,8 +56,8 @@ def make(called: Names, volume: StateVolume | None, user_group: str) -> list[dic
     ]
 
 
-def needed(called: Names, volume: StateVolume | None) -> Iterator[Right]:
-    """What `sunspot up`, `down` and the way in ask for. Arguments as of `make`."""
+def needed(called: Names, volume: StateVolume | None, *, job: bool = False) -> Iterator[Right]:
+    """What `sunspot up`, `down` and the way in ask for; with `job`, `run` too. Else as `make`."""
     asked = {
         ("ray.io", "rayclusters"): ("get", "create", "patch", "delete"),
         ("policy", "poddisruptionbudgets"): ("get", "create", "delete"),
@@ -67,6 +67,8 @@ def needed(called: Names, volume: StateVolume | None) -> Iterator[Right]:
         ("", "pods/log"): ("get",),
         ("", "events"): ("list",),
     }
+    if job:
+        asked["ray.io", "rayjobs"] = ("get", "create", "patch", "delete")
     for (group, resource), verbs in asked.items():
         for verb in verbs:
             name = called.token_secret if resource == "secrets" and verb != "create" else None

@@ -29,6 +29,8 @@ from sunspot.targets.protocol import Lasting, Progress
 POLL_S = 0.5
 TAIL_LINES = 20
 
+JOB = "RayJob"
+
 # A container waits for its Secret, which is created right after the RayCluster.
 CONFIG_ERROR, CONFIG_PATIENCE_S = "CreateContainerConfigError", 20.0
 
@@ -49,21 +51,21 @@ HEAD_REASONS = ("FailedToCreateHeadPod", "AutoscalerServiceAccountNotFound")
 OPERATOR_PATIENCE_S = 60.0
 
 
-def create(stack: Stack, ray_cluster: Object, cluster: Cluster) -> Object:
-    """Creates the RayCluster of a stack, as it was given; returns what the API server made of it.
+def create(stack: Stack, made: Object, cluster: Cluster) -> Object:
+    """Creates the RayCluster of a stack, or its RayJob; returns what the API server made of it.
 
     Raises:
         TakenError: there is one of that name.
     """
-    ray_cluster["metadata"]["annotations"] = {
-        records.STACK_ANNOTATION: records.as_annotation(stack)
-    }
+    made["metadata"]["annotations"] = {records.STACK_ANNOTATION: records.as_annotation(stack)}
     try:
-        return cluster.api.create(path(RAY, "rayclusters", cluster.names.namespace), ray_cluster)
+        return cluster.api.create(path(*_KINDS[made["kind"]], cluster.names.namespace), made)
     except ApiError as error:
-        if error.status == CONFLICT:
-            raise taken(stack.name, cluster) from error
-        raise
+        if error.status != CONFLICT:
+            raise
+        if made["kind"] == JOB:
+            raise _job_is_taken(made) from error
+        raise taken(stack.name, cluster) from error
 
 
 def create_beside(
@@ -96,6 +98,8 @@ def create_beside(
 
 # The path's parts by the object's kind.
 _KINDS = {
+    "RayCluster": (RAY, "rayclusters"),
+    JOB: (RAY, "rayjobs"),
     "Secret": ("v1", "secrets"),
     "PodDisruptionBudget": (POLICY, "poddisruptionbudgets"),
     CLAIM: ("v1", "persistentvolumeclaims"),
@@ -120,6 +124,14 @@ def taken(name: str, cluster: Cluster) -> TakenError:
         f"up` did not make: give this one another name (sunspot:kubernetes > name in "
         f"Pulumi.{name}.yaml), or delete that one: kubectl delete raycluster {names.cluster} "
         f"--namespace {names.namespace}"
+    )
+
+
+def _job_is_taken(made: Object) -> TakenError:
+    name, namespace = made["metadata"]["name"], made["metadata"]["namespace"]
+    return TakenError(
+        f"namespace {namespace} has a RayJob {name!r} already: another `sunspot run` may be at "
+        f"work. Wait for it, or end it: kubectl delete rayjob {name} --namespace {namespace}"
     )
 
 

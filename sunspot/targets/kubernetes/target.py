@@ -18,21 +18,20 @@ from sunspot.targets.forwarding import Forward
 from sunspot.targets.kubernetes import (
     adopting,
     checks,
+    job_clusters,
     manifest,
     members,
+    placing,
     raycluster,
-    records,
     scaling,
     starting,
     way_in,
 )
-from sunspot.targets.kubernetes.access import Place
 from sunspot.targets.kubernetes.api import Object
 from sunspot.targets.kubernetes.records import Record, Records
 from sunspot.targets.kubernetes.removing import LOOKED_FOR, Removing
-from sunspot.targets.kubernetes.settings import TARGET, KubernetesSettings
+from sunspot.targets.kubernetes.settings import TARGET
 from sunspot.targets.kubernetes.shell import HeadShell
-from sunspot.targets.kubernetes.values import namespace_name
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
     Finding,
@@ -53,10 +52,14 @@ def create() -> KubernetesTarget:
 
 @dataclass(frozen=True)
 class KubernetesTarget:
-    """The clusters on Kubernetes that have a record in `records`."""
+    """The clusters on Kubernetes that have a record in `records`.
+
+    With `for_job` those that it brings up are for one job each, and KubeRay ends them after it.
+    """
 
     records: Records
     name: str = TARGET
+    for_job: bool = False
 
     # What is printed
 
@@ -75,17 +78,13 @@ class KubernetesTarget:
         return manifest.rights_text(stack)
 
     def at_place(self, stack: Stack, context: str | None, namespace: str | None) -> Stack:
-        given = {"context": context, "namespace": namespace and namespace_name(namespace)}
-        changes = {key: text for key, text in given.items() if text is not None}
-        settings = KubernetesSettings.of(stack)
-        kuberay = settings.kuberay.model_copy(update=changes)
-        return stack.with_settings(settings.model_copy(update={"kuberay": kuberay}))
+        return placing.at_place(stack, context, namespace)
 
     def preconditions(self, stack: Stack, progress: Progress) -> list[Finding]:
         found: list[Finding] = []
         fitted = stack.for_target(self.name)
         try:
-            wanted, record = self._placed(fitted)
+            wanted, record = placing.placed(fitted)
             for one in checks.findings(record.cluster().api, wanted, progress):
                 found.append(one)  # noqa: PERF402 - kept also if the next one raises
         except SunspotError as error:
@@ -96,7 +95,7 @@ class KubernetesTarget:
 
     def check(self, stack: Stack) -> None:
         raycluster.make(stack)
-        self._placed(stack)
+        placing.placed(stack)
 
     def up(
         self,
@@ -113,16 +112,19 @@ class KubernetesTarget:
                 f"--port is only for clusters on this machine; leave it out on {TARGET}"
             )
         raycluster.make(stack)
+        stack = job_clusters.fitted(stack) if self.for_job else stack
         with self.records.folders.locked(stack.name, progress):
             adopting.refuse_another_place(self.records.readable(stack.name), stack)
             if self._is_here(stack.name, progress):
                 return self._up_again(stack.name, progress, timeout_s, dashboard_port)
-            wanted, record = self._placed(stack)
+            wanted, record = placing.placed(stack)
             known = adopting.adopt_visible(self.records, wanted.name, record)
             if known and self._is_here(stack.name, progress):
                 return self._up_again(stack.name, progress, timeout_s, dashboard_port)
-            notes = checks.refuse(record.cluster().api, wanted, progress)
+            notes = checks.refuse(record.cluster().api, wanted, progress, job=self.for_job)
             made = raycluster.make(wanted)
+            if self.for_job:
+                made, record = job_clusters.make(wanted), job_clusters.unnamed(record)
             handle = self._start(stack, made, record, progress, timeout_s, dashboard_port)
         return Up(handle, was_up=False, notes=tuple(notes))
 
@@ -156,7 +158,7 @@ class KubernetesTarget:
             return False
         if found is None or found.target != self.name:
             return False
-        wanted, record = self._placed(found.for_target(self.name))
+        wanted, record = placing.placed(found.for_target(self.name))
         return adopting.adopt(self.records, wanted.name, record)
 
     def stack(self, name: str) -> Stack:
@@ -190,6 +192,12 @@ class KubernetesTarget:
 
     # What is done with one
 
+    def for_one_job(self) -> KubernetesTarget:
+        return replace(self, for_job=True)
+
+    def submitted(self, name: str, job_id: str) -> None:
+        job_clusters.submitted(self.records.read(name), job_id)
+
     def scale(self, name: str, sizes: Mapping[str, Size], progress: Progress) -> None:
         stack = self.stack(name)
         scaling.check(stack, sizes)
@@ -222,14 +230,6 @@ class KubernetesTarget:
 
     # Parts
 
-    def _placed(self, stack: Stack) -> tuple[Stack, Record]:
-        """The stack with its context and namespace, and the record that it would have."""
-        given = raycluster.settings(stack)
-        place = Place.find(given.context, given.namespace)
-        wanted = self.at_place(stack, place.context or None, place.namespace)
-        names = raycluster.names(wanted)
-        return wanted, Record(place=place, names=names).of_stack(wanted)
-
     def _is_here(self, name: str, progress: Progress) -> bool:
         """Whether the recorded cluster exists. Removes what is left of one that does not."""
         if name not in self.names():
@@ -255,7 +255,7 @@ class KubernetesTarget:
         dashboard_port: int | None,
     ) -> ClusterHandle:
         """Creates a cluster's objects and waits for it; what fails is taken away."""
-        name, cluster, (ray_cluster, *others) = stack.name, record.cluster(), made
+        name, cluster, (first, *others) = stack.name, record.cluster(), made
         deadline, uid = time.monotonic() + timeout_s, ""
         try:
             # Before it exists, so that `down` finds what an interrupted `up` created.
@@ -263,11 +263,17 @@ class KubernetesTarget:
             own = starting.new_token() if record.own_secret else None
             token = starting.users_token(cluster) if own is None else own
             with deferred():
-                owner = starting.create(stack, ray_cluster, cluster)
+                owner = starting.create(stack, first, cluster)
                 uid = owner["metadata"]["uid"]
                 starting.create_beside(stack, others, owner, cluster, own)
                 self.records.write_token(name, token)
-            progress(f"created the RayCluster {record.names.cluster} in {record.names.namespace}")
+            progress(
+                f"created the {owner['kind']} {record.job or record.names.cluster} in "
+                f"{record.names.namespace}"
+            )
+            if record.job:
+                record = job_clusters.wait_for_name(record)
+                self.records.write(record, stack)
             return self._wait(stack, record, progress, deadline, dashboard_port)
         except starting.TakenError:
             self._forget(name)
@@ -344,7 +350,7 @@ class KubernetesTarget:
         again = f"sunspot down {name}"
         try:
             record = self.records.readable(name)
-            found = None if record is None else record.cluster().found()
+            found = None if record is None else job_clusters.owner(record)
             removal = Removal(looked_for=LOOKED_FOR)
             if found is None or found["metadata"]["uid"] == uid:
                 removal = self._remove(name, progress) or removal
@@ -374,26 +380,14 @@ class KubernetesTarget:
         try:
             record = self.records.read(name)
         except BrokenRecordsError:
-            record = self._by_file(name)
+            record = placing.by_file(self.records, name)
         if record.by_pulumi:  # also when its Kubernetes is gone
             self.records.folders.remove(name)
             return None
-        removing = Removing(record.cluster(), record.own_secret, record.own_claim)
+        record = job_clusters.named(record)
+        job = job_clusters.where(record) if record.job else None
+        removing = Removing(record.cluster(), record.own_secret, record.own_claim, job)
         removal = removing.take_down(progress)
         if not removal.left:
             self.records.folders.remove(name)
         return removal
-
-    def _by_file(self, name: str) -> Record:
-        """The record that the stack file gives, where the own one is broken.
-
-        Raises:
-            BrokenRecordsError: there is no such file here.
-        """
-        with contextlib.suppress(UsageError):
-            if (found := stacks.find(name)) is not None:
-                record = self._placed(found.for_target(self.name))[1]
-                # The file may have changed since.
-                made_from = records.stack_of(record.cluster().found())
-                return record if made_from is None else record.of_stack(made_from)
-        return self.records.read(name)

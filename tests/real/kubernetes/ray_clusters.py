@@ -97,7 +97,9 @@ class RayCluster:
 
     def objects(self) -> list[str]:
         """What there is in its namespace, beside what Kubernetes and the Role put into each."""
-        kinds = "rayclusters,pods,services,serviceaccounts,roles,rolebindings,secrets,pdb,pvc"
+        kinds = (
+            "rayclusters,rayjobs,pods,services,serviceaccounts,roles,rolebindings,secrets,pdb,pvc"
+        )
         found = self("get", kinds, "--output=name").split()
         return [name for name in found if name not in self._others()]
 

@@ -1,4 +1,4 @@
-"""`sunspot run`, which is up, submit and down, by a user who has only the documented Role."""
+"""`sunspot run`, whose cluster is in a RayJob, by a user who has only the documented Role."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from machines.kubernetes.cluster import Cluster
 from machines.processes import DEADLINE_S
 from ray_clusters import Namespaces, RayCluster
 from sunspot_command import SunspotCommand
+from waiting import wait_for
 
 
 def test_it_ends_with_the_commands_exit_code_and_leaves_nothing(
@@ -35,6 +36,23 @@ def test_ctrl_c_ends_the_command_and_leaves_nothing(sunspot: SunspotCommand, the
     assert process.returncode == 130, said
     assert theirs.objects() == []
     assert "nothing to do" in sunspot.ok("down", "course")
+
+
+def test_kuberay_ends_the_cluster_of_a_command_that_was_killed(
+    sunspot: SunspotCommand, theirs: RayCluster
+):
+    command = ("python", "-u", "-c", "import time; print('begun'); time.sleep(10)")
+    with sunspot.started("run", "course", "--", *command) as process:
+        assert process.stdout is not None
+        assert "begun\n" in process.stdout
+        process.kill()
+        process.communicate(timeout=DEADLINE_S)
+    # What costs nothing is left: the RayJob, with the job's end, and what belongs to it.
+    left = ["rayjob.ray.io/course", "service/course-head-svc", "secret/course-token"]
+    wait_for("the cluster to end", lambda: theirs.objects() == left, DEADLINE_S, poll_s=1)
+    assert theirs.get("rayjob", "course")["status"]["jobStatus"] == "SUCCEEDED"
+    assert "course is down" in sunspot.ok("down", "course")
+    assert theirs.objects() == []
 
 
 def test_another_namespace_is_refused_before_anything_is_created(

@@ -1,0 +1,54 @@
+"""Where a stack's cluster is to be: a context of a kubeconfig, and a namespace in it."""
+
+from __future__ import annotations
+
+import contextlib
+
+from sunspot import stack as stacks
+from sunspot.errors import UsageError
+from sunspot.stack import Stack
+from sunspot.targets.kubernetes import raycluster, records
+from sunspot.targets.kubernetes.access import Place
+from sunspot.targets.kubernetes.records import Record, Records
+from sunspot.targets.kubernetes.settings import TARGET, KubernetesSettings
+from sunspot.targets.kubernetes.values import namespace_name
+
+
+def at_place(stack: Stack, context: str | None, namespace: str | None) -> Stack:
+    """The stack at a place that was named; None leaves what its file says.
+
+    Raises:
+        UsageError: that is not a name of a namespace.
+    """
+    given = {"context": context, "namespace": namespace and namespace_name(namespace)}
+    changes = {key: text for key, text in given.items() if text is not None}
+    settings = KubernetesSettings.of(stack)
+    kuberay = settings.kuberay.model_copy(update=changes)
+    return stack.with_settings(settings.model_copy(update={"kuberay": kuberay}))
+
+
+def placed(stack: Stack) -> tuple[Stack, Record]:
+    """The stack with its context and namespace, and the record that it would have.
+
+    Raises:
+        UsageError: there is no such place, or the stack's name is not one for a RayCluster.
+    """
+    given = raycluster.settings(stack)
+    place = Place.find(given.context, given.namespace)
+    wanted = at_place(stack, place.context or None, place.namespace)
+    return wanted, Record(place=place, names=raycluster.names(wanted)).of_stack(wanted)
+
+
+def by_file(kept: Records, name: str) -> Record:
+    """The record that the stack file gives, where the own one is broken.
+
+    Raises:
+        BrokenRecordsError: there is no such file here.
+    """
+    with contextlib.suppress(UsageError):
+        if (found := stacks.find(name)) is not None:
+            record = placed(found.for_target(TARGET))[1]
+            # The file may have changed since.
+            made_from = records.stack_of(record.cluster().found())
+            return record if made_from is None else record.of_stack(made_from)
+    return kept.read(name)

@@ -1,0 +1,117 @@
+"""`sunspot run`: the cluster is in a RayJob, which KubeRay ends where this machine does not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli_runs import failed, run
+from kubernetes_stacks import FILE
+
+from sunspot.targets.kubernetes import job_clusters, rayjob
+from sunspot.targets.kubernetes.target import create
+
+KINDS = ("rayjobs", "rayclusters", "secrets", "pods", "poddisruptionbudgets")
+RUN = ("run", "mine", "--working-dir", "job", "--", "true")
+JOB = "/apis/ray.io/v1/namespaces/default/rayjobs/mine"
+
+
+@pytest.fixture(autouse=True)
+def folder(kubernetes):
+    """The job's folder: the project's is a home directory in these tests."""
+    (kubernetes.project / "job").mkdir()
+
+
+def nothing_is_left(kubernetes):
+    return not any(kubernetes.api.names(kind) for kind in KINDS) and create().names() == []
+
+
+def test_kuberay_is_told_the_job_and_nothing_is_left(kubernetes):
+    seen = []
+
+    def program(_entrypoint, say):
+        (job_id,) = kubernetes.jobs.jobs
+        seen.append((job_id, kubernetes.api.one("rayclusters"), kubernetes.api.one("secrets")))
+        say("ran")
+
+    kubernetes.jobs.program = program
+    patched = []
+    patch = kubernetes.api.patch
+    kubernetes.api.patch = lambda path, body: (patched.append((path, body)), patch(path, body))[1]
+    done = run(*RUN)
+    assert (done.exit_code, done.stdout) == (0, "ran\n"), done.stderr
+    ((job_id, cluster, secret),) = seen
+    assert cluster["metadata"]["name"] == "mine-x7k2p"
+    assert cluster["spec"]["authOptions"] == {"mode": "token", "secretName": "mine-token"}
+    assert secret["metadata"]["ownerReferences"][0]["kind"] == "RayJob"
+    assert patched == [(JOB, {"spec": {"jobId": job_id}})]
+    assert nothing_is_left(kubernetes)
+
+
+def test_the_job_waits_for_one_that_is_submitted_here_and_ends_its_cluster(kubernetes, monkeypatch):
+    made = []
+    waiting = rayjob.waiting
+    monkeypatch.setattr(rayjob, "waiting", lambda stack: made.append(waiting(stack)) or made[-1])
+    kubernetes.write(f"{FILE}  sunspot:kubernetes: {{gcs_fault_tolerance: {{}}}}\n")
+    assert run(*RUN).exit_code == 0
+    ((one,),) = made
+    spec = one["spec"]
+    assert (spec["submissionMode"], spec["shutdownAfterJobFinishes"]) == ("InteractiveMode", True)
+    assert spec["ttlSecondsAfterFinished"] > 0  # the end of its output is read meanwhile
+    assert spec["preRunningDeadlineSeconds"] == 3600
+    # A state that outlives the head is of no use to one job, and its claim would be left.
+    assert "gcsFaultToleranceOptions" not in spec["rayClusterSpec"]
+    assert kubernetes.api.names("persistentvolumeclaims") == []
+
+
+@pytest.mark.parametrize("when", ["before it is named", "after"])
+def test_what_an_interrupt_leaves_is_taken_down(kubernetes, monkeypatch, when):
+    named = job_clusters.wait_for_name
+
+    def interrupted(record):
+        if when == "after":
+            named(record)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(job_clusters, "wait_for_name", interrupted)
+    failed(130, *RUN)
+    assert nothing_is_left(kubernetes)
+
+
+@pytest.mark.parametrize("machine", ["state", "other"])
+def test_down_takes_what_a_killed_run_left(kubernetes, monkeypatch, machine):
+    with monkeypatch.context() as killed:
+        killed.setattr(job_clusters, "wait_for_name", lambda _: (_ for _ in ()).throw(SystemExit))
+        killed.setattr(
+            "sunspot.targets.kubernetes.target.KubernetesTarget._remove", lambda *_: None
+        )
+        run(*RUN)
+    assert kubernetes.api.names("rayjobs") == ["mine"]
+    monkeypatch.setenv("SUNSPOT_STATE_DIR", str(kubernetes.project / machine))
+    assert "is up on kubernetes already" in failed(2, *RUN)
+    assert run("down", "mine").exit_code == 0
+    assert nothing_is_left(kubernetes)
+
+
+def test_without_an_operator_it_says_so(kubernetes, monkeypatch):
+    monkeypatch.setattr(job_clusters, "OPERATOR_PATIENCE_S", 0.1)
+    kubernetes.api._begin_job = lambda *_: None
+    assert "has made no cluster of the RayJob mine" in failed(1, *RUN)
+    assert nothing_is_left(kubernetes)
+
+
+def test_another_machines_run_is_left_alone(kubernetes):
+    kubernetes.api.add(JOB, {"metadata": {"name": "mine"}})
+    said = failed(2, *RUN)
+    assert "has a RayJob 'mine' already" in said
+    assert kubernetes.api.names("rayjobs") == ["mine"]
+    assert create().names() == []
+
+
+def test_the_rights_for_it_are_asked_for(kubernetes):
+    kubernetes.api.forbidden.add(("create", "rayjobs"))
+    said = failed(2, *RUN)
+    assert "you may not create rayjobs.ray.io in namespace default" in said
+    assert run("up", "mine").exit_code == 0  # which needs none of them
+    assert json.loads(run("status", "mine", "--json").stdout)["nodes"]
+    run("down", "mine")
