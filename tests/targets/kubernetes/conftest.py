@@ -13,7 +13,7 @@ from kubernetes_objects import member, pod
 from kubernetes_server import served, write_kubeconfig
 from kubernetes_stacks import FILE
 
-from sunspot.targets.kubernetes import starting
+from sunspot.targets.kubernetes import starting, way_in
 from sunspot.targets.tunnel import Tunnel
 
 
@@ -31,7 +31,12 @@ class Kubernetes:
 
 
 @pytest.fixture
-def kubernetes(tmp_path, monkeypatch):
+def port_forward():
+    """Asked for by tests of the way in; for others no process leads to the head."""
+
+
+@pytest.fixture
+def kubernetes(tmp_path, monkeypatch, request):
     """The stack "mine" can be brought up in it: pods run at once, and are members."""
     (tmp_path / "Pulumi.yaml").write_text("name: sunspot\nruntime: python\n")
     (tmp_path / "Pulumi.mine.yaml").write_text(FILE)
@@ -46,6 +51,9 @@ def kubernetes(tmp_path, monkeypatch):
     with job_api.serving() as (jobs, head_port), served(api) as port:
         write_kubeconfig(kubeconfig, port)
         api.head_ports = {8265: head_port}
+        if "port_forward" not in request.fixturenames:
+            there = way_in.Addresses(dashboard=f"127.0.0.1:{head_port}", client="127.0.0.1:1")
+            monkeypatch.setattr(way_in, "of", lambda *_: there)
 
         def make_pods(cluster):
             made = pods_of(cluster)

@@ -78,7 +78,9 @@ def test_the_other_commands_find_what_pulumi_made(up):
     found = json.loads(run("status", "mine", "--json").stdout)
     assert found["problem"] is None
     assert [one["state"] for one in found["nodes"]] == ["up", "up"]
-    assert "is up" in failed(2, "run", "mine", "--context", "here", "--", "true")
+    (up.project / "job").mkdir()
+    options = ("--context", "here", "--working-dir", "job")
+    assert "is up" in failed(2, "run", "mine", *options, "--", "true")
     failed(2, "down", "mine")
 
 

@@ -77,7 +77,7 @@ def test_status_has_the_members_and_the_pods_that_wait(kubernetes, up):
     assert nodes[-1]["notes"] == [reason]
 
 
-def test_a_job_goes_through_the_port_forward(kubernetes, up):
+def test_a_job_goes_through_the_port_forward(port_forward, kubernetes, up):
     (kubernetes.project / "empty").mkdir()
     done = run("submit", "--stack", "mine", "--working-dir", "empty", "--", "true")
     assert (done.exit_code, done.stdout) == (0, "done\n"), done.output
@@ -152,7 +152,7 @@ def test_forward_refuses_a_port_on_which_nothing_listens(kubernetes, up):
     assert "nothing listens on port 9999" in failed(2, "forward", "mine", "9999")
 
 
-def test_down_leaves_nothing(kubernetes, up):
+def test_down_leaves_nothing(port_forward, kubernetes, up):
     done = run("down", "mine")
     assert "mine is down" in done.stdout
     api = kubernetes.api
@@ -228,7 +228,9 @@ def usual_port_taken():
         yield
 
 
-def test_a_port_forward_that_is_opened_again_has_the_same_ports(kubernetes, usual_port_taken, up):
+def test_a_port_forward_that_is_opened_again_has_the_same_ports(
+    port_forward, kubernetes, usual_port_taken, up
+):
     records = create().records
     wished = free_port(set())
     assert run("up", "mine", "--dashboard-port", str(wished)).exit_code == 0
@@ -242,7 +244,7 @@ def test_a_port_forward_that_is_opened_again_has_the_same_ports(kubernetes, usua
     assert (records.tunnel("mine").port(), records.tunnel("mine").also()) == before
 
 
-def test_a_cluster_is_found_without_a_record(kubernetes, up, monkeypatch):
+def test_a_cluster_is_found_without_a_record(port_forward, kubernetes, up, monkeypatch):
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("SUNSPOT_STATE_DIR", str(kubernetes.project / "other"))
         assert json.loads(run("status", "mine", "--json").stdout)["problem"] is None
