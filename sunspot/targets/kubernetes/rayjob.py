@@ -25,7 +25,7 @@ SUBMITTER_CPU, SUBMITTER_GB = 0.5, 0.5
 PENDING_LIMIT_S = 3600
 
 # What `sunspot run` has to read the end of the job's output, before KubeRay takes the cluster down.
-READING_S = 60
+READING_S = 30
 
 
 def make(

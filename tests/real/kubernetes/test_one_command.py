@@ -41,7 +41,7 @@ def test_ctrl_c_ends_the_command_and_leaves_nothing(sunspot: SunspotCommand, the
 def test_kuberay_ends_the_cluster_of_a_command_that_was_killed(
     sunspot: SunspotCommand, theirs: RayCluster
 ):
-    command = ("python", "-u", "-c", "import time; print('begun'); time.sleep(10)")
+    command = ("python", "-u", "-c", "import time; print('begun'); time.sleep(5)")
     with sunspot.started("run", "course", "--", *command) as process:
         assert process.stdout is not None
         assert "begun\n" in process.stdout
