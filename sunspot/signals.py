@@ -39,7 +39,7 @@ def _ignored(*numbers: signal.Signals) -> Iterator[None]:
 def deferred() -> Iterator[None]:
     """Raises KeyboardInterrupt after the block, not in it, if Ctrl-C or SIGTERM came meanwhile.
 
-    Also where the block fails: who interrupts it does not wait for its error.
+    Also where the block fails: whoever interrupts it does not wait for its error.
     """
     received: list[None] = []
     try:

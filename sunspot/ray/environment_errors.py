@@ -19,8 +19,8 @@ def with_cause(first: str, message: str) -> str:
     """
     if not first.startswith(_BEGINS):
         return first
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    lines = [line.strip() for line in message.splitlines()[1:] if line.strip()]
     told = list(dict.fromkeys(line for line in lines if line.startswith(_TELLING)))
     chosen = told[-_LINES:] or lines[-1:]
     short = (textwrap.shorten(line, _WIDTH, placeholder=" ...") for line in chosen)
-    return f"{first} {'; '.join(short)}"
+    return " ".join(filter(None, (first, "; ".join(short))))

@@ -30,6 +30,7 @@ from sunspot.targets.ssh import UnreachableError, no_program
 LOOPBACK = "127.0.0.1"
 OPEN_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 5.0
+OTHERS_OPENING_S = 5.0
 POLL_S = 0.05
 PORT_ATTEMPTS = 3
 
@@ -119,7 +120,7 @@ class Tunnel:
         record = self._read()
         before: dict[int, int] = {}
         if record is not None and (record.command, record.host) == (list(way.command), host):
-            port = self.port()
+            port = self._opened(record)
             before = dict(record.also)
             if port is not None and preferred in (None, port) and list(before) == list(also):
                 return port
@@ -133,6 +134,15 @@ class Tunnel:
                 if self._start(way, forwards, host, lasting=lasting):
                     return forwards[0][1]
         raise SunspotError("found no free local port for the tunnel; try again")
+
+    def _opened(self, record: _Record) -> int | None:
+        """The port of a tunnel that is open, or is being opened by another command."""
+        deadline = time.monotonic() + OTHERS_OPENING_S
+        while record.process.is_running() and not _answers(record.port):
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(POLL_S)
+        return self.port()
 
     def is_open(self) -> bool:
         """Whether the tunnel's process runs; nothing is sent through it to find out."""

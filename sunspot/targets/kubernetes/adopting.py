@@ -11,7 +11,6 @@ from sunspot.errors import SunspotError, UsageError
 from sunspot.stack import Stack
 from sunspot.targets.kubernetes import job_clusters, raycluster, records, starting
 from sunspot.targets.kubernetes.access import Place
-from sunspot.targets.kubernetes.api import Object
 from sunspot.targets.kubernetes.errors import RefusedError
 from sunspot.targets.kubernetes.objects import Cluster
 from sunspot.targets.kubernetes.records import Record, Records
@@ -26,7 +25,7 @@ def adopt(kept: Records, name: str, record: Record) -> bool:
     """
     found = record.cluster().found()
     if found is None:
-        record, found = _of_job(record)
+        record, found = job_clusters.of(record)
     stack = records.stack_of(found)
     if found is None or stack is None or stack.name != name:
         return False
@@ -39,14 +38,6 @@ def adopt(kept: Records, name: str, record: Record) -> bool:
     if token is not None:
         kept.write_token(name, token)
     return True
-
-
-def _of_job(record: Record) -> tuple[Record, Object | None]:
-    """The record of the cluster that is in a RayJob of that name, and the RayJob, if it is seen."""
-    record = job_clusters.unnamed(record)
-    with contextlib.suppress(RefusedError):
-        return job_clusters.named(record), job_clusters.owner(record)
-    return record, None
 
 
 def adopt_visible(kept: Records, name: str, record: Record) -> bool:

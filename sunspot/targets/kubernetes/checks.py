@@ -231,6 +231,8 @@ def _secret(api: Api, stack: Stack) -> Iterator[Finding]:
     """Whether the name of the Secret that `up` makes is free."""
     called, given = raycluster.names(stack), raycluster.settings(stack)
     where = path("v1", "secrets", called.namespace, called.token_secret)
+    if api.find(path(RAY, "rayclusters", called.namespace, called.cluster)) is not None:
+        return  # it is that cluster's
     # One with an owner goes with it: a cluster of this name was deleted a moment ago.
     found = api.find(where)
     if given.token_secret is None and found and not found["metadata"].get("ownerReferences"):

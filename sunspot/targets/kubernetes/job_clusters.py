@@ -5,6 +5,7 @@ KubeRay names such a cluster itself, and takes it down with its RayJob.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import replace
 from typing import Any
@@ -13,11 +14,18 @@ from sunspot.errors import SunspotError
 from sunspot.stack import Stack
 from sunspot.targets.kubernetes import rayjob
 from sunspot.targets.kubernetes.api import RAY, Object, path
+from sunspot.targets.kubernetes.errors import RefusedError
+from sunspot.targets.kubernetes.outages import outlast
 from sunspot.targets.kubernetes.records import Record
 from sunspot.targets.kubernetes.settings import KubernetesSettings
+from sunspot.targets.protocol import Progress, silent
 
 POLL_S = 0.2
-# KubeRay names the cluster when it first sees the RayJob.
+# KubeRay's states of a RayJob (ray-operator/apis/ray/v1/rayjob_types.go, 1.6).
+_REFUSED = "ValidationFailed"
+_ENDED = ("Complete", "Failed", _REFUSED)
+
+# KubeRay names the cluster when it first sees the RayJob, and makes it then.
 OPERATOR_PATIENCE_S = 60.0
 
 
@@ -45,33 +53,53 @@ def named(record: Record) -> Record:
     return replace(record, names=replace(record.names, cluster=name)) if name else record
 
 
-def wait_for_name(record: Record) -> Record:
-    """As `named`, once KubeRay has named it.
+def of(record: Record) -> tuple[Record, Object | None]:
+    """The record of the cluster in a RayJob of that name, and the RayJob, if KubeRay named one.
+
+    Without the right to see RayJobs there is none.
+    """
+    record = unnamed(record)
+    with contextlib.suppress(RefusedError):
+        if _name(found := _found(record)):
+            return named(record), found
+    return record, None
+
+
+def is_at_work(record: Record) -> bool:
+    """Whether a record is of a RayJob that has not ended."""
+    found = _found(record)
+    status = (found or {}).get("status") or {}
+    return found is not None and status.get("jobDeploymentStatus") not in _ENDED
+
+
+def wait_for_cluster(record: Record, progress: Progress) -> Record:
+    """As `named`, once KubeRay has named the cluster and made it.
 
     Raises:
         SunspotError: it does not, or refuses the RayJob.
     """
     deadline = time.monotonic() + OPERATOR_PATIENCE_S
     while True:
-        found = _found(record)
+        found = outlast(lambda: _found(record), progress)
         status = (found or {}).get("status") or {}
-        if _name(found):
-            return named(record)
-        if status.get("jobDeploymentStatus") == "ValidationFailed":
+        if status.get("jobDeploymentStatus") == _REFUSED:
             raise SunspotError(f"KubeRay refuses the RayJob {record.job}: {status.get('message')}")
+        if _name(found) and outlast(named(record).cluster().found, progress) is not None:
+            return named(record)
         if found is None or time.monotonic() > deadline:
+            said = [] if found is None else record.cluster().warnings(found)
             raise SunspotError(
                 f"KubeRay's operator has made no cluster of the RayJob {record.job} in "
-                f"{OPERATOR_PATIENCE_S:g} s: does it run, and does it watch namespace "
-                f"{record.names.namespace}? See: kubectl describe rayjob {record.job} --namespace "
-                f"{record.names.namespace}"
+                f"{OPERATOR_PATIENCE_S:g} s: {said[-1] if said else 'does it run?'} See: kubectl "
+                f"describe rayjob {record.job} --namespace {record.names.namespace}"
             )
         time.sleep(POLL_S)
 
 
 def submitted(record: Record, job_id: str) -> None:
     """Names a cluster's job to KubeRay, which watches it from now on."""
-    record.cluster().api.patch(where(record), {"spec": {"jobId": job_id}})
+    api = record.cluster().api
+    outlast(lambda: api.patch(where(record), {"spec": {"jobId": job_id}}), silent)
 
 
 def where(record: Record) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,6 @@ _HOPELESS_PULLS = (
     "not found",
     "manifest unknown",
     "does not exist",
-    "no such host",
     "no match for platform",
     "unauthorized",
     "authentication required",
@@ -41,7 +41,8 @@ _HOST_NAMES = ("hostNetwork", "hostname", "hostnameOverride", "setHostnameAsFQDN
 
 def is_hopeless_pull(reason: str, message: str) -> bool:
     """Whether a container's image cannot be pulled, however often the kubelet tries."""
-    is_refused = any(word in message.lower() for word in _HOPELESS_PULLS)
+    said = re.sub(r'"[^"]*"', "", message).lower()  # without the image's name
+    is_refused = any(word in said for word in _HOPELESS_PULLS)
     return reason in IMAGE_REASONS or (reason in PULL_REASONS and is_refused)
 
 

@@ -7,7 +7,7 @@ import contextlib
 from sunspot import stack as stacks
 from sunspot.errors import UsageError
 from sunspot.stack import Stack
-from sunspot.targets.kubernetes import raycluster, records
+from sunspot.targets.kubernetes import job_clusters, raycluster, records
 from sunspot.targets.kubernetes.access import Place
 from sunspot.targets.kubernetes.records import Record, Records
 from sunspot.targets.kubernetes.settings import TARGET, KubernetesSettings
@@ -47,8 +47,11 @@ def by_file(kept: Records, name: str) -> Record:
     """
     with contextlib.suppress(UsageError):
         if (found := stacks.find(name)) is not None:
-            record = placed(found.for_target(TARGET))[1]
+            by_name = record = placed(found.for_target(TARGET))[1]
             # The file may have changed since.
-            made_from = records.stack_of(record.cluster().found())
-            return record if made_from is None else record.of_stack(made_from)
+            there = record.cluster().found()
+            if there is None:
+                record, there = job_clusters.of(record)
+            made_from = records.stack_of(there)
+            return by_name if made_from is None else record.of_stack(made_from)
     return kept.read(name)

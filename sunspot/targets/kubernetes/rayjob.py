@@ -72,7 +72,8 @@ def waiting(stack: Stack) -> list[dict[str, Any]]:
     """The RayJob of a cluster for a job that is submitted from here, and then named to KubeRay.
 
     KubeRay takes the cluster down when that job has ended, or none came in time, whatever becomes
-    of who made it. Arguments and errors as of `make`.
+    of who made it; but a head that is lost takes the job's record with it, and then KubeRay asks
+    for it for ever (rayjob_controller.go, 1.6). Arguments and errors as of `make`.
     """
     called = rayservice.names(stack)
     return [

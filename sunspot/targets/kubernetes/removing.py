@@ -73,8 +73,8 @@ class Removing:
         self._wait_for_claim()
         left = self.left()
         remedy = (
-            f"see why: kubectl get raycluster,pods,secrets,pvc,pdb --namespace {names.namespace} "
-            f"--selector {'='.join(*MANAGED_BY.items())}"
+            "see why: kubectl get raycluster,rayjob,pods,secrets,pvc,pdb "
+            f"--namespace {names.namespace} --selector {'='.join(*MANAGED_BY.items())}"
         )
         return Removal(
             looked_for=LOOKED_FOR,

@@ -13,7 +13,7 @@ from sunspot.stack import Stack
 from sunspot.targets import members as ray_members
 from sunspot.targets.kubernetes import members, raycluster, records
 from sunspot.targets.kubernetes.api import POLICY, RAY, Object, path
-from sunspot.targets.kubernetes.errors import CONFLICT, ApiError
+from sunspot.targets.kubernetes.errors import CONFLICT, ApiError, UnreachableError
 from sunspot.targets.kubernetes.gcs_state import CLAIM
 from sunspot.targets.kubernetes.objects import (
     CRASH_REASON,
@@ -34,8 +34,9 @@ JOB = "RayJob"
 # A container waits for its Secret, which is created right after the RayCluster.
 CONFIG_ERROR, CONFIG_PATIENCE_S = "CreateContainerConfigError", 20.0
 
-# Where a pull fails for a reason that may pass, the kubelet tries four times in so long.
-PULL_PATIENCE_S = 180.0
+# Where a pull fails for a reason that may pass, the kubelet tries again, and says the same while it
+# does: a large image takes minutes.
+PULL_PATIENCE_S = 600.0
 
 # KubeRay makes the autoscaler's service account anew where the one that it saw was of an earlier
 # cluster of this name, and went with it.
@@ -281,7 +282,7 @@ class Waiting:
                 )
 
     def _check_crashes(self, pod: Pod) -> None:
-        """Raises for a pod that crashes once more than it had when it was first seen to."""
+        """Raises for a pod that has crashed again since it was first seen."""
         if (crash := pod.crash()) is not None:
             # With an autoscaler, KubeRay makes another pod in place of one that crashed.
             crashed = self.crashes.setdefault(pod.group, set())
@@ -350,7 +351,10 @@ class Waiting:
             raise SunspotError(f"timed out: {missing}" + (f". {waits}" if waits else ""))
 
     def _reasons(self) -> Iterator[str]:
-        pods = self.cluster.pods()
+        try:
+            pods = self.cluster.pods()
+        except (UnreachableError, ApiError):
+            return  # the time-out is told all the same
         for pod in pods:
             if why := pod.why():
                 yield f"{pod.name}: {why}"

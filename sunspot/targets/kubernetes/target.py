@@ -236,6 +236,11 @@ class KubernetesTarget:
             return False
         record = self.records.read(name)
         cluster = record.cluster()
+        if record.job and job_clusters.is_at_work(record):
+            raise UsageError(
+                f"{name!r} is the cluster of a `sunspot run`: wait for its end, or end it: sunspot "
+                f"down {name}"
+            )
         if cluster.standing() is not None:
             if not adopting.was_cut_off(self.records, name, record, progress):
                 return True
@@ -272,7 +277,7 @@ class KubernetesTarget:
                 f"{record.names.namespace}"
             )
             if record.job:
-                record = job_clusters.wait_for_name(record)
+                record = job_clusters.wait_for_cluster(record, progress)
                 self.records.write(record, stack)
             return self._wait(stack, record, progress, deadline, dashboard_port)
         except starting.TakenError:
@@ -357,7 +362,7 @@ class KubernetesTarget:
             elif uid:
                 self._forget(name)
             else:
-                removal = replace(removal, left=["a RayCluster, perhaps another command's"])
+                removal = replace(removal, left=[f"a {found['kind']}, perhaps another command's"])
             left = removal.left
             for sentence in removal.kept:
                 error.add_note(sentence)

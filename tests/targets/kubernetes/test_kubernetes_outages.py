@@ -42,7 +42,6 @@ def test_what_creates_is_sent_again_only_if_nothing_was_created(kubernetes):
     assert run("up", "mine").exit_code == 0
     assert run("down", "mine").exit_code == 0
     kubernetes.api.seen.clear()
-    # The dry run, then the creation.
     kubernetes.api.troubles = {("POST", "secrets"): [LOST]}
     said = failed(1, "up", "mine")
     assert "does not answer" in said

@@ -66,22 +66,25 @@ def test_the_job_waits_for_one_that_is_submitted_here_and_ends_its_cluster(kuber
 
 @pytest.mark.parametrize("when", ["before it is named", "after"])
 def test_what_an_interrupt_leaves_is_taken_down(kubernetes, monkeypatch, when):
-    named = job_clusters.wait_for_name
+    made = job_clusters.wait_for_cluster
 
-    def interrupted(record):
+    def interrupted(record, progress):
         if when == "after":
-            named(record)
+            made(record, progress)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(job_clusters, "wait_for_name", interrupted)
+    monkeypatch.setattr(job_clusters, "wait_for_cluster", interrupted)
     failed(130, *RUN)
     assert nothing_is_left(kubernetes)
 
 
 @pytest.mark.parametrize("machine", ["state", "other"])
 def test_down_takes_what_a_killed_run_left(kubernetes, monkeypatch, machine):
+    def end(*_):
+        raise SystemExit
+
     with monkeypatch.context() as killed:
-        killed.setattr(job_clusters, "wait_for_name", lambda _: (_ for _ in ()).throw(SystemExit))
+        killed.setattr(job_clusters, "wait_for_cluster", end)
         killed.setattr(
             "sunspot.targets.kubernetes.target.KubernetesTarget._remove", lambda *_: None
         )
@@ -89,6 +92,7 @@ def test_down_takes_what_a_killed_run_left(kubernetes, monkeypatch, machine):
     assert kubernetes.api.names("rayjobs") == ["mine"]
     monkeypatch.setenv("SUNSPOT_STATE_DIR", str(kubernetes.project / machine))
     assert "is up on kubernetes already" in failed(2, *RUN)
+    assert "is the cluster of a `sunspot run`" in failed(2, "up", "mine")
     assert run("down", "mine").exit_code == 0
     assert nothing_is_left(kubernetes)
 
