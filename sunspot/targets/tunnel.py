@@ -138,11 +138,11 @@ class Tunnel:
     def _opened(self, record: _Record) -> int | None:
         """The port of a tunnel that is open, or is being opened by another command."""
         deadline = time.monotonic() + OTHERS_OPENING_S
-        while record.process.is_running() and not _answers(record.port):
-            if time.monotonic() > deadline:
-                return None
+        while record.process.is_running() and time.monotonic() < deadline:
+            if _answers(record.port):
+                return record.port
             time.sleep(POLL_S)
-        return self.port()
+        return None
 
     def is_open(self) -> bool:
         """Whether the tunnel's process runs; nothing is sent through it to find out."""

@@ -81,29 +81,6 @@ def test_a_job_that_a_signal_ended_says_which():
     assert failed.reason != job("FAILED", exit_code=9, message="it broke").reason == "it broke"
 
 
-NO_ENVIRONMENT = "runtime_env setup failed: Failed to set up runtime environment."
-
-
-@pytest.mark.parametrize(
-    ("said", "cause"),
-    [
-        (
-            [
-                "Looking in links: /wheels",
-                "WARNING: Retrying: Name or service not known",
-                *["ERROR: Could not find lightgbm"] * 2,
-            ],
-            "WARNING: Retrying: Name or service not known; ERROR: Could not find lightgbm",
-        ),
-        (["Traceback (most recent call last):", "OSError: no package"], "OSError: no package"),
-    ],
-    ids=["pip", "another"],
-)
-def test_an_environment_that_cannot_be_set_up_says_why(said, cause):
-    message = "\n    ".join([NO_ENVIRONMENT, "Could not create the actor.", *said, ""])
-    assert job("FAILED", message=message).reason == f"{NO_ENVIRONMENT} {cause}"
-
-
 @pytest.mark.parametrize(
     ("status", "ended"),
     [("PENDING", 0), ("RUNNING", 0), ("SUCCEEDED", 1), ("FAILED", 1), ("STOPPED", 1)],

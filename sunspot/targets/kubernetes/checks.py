@@ -229,13 +229,14 @@ def _account(api: Api, stack: Stack) -> Iterator[Finding]:
 
 def _secret(api: Api, stack: Stack) -> Iterator[Finding]:
     """Whether the name of the Secret that `up` makes is free."""
-    called, given = raycluster.names(stack), raycluster.settings(stack)
-    where = path("v1", "secrets", called.namespace, called.token_secret)
+    called = raycluster.names(stack)
+    if raycluster.settings(stack).token_secret is not None:
+        return  # the user's own
     if api.find(path(RAY, "rayclusters", called.namespace, called.cluster)) is not None:
         return  # it is that cluster's
     # One with an owner goes with it: a cluster of this name was deleted a moment ago.
-    found = api.find(where)
-    if given.token_secret is None and found and not found["metadata"].get("ownerReferences"):
+    found = api.find(path("v1", "secrets", called.namespace, called.token_secret))
+    if found is not None and not found["metadata"].get("ownerReferences"):
         yield _finding(
             "Secret",
             "failure",

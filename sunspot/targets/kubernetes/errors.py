@@ -19,7 +19,6 @@ BAD_REQUEST, TOO_MANY = 400, 429
 # What a server, or a balancer before it, answers while it is overloaded or restarts.
 PASSING = (TOO_MANY, 500, 502, 503, 504)
 
-
 # What a 403 says where no right is missing.
 _NO_RIGHT = ("exceeded quota", "being terminated")
 

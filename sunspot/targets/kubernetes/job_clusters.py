@@ -8,19 +8,18 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import replace
-from typing import Any
 
 from sunspot.errors import SunspotError
 from sunspot.stack import Stack
-from sunspot.targets.kubernetes import rayjob
+from sunspot.targets.kubernetes import raycluster
 from sunspot.targets.kubernetes.api import RAY, Object, path
 from sunspot.targets.kubernetes.errors import RefusedError
 from sunspot.targets.kubernetes.outages import outlast
 from sunspot.targets.kubernetes.records import Record
-from sunspot.targets.kubernetes.settings import KubernetesSettings
 from sunspot.targets.protocol import Progress, silent
 
 POLL_S = 0.2
+
 # KubeRay's states of a RayJob (ray-operator/apis/ray/v1/rayjob_types.go, 1.6).
 _REFUSED = "ValidationFailed"
 _ENDED = ("Complete", "Failed", _REFUSED)
@@ -31,14 +30,7 @@ OPERATOR_PATIENCE_S = 60.0
 
 def fitted(stack: Stack) -> Stack:
     """The stack without what is of no use to one job: a state that outlives the head."""
-    settings = KubernetesSettings.of(stack)
-    kuberay = settings.kuberay.model_copy(update={"gcs_fault_tolerance": None})
-    return stack.with_settings(settings.model_copy(update={"kuberay": kuberay}))
-
-
-def make(stack: Stack) -> list[dict[str, Any]]:
-    """The resources of the stack's cluster, as `raycluster.make`."""
-    return rayjob.waiting(stack)
+    return raycluster.with_settings(stack, gcs_fault_tolerance=None)
 
 
 def unnamed(record: Record) -> Record:
@@ -49,8 +41,7 @@ def unnamed(record: Record) -> Record:
 
 def named(record: Record) -> Record:
     """The record of a cluster that KubeRay has named; the same if it has not, or is no RayJob's."""
-    name = _name(_found(record))
-    return replace(record, names=replace(record.names, cluster=name)) if name else record
+    return _as_named(record, _found(record))
 
 
 def of(record: Record) -> tuple[Record, Object | None]:
@@ -61,7 +52,7 @@ def of(record: Record) -> tuple[Record, Object | None]:
     record = unnamed(record)
     with contextlib.suppress(RefusedError):
         if _name(found := _found(record)):
-            return named(record), found
+            return _as_named(record, found), found
     return record, None
 
 
@@ -84,8 +75,9 @@ def wait_for_cluster(record: Record, progress: Progress) -> Record:
         status = (found or {}).get("status") or {}
         if status.get("jobDeploymentStatus") == _REFUSED:
             raise SunspotError(f"KubeRay refuses the RayJob {record.job}: {status.get('message')}")
-        if _name(found) and outlast(named(record).cluster().found, progress) is not None:
-            return named(record)
+        made = _as_named(record, found)
+        if _name(found) and outlast(made.cluster().found, progress) is not None:
+            return made
         if found is None or time.monotonic() > deadline:
             said = [] if found is None else record.cluster().warnings(found)
             raise SunspotError(
@@ -114,6 +106,11 @@ def owner(record: Record) -> Object | None:
 
 def _found(record: Record) -> Object | None:
     return record.cluster().api.find(where(record)) if record.job else None
+
+
+def _as_named(record: Record, found: Object | None) -> Record:
+    name = _name(found)
+    return replace(record, names=replace(record.names, cluster=name)) if name else record
 
 
 def _name(found: Object | None) -> str:

@@ -33,10 +33,10 @@ def nodes(stack: Stack, cluster: Cluster, handle: ClusterHandle | None) -> list[
         handle: how to reach it; None while its head cannot be reached.
     """
     here = {pod.node_name: pod for pod in cluster.pods()}
-    listed = _listed(handle)
-    found = [one for one in map(ray_members.node, listed) if one is not None]
+    listed = [(one["node_name"], ray_members.node(one)) for one in _listed(handle)]
+    found = [one for _, one in listed if one is not None]
     # The autoscaler has ended Ray on them, and now their pods.
-    ended = {one["node_name"] for one in listed if ray_members.node(one) is None}
+    ended = {name for name, one in listed if one is None}
     # Ray words the end of a pod that was deleted as a preemption, whoever deleted it.
     found = [one for one in found if templates.POD_ENDS not in one.log]
     # A head's pod that was replaced leaves a member of its name behind.

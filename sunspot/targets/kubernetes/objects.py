@@ -133,19 +133,19 @@ class Pod:
             if state := (one.get("state") or {}).get("waiting"):
                 yield one["name"], state.get("reason") or "", state.get("message") or ""
 
-    def crash(self) -> tuple[str, int] | None:
-        """The container by which it failed, and its exit code; None if nothing crashed.
+    def crashed_container(self) -> str | None:
+        """The container by which it failed; None if nothing crashed.
 
         A pod that Kubernetes itself ended, for want of room for instance, says so in its reason.
         """
         status = self.object.get("status") or {}
         if self.phase != "Failed" or status.get("reason"):
             return None
-        ended = (
-            (one["name"], (one.get("state") or {}).get("terminated")) for one in self.containers()
-        )
-        codes = ((name, state.get("exitCode") or 0) for name, state in ended if state)
-        return next((one for one in codes if one[1]), None)
+        for one in self.containers():
+            ended = (one.get("state") or {}).get("terminated") or {}
+            if ended.get("exitCode"):
+                return one["name"]
+        return None
 
     def state(self) -> str:
         """What it does, in a word or two: why it waits, or its phase, such as "Running"."""

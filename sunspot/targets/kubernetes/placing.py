@@ -10,7 +10,7 @@ from sunspot.stack import Stack
 from sunspot.targets.kubernetes import job_clusters, raycluster, records
 from sunspot.targets.kubernetes.access import Place
 from sunspot.targets.kubernetes.records import Record, Records
-from sunspot.targets.kubernetes.settings import TARGET, KubernetesSettings
+from sunspot.targets.kubernetes.settings import TARGET
 from sunspot.targets.kubernetes.values import namespace_name
 
 
@@ -22,9 +22,7 @@ def at_place(stack: Stack, context: str | None, namespace: str | None) -> Stack:
     """
     given = {"context": context, "namespace": namespace and namespace_name(namespace)}
     changes = {key: text for key, text in given.items() if text is not None}
-    settings = KubernetesSettings.of(stack)
-    kuberay = settings.kuberay.model_copy(update=changes)
-    return stack.with_settings(settings.model_copy(update={"kuberay": kuberay}))
+    return raycluster.with_settings(stack, **changes)
 
 
 def placed(stack: Stack) -> tuple[Stack, Record]:

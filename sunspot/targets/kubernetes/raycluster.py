@@ -63,6 +63,13 @@ def settings(stack: Stack) -> KubeRay:
     return KubernetesSettings.of(stack).kuberay
 
 
+def with_settings(stack: Stack, **changes: Any) -> Stack:
+    """The stack with other settings for Kubernetes than its file has."""
+    settings = KubernetesSettings.of(stack)
+    kuberay = settings.kuberay.model_copy(update=changes)
+    return stack.with_settings(settings.model_copy(update={"kuberay": kuberay}))
+
+
 def names(stack: Stack) -> Names:
     """What the stack's cluster is called.
 

@@ -283,12 +283,12 @@ class Waiting:
 
     def _check_crashes(self, pod: Pod) -> None:
         """Raises for a pod that has crashed again since it was first seen."""
-        if (crash := pod.crash()) is not None:
+        if (container := pod.crashed_container()) is not None:
             # With an autoscaler, KubeRay makes another pod in place of one that crashed.
             crashed = self.crashes.setdefault(pod.group, set())
             crashed.add(pod.name)
             if len(crashed) > 1:
-                raise self._crashes(pod, crash[0], previous=False)
+                raise self._crashes(pod, container, previous=False)
         for container, reason, _ in pod.waiting():
             before = self.restarts.setdefault(pod.name, pod.restarts)
             if reason == CRASH_REASON and pod.restarts > before:

@@ -23,6 +23,7 @@ from sunspot.targets.kubernetes import (
     members,
     placing,
     raycluster,
+    rayjob,
     scaling,
     starting,
     way_in,
@@ -122,9 +123,10 @@ class KubernetesTarget:
             if known and self._is_here(stack.name, progress):
                 return self._up_again(stack.name, progress, timeout_s, dashboard_port)
             notes = checks.refuse(record.cluster().api, wanted, progress, job=self.for_job)
-            made = raycluster.make(wanted)
             if self.for_job:
-                made, record = job_clusters.make(wanted), job_clusters.unnamed(record)
+                made, record = rayjob.waiting(wanted), job_clusters.unnamed(record)
+            else:
+                made = raycluster.make(wanted)
             handle = self._start(stack, made, record, progress, timeout_s, dashboard_port)
         return Up(handle, was_up=False, notes=tuple(notes))
 
