@@ -139,6 +139,7 @@ def _create_cluster(
         sku=containerservice.ManagedClusterSKUArgs(
             name=containerservice.ManagedClusterSKUName.BASE, tier=aks.tier
         ),
+        support_plan=_support(plan),
         identity=_identity(identity),
         enable_rbac=True,
         oidc_issuer_profile=containerservice.ManagedClusterOIDCIssuerProfileArgs(enabled=True),
@@ -158,6 +159,9 @@ def _create_cluster(
             load_balancer_sku=containerservice.LoadBalancerSku.STANDARD,
             # Its address may reach the API server without being listed.
             outbound_type=containerservice.OutboundType.LOAD_BALANCER,
+            pod_cidr=aks.pod_cidr,
+            service_cidr=aks.service_cidr,
+            dns_service_ip=aks.dns_service_ip,
         ),
         # The Ray autoscaler has waited for its idle time already when a node has no pod any more.
         auto_scaler_profile=containerservice.ManagedClusterPropertiesAutoScalerProfileArgs(
@@ -197,6 +201,13 @@ def _identity(
     return containerservice.ManagedClusterIdentityArgs(
         type=kinds.USER_ASSIGNED, user_assigned_identities=[identity.id]
     )
+
+
+def _support(plan: AksPlan) -> containerservice.KubernetesSupportPlan:
+    """Premium is for long-term support, but does not ask for it (Microsoft, "LTS in AKS")."""
+    plans = containerservice.KubernetesSupportPlan
+    is_premium = plan.aks.tier == "Premium"
+    return plans.AKS_LONG_TERM_SUPPORT if is_premium else plans.KUBERNETES_OFFICIAL
 
 
 def _upgrades(plan: AksPlan) -> containerservice.ManagedClusterAutoUpgradeProfileArgs:

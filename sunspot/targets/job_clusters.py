@@ -23,3 +23,7 @@ class JobClusters(Protocol):
             job_id: the job's id; it was just submitted.
         """
         ...
+
+    def has_ended(self, name: str) -> bool:
+        """Whether a cluster that is recorded was one job's, and ended with it."""
+        ...

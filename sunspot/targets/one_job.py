@@ -13,6 +13,8 @@ from sunspot.errors import SunspotError, UsageError
 from sunspot.ray.handle import ClusterHandle
 from sunspot.signals import uninterrupted, without_hangups
 from sunspot.stack import Stack
+from sunspot.targets import abilities
+from sunspot.targets.job_clusters import JobClusters
 from sunspot.targets.protocol import Lasting, Progress, Removal, Target
 from sunspot.targets.starting import Start
 
@@ -36,7 +38,7 @@ def cluster(target: Target, stack: Stack, show: Show) -> Iterator[ClusterHandle]
         SunspotError: it did not come up, or something is left of it.
     """
     target.check(stack)
-    if stack.name in target.names() or target.discover(stack.name):
+    if _is_there(target, stack.name):
         raise _is_up(target, stack.name)
     start = Start(target, stack)
     try:
@@ -50,6 +52,14 @@ def cluster(target: Target, stack: Stack, show: Show) -> Iterator[ClusterHandle]
             _take_down_after(error, target, stack.name, show)
         raise
     _take_down(target, stack.name, show)
+
+
+def _is_there(target: Target, name: str) -> bool:
+    """Whether the stack has a cluster; of one that ended with its job, `up` removes the rest."""
+    if name not in target.names() and not target.discover(name):
+        return False
+    ends = abilities.find(target, JobClusters)
+    return ends is None or not ends.has_ended(name)
 
 
 def _is_up(target: Target, name: str) -> UsageError:

@@ -125,14 +125,8 @@ class Cloud:
         if kind == "ManagedCluster":
             # All pools are told here, also those that are resources of their own
             # (pulumi/pulumi-azure-native#1298).
-            inputs["agentPoolProfiles"] = [
-                *inputs["agentPoolProfiles"],
-                *(
-                    _profile(other, one["inputs"])
-                    for other, one in resources.items()
-                    if one["kind"] == "AgentPool" and is_within(other, identifier)
-                ),
-            ]
+            own = _own_pools(identifier, resources)
+            inputs["agentPoolProfiles"] = [*inputs["agentPoolProfiles"], *own.values()]
         return inputs
 
     def answer(self, kind: str, identifier: str) -> dict[str, Any]:
@@ -151,6 +145,8 @@ class Cloud:
                     f"PropertyChangeNotAllowed: Changing property '{path}' is not allowed."
                 )
         _check_references(identifier, inputs, resources)
+        if kind == "ManagedCluster":
+            inputs = _without_own_pools(identifier, before, inputs, resources)
         resources[identifier]["inputs"] = inputs
         self._save(resources)
         return _answer(kind, identifier, resources[identifier])
@@ -249,6 +245,39 @@ def _check_references(
         owner = reference.partition("/subnets/")[0]
         if owner not in resources:
             raise RefusedError(f"InvalidResourceReference: {identifier} needs {reference}.")
+
+
+def _own_pools(
+    cluster: str, resources: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, dict[str, Any]]:
+    """The pools of a cluster that are resources of their own, as the cluster tells of them."""
+    return {
+        name_in(other): _profile(other, one["inputs"])
+        for other, one in resources.items()
+        if one["kind"] == "AgentPool" and is_within(other, cluster)
+    }
+
+
+def _without_own_pools(
+    cluster: str,
+    before: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    resources: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any]:
+    """What a cluster is to be, if it names only pools that are there.
+
+    (pulumi/pulumi-azure-native#2719 has Azure's answer.)
+    """
+    own, first = _own_pools(cluster, resources), opened(before)["agentPoolProfiles"]
+    known = {*own, *(pool["name"] for pool in first)}
+    for pool in opened(inputs)["agentPoolProfiles"]:
+        if pool["name"] not in known:
+            raise RefusedError(
+                "BadRequest: A new agent pool was introduced. Adding agent pools to an existing "
+                "cluster is not allowed through managed cluster operations."
+            )
+    kept = [one for one in inputs["agentPoolProfiles"] if opened(one)["name"] not in own]
+    return {**inputs, "agentPoolProfiles": kept}
 
 
 def _profile(identifier: str, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,6 +107,21 @@ def test_pods_log_in_by_workload_identity_and_policies_of_the_network_hold(both)
     assert network["networkPolicy"] == network["networkDataplane"] == "cilium"
 
 
+def test_a_subnet_decides_which_addresses_are_free_inside():
+    aks = {**RANGES, "pod_cidr": "192.168.0.0/16", "service_cidr": "172.29.0.0/16"}
+    network = build(aks_stack(aks=aks)).one("ManagedCluster").inputs["networkProfile"]
+    inside = (network["podCidr"], network["serviceCidr"], network["dnsServiceIP"])
+    assert inside == ("192.168.0.0/16", "172.29.0.0/16", "172.29.0.10")
+
+
+@pytest.mark.parametrize(
+    ("tier", "support"), [("Free", "KubernetesOfficial"), ("Premium", "AKSLongTermSupport")]
+)
+def test_premium_asks_for_long_term_support(tier, support):
+    cluster = build(aks_stack(aks={**RANGES, "tier": tier})).one("ManagedCluster").inputs
+    assert (cluster["sku"]["tier"], cluster["supportPlan"]) == (tier, support)
+
+
 def test_kubernetes_own_pods_have_nodes_on_demand(both):
     planned, run = both
     (pool,) = run.one("ManagedCluster").inputs["agentPoolProfiles"]
@@ -297,6 +312,7 @@ def test_pools_of_long_or_odd_names_are_told_apart():
         ({"kubernetes": {"service_account": "mine"}}, "service_account"),
         ({"aks": {**RANGES, "system_vm_size": "Standard_D2s_v5"}}, "system_vm_size"),
         ({"aks": {**RANGES, "system_vm_size": "Standard_D4s_v9"}}, "system_vm_size"),
+        ({"aks": {**RANGES, "system_vm_size": "Standard_B4as_v2"}}, "B series"),
         ({"name": "x" * 60}, "stack name"),
     ],
 )
@@ -315,6 +331,10 @@ def test_what_cannot_be_is_refused_before_anything_is_made(keys, named):
         ({"tier": "Gold"}, "tier"),
         ({"kubernetes_version": "latest"}, "'latest'"),
         ({"nodes": 3}, "nodes"),
+        ({"service_cidr": "10.1.0.0/12"}, "has host bits set"),
+        ({"service_cidr": "10.0.0.0/8"}, "'10.0.0.0/8' is a /8"),
+        ({"pod_cidr": "172.16.0.0/12"}, "172.30.0.0/16"),
+        ({"pod_cidr": "10.0.0.0/8"}, "service_cidr 10.0.0.0/16 overlap"),
     ],
 )
 def test_wrong_settings_name_their_key(aks, named):

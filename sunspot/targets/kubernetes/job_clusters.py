@@ -63,6 +63,13 @@ def is_at_work(record: Record) -> bool:
     return found is not None and status.get("jobDeploymentStatus") not in _ENDED
 
 
+def has_ended(record: Record | None) -> bool:
+    """Whether a record is of a RayJob that has ended, and KubeRay has taken its cluster down."""
+    if record is None or not record.job or is_at_work(record):
+        return False
+    return named(record).cluster().standing() is None
+
+
 def wait_for_cluster(record: Record, progress: Progress) -> Record:
     """As `named`, once KubeRay has named the cluster and made it.
 
@@ -99,8 +106,10 @@ def where(record: Record) -> str:
     return path(RAY, "rayjobs", record.names.namespace, record.job)
 
 
-def owner(record: Record) -> Object | None:
+def owner(record: Record | None) -> Object | None:
     """What `up` or `run` created, and owns the rest: the RayJob, or else the RayCluster."""
+    if record is None:
+        return None
     return _found(record) if record.job else record.cluster().found()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,18 +21,17 @@ CLUSTER_LABEL, TYPE_LABEL, GROUP_LABEL = "ray.io/cluster", "ray.io/node-type", "
 IMAGE_REASONS = ("InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 
 # With one of these the kubelet tries again (kubernetes.io, "Images"), which helps where a registry
-# or the node has too many pulls to do, and not against what these words say.
+# or the node has too many pulls to do, and not against what the words below say.
 PULL_REASONS = ("ErrImagePull", "ImagePullBackOff")
-_HOPELESS_PULLS = (
-    "not found",
-    "manifest unknown",
-    "does not exist",
-    "no match for platform",
-    "unauthorized",
-    "authentication required",
-    "denied",
-    "403 forbidden",
-)
+_ABSENT = ("not found", "manifest unknown", "does not exist", "no match for platform")
+_FORBIDDEN = ("unauthorized", "authentication required", "denied", "403 forbidden")
+
+# A new node is refused by Azure's registry for a minute or two, until its right is known there
+# (Azure/AKS#4052, kubernetes/kubernetes#92326).
+FORBIDDEN_PATIENCE_S = 180.0
+# A registry or a node with too many pulls; the kubelet says the same while it tries again, and a
+# large image takes minutes.
+PULL_PATIENCE_S = 600.0
 
 CRASH_REASON = "CrashLoopBackOff"
 
@@ -39,11 +39,14 @@ CRASH_REASON = "CrashLoopBackOff"
 _HOST_NAMES = ("hostNetwork", "hostname", "hostnameOverride", "setHostnameAsFQDN")
 
 
-def is_hopeless_pull(reason: str, message: str) -> bool:
-    """Whether a container's image cannot be pulled, however often the kubelet tries."""
+def pull_patience_s(reason: str, message: str) -> float:
+    """How long a container may wait for its image so, in seconds: 0 if it never gets it."""
+    if reason not in PULL_REASONS:
+        return 0.0 if reason in IMAGE_REASONS else math.inf
     said = re.sub(r'"[^"]*"', "", message).lower()  # without the image's name
-    is_refused = any(word in said for word in _HOPELESS_PULLS)
-    return reason in IMAGE_REASONS or (reason in PULL_REASONS and is_refused)
+    if any(word in said for word in _ABSENT):
+        return 0.0
+    return FORBIDDEN_PATIENCE_S if any(word in said for word in _FORBIDDEN) else PULL_PATIENCE_S
 
 
 @dataclass(frozen=True)

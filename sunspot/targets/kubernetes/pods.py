@@ -20,9 +20,11 @@ MIN_CPU = 0.001  # Kubernetes' own precision
 # What AKS keeps of a node grows with it: a tenth of a CPU and a hundredth of each, 0.74 of 64
 # (learn.microsoft.com/azure/aks/node-resource-reservations); its own pods there ask for 0.35 more.
 RESERVED_CPU, RESERVED_CPU_OF_EACH = 0.5, 0.01
-# The same page: 20 MB for each of a node's 250 pods at most, 50 MB, and 100 MiB below which it
-# evicts pods, but a quarter at most. 3 % are the kernel's, and firmware's.
-RESERVED_GB, RESERVED_GB_OF_EACH, RESERVED_SHARE = 6.0, 0.03, 0.25
+# The same page: 20 MB for each pod that a node may have and 50 MB, but a quarter at most, and
+# 100 MiB below which it evicts pods. AKS's own pods ask for up to 750 MB (Azure/AKS#3525), and
+# 3 % are the kernel's, and firmware's.
+KUBELET_GB, KUBELET_GB_OF_EACH_POD, KUBELET_SHARE = 0.05, 0.02, 0.25
+RESERVED_GB, RESERVED_GB_OF_EACH = 0.85, 0.03
 
 RAY_CONTAINER = "ray"
 TOKEN_KEY = "auth_token"  # noqa: S105 - the Secret's key, which KubeRay expects
@@ -128,7 +130,9 @@ def _reserved_cpu(cpus: float, settings: KubeRay) -> float:
 def _reserved_gb(memory_gb: float, settings: KubeRay) -> float:
     if settings.reserved_memory is not None:
         return memory_gb * settings.reserved_memory
-    return min(RESERVED_GB + RESERVED_GB_OF_EACH * memory_gb, RESERVED_SHARE * memory_gb)
+    of_pods = KUBELET_GB + KUBELET_GB_OF_EACH_POD * settings.max_pods
+    kubelet = min(of_pods, KUBELET_SHARE * memory_gb)
+    return kubelet + RESERVED_GB + RESERVED_GB_OF_EACH * memory_gb
 
 
 def amounts(cpu: float, memory_gb: float) -> dict[str, Any]:

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sunspot.signals import deferred
+from sunspot.targets.kubernetes import job_clusters
 from sunspot.targets.kubernetes.api import POLICY, Object, path
 from sunspot.targets.kubernetes.errors import NOT_FOUND, ApiError, RefusedError
 from sunspot.targets.kubernetes.objects import Cluster, Pod
 from sunspot.targets.kubernetes.outages import outlast
 from sunspot.targets.kubernetes.raycluster import MANAGED_BY
+from sunspot.targets.kubernetes.records import Record
 from sunspot.targets.protocol import Progress, Removal
 
 LOOKED_FOR = "RayCluster, RayJob, pod, Secret, claim of a volume or disruption budget"
@@ -44,6 +46,12 @@ class Removing:
     own_secret: bool
     own_claim: str | None = None
     job: str | None = None
+
+    @staticmethod
+    def of(record: Record) -> Removing:
+        """The end of a recorded cluster."""
+        job = job_clusters.where(record) if record.job else None
+        return Removing(record.cluster(), record.own_secret, record.own_claim, job)
 
     def take_down(self, progress: Progress) -> Removal:
         """Deletes everything, waits until it is gone, and looks for what is left."""

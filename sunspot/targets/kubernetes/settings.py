@@ -27,6 +27,9 @@ from sunspot.targets.kubernetes.values import (
 TARGET = "kubernetes"
 KEY = "sunspot:kubernetes"
 
+# AKS's default with Azure CNI overlay, and the most that it allows.
+MAX_PODS = 250
+
 # The notice of an eviction on Azure, and Kubernetes' own default.
 DEFAULT_GRACE_PERIOD_S = 30
 
@@ -192,7 +195,13 @@ class KubeRay(Config, frozen=True):
         ge=0,
         lt=1,
         description="share of the memory of a vm_size that its pod leaves to them, by default what "
-        "AKS keeps: a quarter, of a large one only 6 GiB and 3 %",
+        "AKS keeps of a node with that many max_pods, and its own pods ask for",
+    )
+    max_pods: Count = Field(
+        default=MAX_PODS,
+        ge=10,
+        le=MAX_PODS,
+        description="pods that a node of a vm_size may have, by which AKS reserves its memory",
     )
     head_disruption_budget: bool = Field(
         default=True,

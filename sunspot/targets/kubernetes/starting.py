@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Iterator
@@ -17,10 +18,9 @@ from sunspot.targets.kubernetes.errors import CONFLICT, ApiError, UnreachableErr
 from sunspot.targets.kubernetes.gcs_state import CLAIM
 from sunspot.targets.kubernetes.objects import (
     CRASH_REASON,
-    PULL_REASONS,
     Cluster,
     Pod,
-    is_hopeless_pull,
+    pull_patience_s,
 )
 from sunspot.targets.kubernetes.outages import outlast
 from sunspot.targets.kubernetes.pods import RAY_CONTAINER, TOKEN_KEY
@@ -33,10 +33,6 @@ JOB = "RayJob"
 
 # A container waits for its Secret, which is created right after the RayCluster.
 CONFIG_ERROR, CONFIG_PATIENCE_S = "CreateContainerConfigError", 20.0
-
-# Where a pull fails for a reason that may pass, the kubelet tries again, and says the same while it
-# does: a large image takes minutes.
-PULL_PATIENCE_S = 600.0
 
 # KubeRay makes the autoscaler's service account anew where the one that it saw was of an earlier
 # cluster of this name, and went with it.
@@ -269,7 +265,7 @@ class Waiting:
         if not may_crash:
             self._check_crashes(pod)
         for container, reason, message in pod.waiting():
-            if is_hopeless_pull(reason, message) or self._fails_to_pull(pod, reason):
+            if self._fails_to_pull(pod, reason, message):
                 raise UsageError(
                     f"the image of {pod.name} cannot be pulled ({reason}): "
                     f"{message or _image(pod)}. Check the name in sunspot:image > reference, and "
@@ -294,12 +290,13 @@ class Waiting:
             if reason == CRASH_REASON and pod.restarts > before:
                 raise self._crashes(pod, container, previous=True)
 
-    def _fails_to_pull(self, pod: Pod, reason: str) -> bool:
-        """Whether a pod's image has not been pulled for too long."""
-        if reason not in PULL_REASONS:
+    def _fails_to_pull(self, pod: Pod, reason: str, message: str) -> bool:
+        """Whether a pod has waited for its image for too long."""
+        patience_s = pull_patience_s(reason, message)
+        if patience_s == math.inf:
             return False
         first = self.pulls.setdefault(pod.name, time.monotonic())
-        return time.monotonic() - first > PULL_PATIENCE_S
+        return time.monotonic() - first >= patience_s
 
     def _crashes(self, pod: Pod, container: str, *, previous: bool) -> SunspotError:
         """The error for a container that crashed; `previous` if another has taken its place."""

@@ -200,6 +200,9 @@ class KubernetesTarget:
     def submitted(self, name: str, job_id: str) -> None:
         job_clusters.submitted(self.records.read(name), job_id)
 
+    def has_ended(self, name: str) -> bool:
+        return job_clusters.has_ended(self.records.readable(name))
+
     def scale(self, name: str, sizes: Mapping[str, Size], progress: Progress) -> None:
         stack = self.stack(name)
         scaling.check(stack, sizes)
@@ -356,8 +359,7 @@ class KubernetesTarget:
         """
         again = f"sunspot down {name}"
         try:
-            record = self.records.readable(name)
-            found = None if record is None else job_clusters.owner(record)
+            found = job_clusters.owner(self.records.readable(name))
             removal = Removal(looked_for=LOOKED_FOR)
             if found is None or found["metadata"]["uid"] == uid:
                 removal = self._remove(name, progress) or removal
@@ -365,14 +367,13 @@ class KubernetesTarget:
                 self._forget(name)
             else:
                 removal = replace(removal, left=[f"a {found['kind']}, perhaps another command's"])
-            left = removal.left
             for sentence in removal.kept:
                 error.add_note(sentence)
         except SunspotError as failure:
             error.add_note(f"in addition, it was not taken down: {failure}; try again: {again}")
             return
-        if left:
-            error.add_note(f"this remains: {', '.join(left)}; remove it with: {again}")
+        if removal.left:
+            error.add_note(f"this remains: {', '.join(removal.left)}; remove it with: {again}")
 
     def _forget(self, name: str) -> None:
         self.records.tunnel(name).close()
@@ -392,9 +393,7 @@ class KubernetesTarget:
             self.records.folders.remove(name)
             return None
         record = job_clusters.named(record)
-        job = job_clusters.where(record) if record.job else None
-        removing = Removing(record.cluster(), record.own_secret, record.own_claim, job)
-        removal = removing.take_down(progress)
+        removal = Removing.of(record).take_down(progress)
         if not removal.left:
             self.records.folders.remove(name)
         return removal

@@ -95,10 +95,12 @@ def test_a_pod_leaves_the_machine_of_a_vm_size_its_part():
         made = worker_pod(cluster(group(vm_size=size), **settings))
         return made["containers"][0]["resources"]["limits"]
 
-    assert asked() == {"cpu": "3460m", "memory": f"{12 * 1024}Mi"}
+    kept = 0.85 + 0.03 * 16  # and the kubelet's part, by the pods that the node may have
+    assert asked() == {"cpu": "3460m", "memory": f"{int((16 - 4 - kept) * 1024)}Mi"}
+    assert asked(max_pods=30)["memory"] == f"{int((16 - 0.65 - kept) * 1024)}Mi"
     assert asked(reserved_cpu=1, reserved_memory=0) == {"cpu": "3000m", "memory": f"{16 * 1024}Mi"}
     # 900 GiB: not a quarter of it.
-    assert asked("Standard_ND96asr_v4")["memory"] == f"{(900 - 6 - 27) * 1024}Mi"
+    assert asked("Standard_ND96asr_v4")["memory"] == f"{int((900 - 5.05 - 0.85 - 27) * 1024)}Mi"
 
 
 def test_kuberay_gets_no_flag_that_it_refuses_and_none_with_a_meaning_in_a_shell():

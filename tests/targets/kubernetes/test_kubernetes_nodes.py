@@ -103,3 +103,20 @@ def test_the_pod_of_a_vm_size_fits_on_a_node_of_aks_of_that_size(size, allocatab
     pod = worker_pod(cluster(group(vm_size=size)))
     asked = pod["containers"][0]["resources"]["requests"]["cpu"]
     assert int(asked.removesuffix("m")) <= allocatable - AKS_OWN_PODS
+
+
+# In KiB, of nodes on AKS by the GiB of their VM size (Azure/AKS#3525, UCL/TLOmodel#1356).
+CAPACITY_ON_AKS = {4: 4025836, 16: 16375056}
+
+
+@pytest.mark.parametrize("max_pods", [30, 110, 250])
+@pytest.mark.parametrize(("memory_gb", "capacity"), CAPACITY_ON_AKS.items())
+def test_its_memory_does_too_however_many_pods_the_node_may_have(memory_gb, capacity, max_pods):
+    mib = capacity / 1024
+    kubelet = min(20 * max_pods + 50, mib / 4) + 100
+    own_pods = 750e6 / 2**20  # Azure/AKS#3525
+    node = {"vm_size": "Standard_X2", "cpu": 2, "memory_gb": memory_gb, "gpu_count": 0}
+    pod = worker_pod(cluster(group(**node), max_pods=max_pods))
+    asked = int(pod["containers"][0]["resources"]["requests"]["memory"].removesuffix("Mi"))
+    free = mib - kubelet - own_pods
+    assert free - 0.05 * mib < asked <= free

@@ -14,6 +14,7 @@ from sunspot.targets.kubernetes.target import create
 KINDS = ("rayjobs", "rayclusters", "secrets", "pods", "poddisruptionbudgets")
 RUN = ("run", "mine", "--working-dir", "job", "--", "true")
 JOB = "/apis/ray.io/v1/namespaces/default/rayjobs/mine"
+CLUSTERS = "/apis/ray.io/v1/namespaces/default/rayclusters"
 
 
 @pytest.fixture(autouse=True)
@@ -78,8 +79,10 @@ def test_what_an_interrupt_leaves_is_taken_down(kubernetes, monkeypatch, when):
     assert nothing_is_left(kubernetes)
 
 
-@pytest.mark.parametrize("machine", ["state", "other"])
-def test_down_takes_what_a_killed_run_left(kubernetes, monkeypatch, machine):
+@pytest.fixture
+def killed_run(kubernetes, monkeypatch):
+    """A run that was killed before it knew its cluster's name, and took nothing down."""
+
     def end(*_):
         raise SystemExit
 
@@ -90,10 +93,28 @@ def test_down_takes_what_a_killed_run_left(kubernetes, monkeypatch, machine):
         )
         run(*RUN)
     assert kubernetes.api.names("rayjobs") == ["mine"]
+
+
+@pytest.mark.usefixtures("killed_run")
+@pytest.mark.parametrize("machine", ["state", "other"])
+def test_down_takes_what_a_killed_run_left(kubernetes, monkeypatch, machine):
     monkeypatch.setenv("SUNSPOT_STATE_DIR", str(kubernetes.project / machine))
     assert "is up on kubernetes already" in failed(2, *RUN)
     assert "is the cluster of a `sunspot run`" in failed(2, "up", "mine")
     assert run("down", "mine").exit_code == 0
+    assert nothing_is_left(kubernetes)
+
+
+@pytest.mark.usefixtures("killed_run")
+@pytest.mark.parametrize("machine", ["state", "other"])
+def test_the_next_run_removes_what_kuberay_left_of_a_killed_one(kubernetes, monkeypatch, machine):
+    job = kubernetes.api.one("rayjobs")
+    job["status"]["jobDeploymentStatus"] = "Complete"
+    monkeypatch.setenv("SUNSPOT_STATE_DIR", str(kubernetes.project / machine))
+    # Until it has taken the cluster down, the output of the job may be read.
+    assert "is up on kubernetes already" in failed(2, *RUN)
+    kubernetes.api.delete(f"{CLUSTERS}/{job['status']['rayClusterName']}", {})
+    assert run(*RUN).exit_code == 0
     assert nothing_is_left(kubernetes)
 
 

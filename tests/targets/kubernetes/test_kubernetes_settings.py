@@ -56,6 +56,7 @@ from sunspot.errors import UsageError
         ({"grace_period_s": 5}, ["grace_period_s: 5", "10 or more"]),
         ({"idle_timeout_s": -1}, ["idle_timeout_s: -1"]),
         ({"reserved_memory": 1}, ["reserved_memory: 1"]),
+        ({"max_pods": 251}, ["max_pods: 251", "250"]),
         ({"head_disruption_budget": "yes"}, ["head_disruption_budget"]),
         # Unknown keys.
         ({"node_selector": {}}, ["node_selector: unknown key", "cpu_nodes"]),

@@ -297,11 +297,13 @@ def _system_size(stack: Stack) -> VmSize:
         size = get(name)
     except UsageError as error:
         raise UsageError(f"config > {aks_settings.KEY} > system_vm_size: {error}") from error
-    if size.vcpus < 4 or size.gpu_count or size.is_arm:
+    # Microsoft's "Use system node pools in AKS" takes none of the B series.
+    is_burstable = size.name.startswith("Standard_B")
+    if size.vcpus < 4 or size.gpu_count or size.is_arm or is_burstable:
         raise UsageError(
             f"config > {aks_settings.KEY} > system_vm_size: {size.name} has {size.vcpus:g} vCPUs"
             f"{' and GPUs' if size.gpu_count else ''}: AKS's own pods need an x64 size with at "
-            f"least 4 and no GPU, such as {aks_settings.SYSTEM_SIZE}"
+            f"least 4 and no GPU, not of the B series, such as {aks_settings.SYSTEM_SIZE}"
         )
     return size
 
@@ -325,7 +327,7 @@ def _placed(stack: Stack) -> Stack:
     name = raycluster.names(stack).cluster
     names = [HEAD, *(group.name for group in stack.cluster.scaling_groups)]
     groups = {**given.groups, **{one: _group(given, name, one) for one in names}}
-    kuberay = given.model_copy(update={"groups": groups})
+    kuberay = given.model_copy(update={"groups": groups, "max_pods": MAX_PODS})
     return stack.with_settings(KubernetesSettings(kuberay=kuberay))
 
 

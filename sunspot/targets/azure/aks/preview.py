@@ -140,8 +140,10 @@ def next_steps(preview: AksPreview) -> Iterator[str]:
     """What to run next."""
     stack = preview.plan.stack
     yield "next (docs/aks.md):"
+    yield "    az login"
     yield "    pulumi login --local"
     yield "    export PULUMI_CONFIG_PASSPHRASE=..."
+    yield f"    pulumi stack init {stack}"
     yield f"    pulumi up -s {stack}"
     yield f"    $(pulumi stack output kubeconfig_command -s {stack})"
 
