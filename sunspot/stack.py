@@ -345,15 +345,17 @@ def _directory_of(name: str) -> Path:
     if found is None:
         raise UsageError(
             f"No {PROJECT_FILE} and no Pulumi.{name}.yaml in {here} or above it: change to the "
-            f"project's folder, or give a file: sunspot up --file FILE"
+            f"project's folder, or give a file: sunspot up --file FILE{hint(name, names(here))}"
         )
     return found
 
 
 def _nearest(here: Path, *files: str) -> Path | None:
     """The nearest folder, upwards, that has one of these files."""
-    folders = (here, *here.parents)
-    return next((f for f in folders if any((f / file).is_file() for file in files)), None)
+    for folder in (here, *here.parents):
+        if found := [file for file in files if (folder / file).is_file()]:
+            return folder if folder == here else stack_problems.trusted(folder, found)
+    return None
 
 
 def schema() -> dict[str, Any]:

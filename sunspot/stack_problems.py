@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from pydantic import BaseModel, ValidationError
 
 from sunspot.errors import UsageError
 from sunspot.problems import FILE, hint, message
+
+ROOT = 0  # the user's id
 
 # How alike two namespaces are if one is a slip of the other: sunpot, Sunspot, azure_native.
 NEAR = 0.8
@@ -128,6 +131,21 @@ def _message(problem: Any, model: type[BaseModel]) -> str:
     if isinstance(value, dict) and "secure" in value and len(location) == 1:
         return "is encrypted, but is not a secret: set it again without --secret"
     return message(problem, model, FILE)
+
+
+def trusted(folder: Path, files: Sequence[str]) -> Path:
+    """The folder, if these files in it, above the one that a command runs in, may be used.
+
+    Raises:
+        UsageError: another user could have put one there for whoever works below, as in /tmp.
+    """
+    for file in files:
+        if (folder / file).stat().st_uid not in (os.getuid(), ROOT):
+            raise UsageError(
+                f"{folder / file} belongs to another user, and is above this folder: to use it, "
+                f"change to {folder}"
+            )
+    return folder
 
 
 def no_such_stack(name: str, folder: Path, known: Sequence[str]) -> str:

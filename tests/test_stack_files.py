@@ -1,12 +1,13 @@
 """Stack files: which there are, and what is said of those that cannot be read."""
 
+import os
 import re
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from sunspot import stack
+from sunspot import stack, stack_problems
 from sunspot.errors import UsageError
 
 GOOD = "config:\n  sunspot:cluster:\n    head_node: {vm_size: Standard_D2s_v5}\n"
@@ -63,6 +64,25 @@ def test_the_nearest_folder_that_has_the_file_or_is_a_project_counts(project, mo
     (inner / "Pulumi.mine.yaml").write_text(GOOD)
     monkeypatch.chdir(inner)
     assert stack.load("mine").name == "mine"
+    assert stack.load("dev").name == "dev"
+
+
+@pytest.mark.parametrize("owner", ["mine", "roots", "theirs"])
+def test_another_users_file_above_is_not_used(project, monkeypatch, owner):
+    """Whoever may write in a parent, as in /tmp, could choose the cluster."""
+    folder = project(GOOD)
+    deep = folder / "a"
+    deep.mkdir()
+    real = os.getuid()
+    me = {"mine": real, "roots": real + 1, "theirs": real + 1}[owner]
+    monkeypatch.setattr(stack_problems.os, "getuid", lambda: me)
+    monkeypatch.setattr(stack_problems, "ROOT", real if owner == "roots" else me)
+    monkeypatch.chdir(deep)
+    if owner != "theirs":
+        assert stack.load("dev").name == "dev"
+        return
+    assert "belongs to another user, and is above this folder" in refusal(stack.load, "dev")
+    monkeypatch.chdir(folder)
     assert stack.load("dev").name == "dev"
 
 

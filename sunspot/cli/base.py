@@ -86,6 +86,10 @@ class Commands(typer.Typer):
         return super().command(*args, cls=cls, **options)
 
 
+# What commands suggest to run, where it is there.
+PROGRAM = "workloads/primes.py"
+
+
 class AfterDashes(Command):
     """Keeps the arguments after `--` apart from those before it."""
 
@@ -221,5 +225,6 @@ def print_handle(handle: ClusterHandle) -> None:
     console.out.print(f"  for plain `ray` commands{drivers}:")
     for variable, value in handle.environment().items():
         console.out.print(f"    export {variable}={shlex.quote(value)}", markup=False)
-    console.out.print("    ray job submit --working-dir . -- python workloads/primes.py")
-    console.note(f"next: sunspot submit -- python workloads/primes.py · sunspot down {handle.name}")
+    program = PROGRAM if Path(PROGRAM).is_file() else "mine.py"
+    console.out.print(f"    ray job submit --working-dir . -- python {program}")
+    console.note(f"next: sunspot submit -- python {program} · sunspot down {handle.name}")

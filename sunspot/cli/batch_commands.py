@@ -35,6 +35,7 @@ commands = Commands()
     cls=AfterDashes,
     epilog="Example: sunspot run dev -- python workloads/primes.py\n"
     "Example: sunspot run hybrid --num-gpus 1 --pip emoji -- python train.py\n"
+    "Example: sunspot run dev --target kubernetes -- python workloads/primes.py\n"
     "Example: sunspot run dev --target slurm -- python workloads/primes.py",
 )
 def run(
@@ -42,7 +43,9 @@ def run(
     stack: NewStack,
     target_name: Annotated[
         str | None,
-        typer.Option("--target", help="Target to use instead of the stack's own, such as slurm."),
+        typer.Option(
+            "--target", help="Target to use instead of the stack's own, such as kubernetes."
+        ),
     ] = None,
     gpu: Gpu = None,
     context: Context = None,
@@ -120,7 +123,7 @@ def _run(
     from sunspot.ray import feasibility
 
     types = feasibility.node_types(stack)
-    feasibility.check_feasible(job.request, types)
+    feasibility.check_feasible(job.request, types, may_wait=False)
     sending.check_folder(job)
     code: int | None = None
     try:

@@ -78,8 +78,13 @@ def node_types(stack: Stack) -> list[NodeType]:
     return [head, *groups]
 
 
-def check_feasible(request: Request, types: Iterable[NodeType]) -> None:
+def check_feasible(request: Request, types: Iterable[NodeType], *, may_wait: bool = True) -> None:
     """Refuses a request that no node that the cluster has or may add can ever hold.
+
+    Args:
+        request: what the job asks for.
+        types: the cluster's node types.
+        may_wait: whether the command can wait for other nodes, with --wait.
 
     Raises:
         UsageError: the message names the resource, the amount and the nearest node type.
@@ -87,9 +92,11 @@ def check_feasible(request: Request, types: Iterable[NodeType]) -> None:
     amounts, types = request.amounts(), list(types)
     if can_hold(amounts, types):
         return
+    fixes = "Ask for less, or give a group larger nodes"
+    if may_wait:
+        fixes += ", or wait for a larger node to join with --wait"
     raise UsageError(
-        f"no node of this cluster can ever hold this job. {missing(amounts, types)}. Ask for less, "
-        f"give a group larger nodes, or wait for a larger node to join with --wait"
+        f"no node of this cluster can ever hold this job. {missing(amounts, types)}. {fixes}"
     )
 
 

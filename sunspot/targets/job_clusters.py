@@ -24,6 +24,10 @@ class JobClusters(Protocol):
         """
         ...
 
-    def has_ended(self, name: str) -> bool:
-        """Whether a cluster that is recorded was one job's, and ended with it."""
+    def is_gone(self, name: str) -> bool:
+        """Whether a cluster that is recorded has ended, so that `up` starts another one.
+
+        Raises:
+            UsageError: it is the cluster of another job, which has not ended.
+        """
         ...

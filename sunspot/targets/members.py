@@ -64,19 +64,23 @@ def missing(stack: Stack, handle: ClusterHandle) -> str:
     return UNANSWERED if found is None else lacking(stack, found)
 
 
-def lacking(stack: Stack, members: Sequence[Mapping[str, Any]]) -> str:
-    """As `missing`, of these members."""
+def lacking(
+    stack: Stack, members: Sequence[Mapping[str, Any]], least: Mapping[str, int] | None = None
+) -> str:
+    """As `missing`, of these members; `least` has what each group needs where that has changed."""
     if not members:
         return HEADLESS
+    wanted = {group.name: group.min_workers for group in stack.cluster.scaling_groups}
+    wanted |= least or {}
     groups = [label(one, GROUP_LABEL) for one in members]
     joined = {
         group.name: sum(groups.count(node_type) for node_type in group.node_types())
         for group in stack.cluster.scaling_groups
     }
     short = [
-        f"{joined[group.name]} of {group.min_workers} workers of {group.name} joined"
-        for group in stack.cluster.scaling_groups
-        if joined[group.name] < group.min_workers
+        f"{joined[name]} of {count} workers of {name} joined"
+        for name, count in wanted.items()
+        if joined[name] < count
     ]
     return ", ".join(short)
 

@@ -55,11 +55,11 @@ def cluster(target: Target, stack: Stack, show: Show) -> Iterator[ClusterHandle]
 
 
 def _is_there(target: Target, name: str) -> bool:
-    """Whether the stack has a cluster; of one that ended with its job, `up` removes the rest."""
+    """Whether the stack has a cluster; of one that ended by itself, `up` removes the rest."""
     if name not in target.names() and not target.discover(name):
         return False
     ends = abilities.find(target, JobClusters)
-    return ends is None or not ends.has_ended(name)
+    return ends is None or not ends.is_gone(name)
 
 
 def _is_up(target: Target, name: str) -> UsageError:

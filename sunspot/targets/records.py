@@ -79,7 +79,13 @@ class Folders:
 
     def write(self, name: str, file: str, record: Mapping[str, Any]) -> None:
         """Writes or replaces a JSON file in a cluster's folder."""
+        self._make_root()
         write_private(self.path(name) / file, json.dumps(record))
+
+    def _make_root(self) -> None:
+        """Only the last folder of a path gets a mode; in these, others would see the names."""
+        for folder in (self.root.parent, self.root):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def read(self, name: str, file: str) -> dict[str, Any] | None:
         """The JSON object in a file of a cluster's folder; None if there is no such file.
@@ -124,9 +130,8 @@ class Folders:
         path = self.path(name)
         lock = path.with_name(f".{name}.lock")
         with readable_disk_errors(self.root), contextlib.ExitStack() as held:
-            # Only the last folder of a path gets a mode; in this one, others would see the targets.
             with contextlib.suppress(OSError):  # raised again below, with the file's name
-                self.root.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                self._make_root()
             _wait_for(lock, name, held, progress)
             with contextlib.suppress(OSError):  # only a note: a full disk must not stop `down`
                 lock.write_text(json.dumps({"pid": os.getpid(), "since": time.time()}))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Sequence
@@ -82,9 +81,7 @@ class Tunnel:
     def port(self) -> int | None:
         """The local port of the tunnel, or None if no tunnel is alive."""
         record = self._read()
-        if record is None or not record.process.is_running() or not _answers(record.port):
-            return None
-        return record.port
+        return None if record is None or not _is_open(record) else record.port
 
     def also(self) -> dict[int, int]:
         """The further ports of a live tunnel: the head's port -> the local one."""
@@ -139,7 +136,7 @@ class Tunnel:
         """The port of a tunnel that is open, or is being opened by another command."""
         deadline = time.monotonic() + OTHERS_OPENING_S
         while record.process.is_running() and time.monotonic() < deadline:
-            if _answers(record.port):
+            if _is_open(record):
                 return record.port
             time.sleep(POLL_S)
         return None
@@ -196,7 +193,7 @@ class Tunnel:
                 self._wait(process, local)
         except (psutil.Error, ChildProcessError):
             process.wait()
-            self._forget()
+            self._forget(process.pid)
             text = self._log.read_text(errors="replace")
             if any(sign in text for sign in _TAKEN):
                 return False
@@ -204,7 +201,7 @@ class Tunnel:
         except BaseException:
             process.kill()
             process.wait()
-            self._forget()
+            self._forget(process.pid)
             raise
         return True
 
@@ -216,8 +213,15 @@ class Tunnel:
         record = _Record(process=process, port=port, command=command, host=host, also=others)
         write_private(self._record_file, json.dumps(asdict(record)))
 
-    def _forget(self) -> None:
-        """Removes the record of a process that has ended; left behind, it does no harm."""
+    def _forget(self, pid: int | None = None) -> None:
+        """Removes the record of a process that has ended; left behind, it does no harm.
+
+        Args:
+            pid: the process; what another command has recorded meanwhile stays.
+        """
+        record = self._read()
+        if pid is not None and record is not None and record.process.pid != pid:
+            return
         with contextlib.suppress(OSError):
             self._record_file.unlink(missing_ok=True)
 
@@ -261,22 +265,26 @@ def _local_ports(
     return found
 
 
+def _is_open(record: _Record) -> bool:
+    """Whether the tunnel has its port: if another user has it, the token must not go there."""
+    return record.process.is_running() and _listens(record.process.pid, record.port)
+
+
 def _listens(pid: int, port: int) -> bool:
     """Whether this process or a child of it listens on the port, and not some other process."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
-        return any(
-            connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
-            for one in (process, *process.children(recursive=True))
-            for connection in one.net_connections("tcp")
+        return _has(process, port) or any(
+            _has(one, port) for one in process.children(recursive=True)
         )
     return False
 
 
-def _answers(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=1):
-        return True
-    return False
+def _has(process: psutil.Process, port: int) -> bool:
+    return any(
+        connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+        for connection in process.net_connections("tcp")
+    )
 
 
 def end(process: psutil.Process) -> None:

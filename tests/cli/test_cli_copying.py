@@ -58,9 +58,9 @@ def test_the_lines_of_up_work_when_they_are_copied(cluster):
     script = "\n".join([*exports, 'echo "$RAY_AUTH_TOKEN_PATH"'])
     done = subprocess.run(["/bin/sh", "-eu", "-c", script], capture_output=True, text=True)
     assert done.stdout.strip() == str(folder.token), done.stderr
-    assert "ray job submit --working-dir . -- python workloads/primes.py" in lines
+    assert "ray job submit --working-dir . -- python mine.py" in lines
     (hint,) = [line for line in lines if line.startswith("next: ")]
-    assert "sunspot submit -- python workloads/primes.py" in hint
+    assert "sunspot submit -- python mine.py" in hint
     assert hint.endswith("sunspot down dev")
 
 

@@ -1,6 +1,7 @@
 """SSH to the head: a real sshd on the loopback, real ssh, real processes."""
 
 import errno
+import json
 import os
 import shutil
 import socket
@@ -321,3 +322,24 @@ def test_a_missing_program_is_told(tmp_path, monkeypatch, ssh, tunnel):
     ):
         with pytest.raises(SunspotError, match="install it"):
             action()
+
+
+def test_a_port_that_another_process_has_is_not_the_tunnels(ssh, tunnel, api):
+    """Another user may take the port between the record and the process, and wait for a token."""
+    known, port = api
+    local = tunnel.open(ssh, port)
+    with socket.create_server(("127.0.0.1", 0)) as theirs:
+        record = json.loads((tunnel.folder / "tunnel.json").read_text())
+        record["port"] = theirs.getsockname()[1]
+        (tunnel.folder / "tunnel.json").write_text(json.dumps(record))
+        assert tunnel.port() is None
+        assert tunnel.open(ssh, port) != record["port"]
+    assert versions(tunnel.port(), known.token).json() == []
+    assert local
+
+
+def test_what_another_command_has_recorded_meanwhile_stays(ssh, tunnel, api):
+    _, port = api
+    tunnel.open(ssh, port)
+    tunnel._forget(process_of(tunnel).pid + 1)
+    assert tunnel.port() is not None

@@ -30,7 +30,8 @@ def adopt(kept: Records, name: str, record: Record) -> bool:
     if found is None or stack is None or stack.name != name:
         return False
     by_pulumi = records.PULUMI_ANNOTATION in found["metadata"]["annotations"]
-    made = replace(record.of_stack(stack), by_pulumi=by_pulumi)
+    uid = found["metadata"]["uid"]
+    made = replace(record.of_stack(stack), by_pulumi=by_pulumi, uid=uid)
     token = None
     with contextlib.suppress(RefusedError):
         token = starting.find_token(made.cluster())
@@ -150,9 +151,12 @@ def _no_secret(name: str, record: Record) -> UsageError:
     )
 
 
-def made_by_pulumi(name: str) -> UsageError:
-    """The error for what only Pulumi takes down."""
-    return UsageError(
+def made_by_pulumi(name: str, *, is_closed: bool = False) -> UsageError:
+    """The error for what only Pulumi takes down; `is_closed` if the port-forward to it was."""
+    error = UsageError(
         f"Pulumi made the Ray cluster of {name!r}, and AKS with it: take both down with: "
         f"pulumi destroy -s {name}"
     )
+    if is_closed:
+        error.add_note("this machine's port-forward to it is closed")
+    return error

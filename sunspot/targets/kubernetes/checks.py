@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
 
-from sunspot.errors import SunspotError
+from sunspot.errors import SunspotError, UsageError
 from sunspot.stack import Stack
 from sunspot.stack_problems import wrong
-from sunspot.targets.kubernetes import capacity, raycluster, rights, state_checks
+from sunspot.targets.kubernetes import (
+    capacity,
+    raycluster,
+    records,
+    rights,
+    starting,
+    state_checks,
+)
 from sunspot.targets.kubernetes.api import AUTHORIZATION, RAY, Api, path
 from sunspot.targets.kubernetes.errors import (
     FORBIDDEN,
@@ -18,6 +27,7 @@ from sunspot.targets.kubernetes.errors import (
     ApiError,
     UnreachableError,
 )
+from sunspot.targets.kubernetes.objects import Cluster
 from sunspot.targets.kubernetes.settings import KEY, TARGET
 from sunspot.targets.protocol import Finding, Level, Progress
 
@@ -33,6 +43,8 @@ UPGRADE = (
 # (helm-chart/kuberay-operator and ray-operator/config/manager, 1.6).
 _OPERATOR = "app.kubernetes.io/name in (kuberay-operator,kuberay)"
 _PARALLEL = 8
+
+A = TypeVar("A")
 
 
 def refuse(api: Api, stack: Stack, progress: Progress, *, job: bool = False) -> list[str]:
@@ -84,10 +96,27 @@ def findings(api: Api, stack: Stack, progress: Progress, *, job: bool = False) -
     yield _finding("rights", "ok", "you may bring the cluster up and take it down")
     yield from _accepted(api, stack, oldest)
     yield from _account(api, stack)
-    yield from _secret(api, stack)
+    yield from _pull_secrets(api, stack)
+    taken = list(_name(api, stack, job=job))
+    yield from taken or _secret(api, stack)
     yield from state_checks.findings(api, stack)
     yield from _nodes(api, stack)
     yield from _quotas(api, stack)
+
+
+def _visible(ask: Callable[[], A]) -> A | None:
+    """What is asked for; None where the user may not see it."""
+    try:
+        return ask()
+    except ApiError as error:
+        if error.status != FORBIDDEN:
+            raise
+        return None
+
+
+def _is_absent(api: Api, where: str) -> bool:
+    """Whether there is certainly no such object: the user may see it, and it is not there."""
+    return _visible(lambda: api.find(where) is None) or False
 
 
 def _finding(check: str, level: Level, detail: str, remedy: str = "") -> Finding:
@@ -100,11 +129,8 @@ def _version(numbers: tuple[int, int]) -> str:
 
 def _operator(api: Api, oldest: tuple[int, int]) -> Iterator[Finding]:
     """The operator's deployment, where one may see it. Elsewhere its CRD says how old it is."""
-    try:
-        listed = api.list(path("apps/v1", "deployments"), labelSelector=_OPERATOR)
-    except ApiError as error:
-        if error.status != FORBIDDEN:
-            raise
+    listed = _visible(lambda: api.list(path("apps/v1", "deployments"), labelSelector=_OPERATOR))
+    if listed is None:
         detail = "whether KubeRay's operator runs is not visible to you; its RayCluster is there"
         yield _finding("KubeRay", "ok", detail)
         return
@@ -203,7 +229,8 @@ def _accepted(api: Api, stack: Stack, oldest: tuple[int, int]) -> Iterator[Findi
         else:
             yield _finding("RayCluster", "failure", said)
     else:
-        yield _finding("RayCluster", "ok", f"{called.cluster} in namespace {called.namespace}")
+        may_be = f"{called.cluster} in namespace {called.namespace} would be accepted"
+        yield _finding("RayCluster", "ok", may_be)
 
 
 def _account(api: Api, stack: Stack) -> Iterator[Finding]:
@@ -211,13 +238,7 @@ def _account(api: Api, stack: Stack) -> Iterator[Finding]:
     name, namespace = raycluster.settings(stack).service_account, raycluster.names(stack).namespace
     if name is None:
         return
-    try:
-        found = api.find(path("v1", "serviceaccounts", namespace, name))
-    except ApiError as error:
-        if error.status != FORBIDDEN:
-            raise
-        return
-    if found is None:
+    if _is_absent(api, path("v1", "serviceaccounts", namespace, name)):
         yield _finding(
             "service account",
             "failure",
@@ -227,11 +248,48 @@ def _account(api: Api, stack: Stack) -> Iterator[Finding]:
         )
 
 
+def _pull_secrets(api: Api, stack: Stack) -> Iterator[Finding]:
+    """Whether the registry's passwords exist, where one may look."""
+    namespace = raycluster.names(stack).namespace
+    for name in raycluster.settings(stack).image_pull_secrets:
+        if _is_absent(api, path("v1", "secrets", namespace, name)):
+            yield _finding(
+                "image_pull_secrets",
+                "warning",
+                f"namespace {namespace} has no Secret {name!r}, so images are pulled without it",
+            )
+
+
+def _name(api: Api, stack: Stack, *, job: bool) -> Iterator[Finding]:
+    """Whether something else has the cluster's name: KubeRay names their services alike.
+
+    Another RayJob refuses the one of `run` by itself.
+    """
+    called = raycluster.names(stack)
+    kinds = {"RayCluster": "rayclusters", "RayService": "rayservices"}
+    for kind, plural in (kinds if job else kinds | {"RayJob": "rayjobs"}).items():
+        where = path(RAY, plural, called.namespace, called.cluster)
+        found = _visible(partial(api.find, where))
+        if found is not None and records.stack_of(found) is None:
+            yield _finding(
+                kind,
+                "failure",
+                f"namespace {called.namespace} has a {kind} {called.cluster!r} already, which "
+                "`sunspot up` did not make",
+                f"give this one another name ({KEY} > name), or delete that one: kubectl delete "
+                f"{kind.lower()} {called.cluster} --namespace {called.namespace}",
+            )
+
+
 def _secret(api: Api, stack: Stack) -> Iterator[Finding]:
-    """Whether the name of the Secret that `up` makes is free."""
+    """Whether the user's own Secret is there, or the name of the one that `up` makes is free."""
     called = raycluster.names(stack)
     if raycluster.settings(stack).token_secret is not None:
-        return  # the user's own
+        try:
+            starting.users_token(Cluster(api, called))
+        except UsageError as error:
+            yield _finding("token_secret", "failure", str(error))
+        return
     if api.find(path(RAY, "rayclusters", called.namespace, called.cluster)) is not None:
         return  # it is that cluster's
     # One with an owner goes with it: a cluster of this name was deleted a moment ago.
@@ -248,11 +306,8 @@ def _secret(api: Api, stack: Stack) -> Iterator[Finding]:
 
 
 def _nodes(api: Api, stack: Stack) -> Iterator[Finding]:
-    try:
-        nodes = api.list(path("v1", "nodes"))
-    except ApiError as error:
-        if error.status != FORBIDDEN:
-            raise
+    nodes = _visible(lambda: api.list(path("v1", "nodes")))
+    if nodes is None:
         yield _finding("nodes", "ok", "not visible to you, so the pods' sizes were not compared")
         return
     found = list(capacity.misfits(stack, nodes))
@@ -277,13 +332,8 @@ def _nodes(api: Api, stack: Stack) -> Iterator[Finding]:
 
 def _quotas(api: Api, stack: Stack) -> Iterator[Finding]:
     namespace = raycluster.names(stack).namespace
-    try:
-        quotas = api.list(path("v1", "resourcequotas", namespace))
-    except ApiError as error:
-        if error.status != FORBIDDEN:
-            raise
-        return
-    for text in capacity.short_quotas(stack, quotas):
+    quotas = _visible(lambda: api.list(path("v1", "resourcequotas", namespace)))
+    for text in capacity.short_quotas(stack, quotas or ()):
         yield _finding(
             "quota",
             "failure",

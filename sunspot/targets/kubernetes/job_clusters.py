@@ -9,9 +9,9 @@ import contextlib
 import time
 from dataclasses import replace
 
-from sunspot.errors import SunspotError
+from sunspot.errors import HeadLostError, SunspotError, UsageError
 from sunspot.stack import Stack
-from sunspot.targets.kubernetes import raycluster
+from sunspot.targets.kubernetes import raycluster, rayjob
 from sunspot.targets.kubernetes.api import RAY, Object, path
 from sunspot.targets.kubernetes.errors import RefusedError
 from sunspot.targets.kubernetes.outages import outlast
@@ -19,6 +19,8 @@ from sunspot.targets.kubernetes.records import Record
 from sunspot.targets.protocol import Progress, silent
 
 POLL_S = 0.2
+
+_UNNAMED = "-unnamed"
 
 # KubeRay's states of a RayJob (ray-operator/apis/ray/v1/rayjob_types.go, 1.6).
 _REFUSED = "ValidationFailed"
@@ -36,12 +38,12 @@ def fitted(stack: Stack) -> Stack:
 def unnamed(record: Record) -> Record:
     """The record of a cluster that has no name yet, only its RayJob has."""
     job = record.names.cluster
-    return replace(record, job=job, names=replace(record.names, cluster=f"{job}-unnamed"))
+    return replace(record, job=job, names=replace(record.names, cluster=f"{job}{_UNNAMED}"))
 
 
 def named(record: Record) -> Record:
     """The record of a cluster that KubeRay has named; the same if it has not, or is no RayJob's."""
-    return _as_named(record, _found(record))
+    return _as_named(record, _found(record)) if record.names.cluster.endswith(_UNNAMED) else record
 
 
 def of(record: Record) -> tuple[Record, Object | None]:
@@ -56,18 +58,51 @@ def of(record: Record) -> tuple[Record, Object | None]:
     return record, None
 
 
-def is_at_work(record: Record) -> bool:
-    """Whether a record is of a RayJob that has not ended."""
+def refuse_one_at_work(name: str, record: Record) -> None:
+    """Raises UsageError if a record is of a RayJob whose cluster stands."""
     found = _found(record)
+    if found is None:
+        return
+    is_over = (found.get("status") or {}).get("jobDeploymentStatus") in _ENDED
+    if is_over and named(record).cluster().standing() is None:
+        return
+    ends = "KubeRay takes it down soon after its command has ended"
+    raise UsageError(
+        f"{name!r} is the cluster of a `sunspot run`: {ends if is_over else 'wait for its end'}, "
+        f"or end it: sunspot down {name}"
+    )
+
+
+def lost(name: str, record: Record) -> SunspotError:
+    """The error for a cluster that is gone, or that KubeRay has not made yet."""
+    found = _found(record)
+    if found is not None and not _name(found):
+        return SunspotError(f"KubeRay has not made the cluster of the RayJob {record.job} yet")
     status = (found or {}).get("status") or {}
-    return found is not None and status.get("jobDeploymentStatus") not in _ENDED
+    if status.get("jobDeploymentStatus") in _ENDED:
+        said = " ".join(str(status.get("message") or "").split())
+        return HeadLostError(
+            f"KubeRay has taken the cluster of {name!r} down, since its command had ended "
+            f"{rayjob.READING_S // 60} minutes before: {status.get('jobStatus')}"
+            + (f" ({said})" if said else "")
+        )
+    what = f"RayJob {record.job!r}" if record.job else "RayCluster"
+    return HeadLostError(
+        f"the {what} of {name!r} is gone from {record.place.called}: somebody has deleted it. "
+        f"Start again: sunspot down {name} && sunspot up {name}"
+    )
 
 
-def has_ended(record: Record | None) -> bool:
-    """Whether a record is of a RayJob that has ended, and KubeRay has taken its cluster down."""
-    if record is None or not record.job or is_at_work(record):
+def is_gone(name: str, record: Record | None) -> bool:
+    """Whether a record is of a cluster that KubeRay or somebody has taken down.
+
+    Raises:
+        UsageError: it is the cluster of another command, which has not ended.
+    """
+    if record is None:
         return False
-    return named(record).cluster().standing() is None
+    refuse_one_at_work(name, record)
+    return bool(record.job) or record.cluster().standing() is None
 
 
 def wait_for_cluster(record: Record, progress: Progress) -> Record:
@@ -104,6 +139,24 @@ def submitted(record: Record, job_id: str) -> None:
 def where(record: Record) -> str:
     """The path of a cluster's RayJob."""
     return path(RAY, "rayjobs", record.names.namespace, record.job)
+
+
+def is_anothers(record: Record) -> bool:
+    """Whether what is there by a record's names now is of another command."""
+    found = owner(record) if record.uid else None
+    return found is not None and found["metadata"]["uid"] != record.uid
+
+
+def stays(name: str, record: Record) -> list[str]:
+    """What `down` leaves of another command that has made a cluster of that name since."""
+    if not record.uid:
+        return []
+    job = record.job or record.names.cluster
+    one = replace(record, job="", names=replace(record.names, cluster=job))
+    with contextlib.suppress(RefusedError):
+        if any(is_anothers(other) for other in (one, replace(one, job=job))):
+            return [f"kept: {name!r} of another command (take it down, too: sunspot down {name})"]
+    return []
 
 
 def owner(record: Record | None) -> Object | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kubernetes.client import Configuration
 
+_MEMORY = "/dev/shm"  # noqa: S108 - the folder in it is private
 _FILES = ("ssl_ca_cert", "cert_file", "key_file")
 
 
@@ -34,7 +35,9 @@ def in_memory(made: Configuration) -> Iterator[str | None]:
     if not hasattr(os, "memfd_create"):
         yield None
         return
-    with tempfile.TemporaryDirectory(prefix="sunspot-login-") as folder:
+    # For a moment they are files: in memory, too, so that no kill leaves a key on a disk.
+    where = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="sunspot-login-", dir=where) as folder:
         yield folder
         held = {
             key: _hold(made, Path(path))

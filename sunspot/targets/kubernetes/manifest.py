@@ -42,6 +42,7 @@ _JOB_HEADER = """\
 # Then:
 #   kubectl apply -f FILE
 # Its output, also when the cluster is gone; and how it ended:
+#   kubectl wait --namespace {namespace} --for=create --timeout=1h job/{name}
 #   kubectl logs --namespace {namespace} --follow job/{name}
 #   kubectl get rayjob --namespace {namespace} {name}
 """
@@ -155,4 +156,6 @@ def apply(stack: Stack, served: str | None = None) -> str:
     """Applies the manifest; with the config of what is served, or its MODULE:APP."""
     serve = "" if served is None else f" --serve {shlex.quote(served)}"
     name = shlex.quote(stack.name)
-    return f"sunspot manifest {name} --target {TARGET}{serve} | kubectl apply -f -"
+    # It may have been given with the command.
+    place = f" --namespace {raycluster.names(stack).namespace}"
+    return f"sunspot manifest {name} --target {TARGET}{place}{serve} | kubectl apply -f -"

@@ -13,7 +13,7 @@ from sunspot.stack import Stack
 from sunspot.targets import abilities
 from sunspot.targets import members as ray_members
 from sunspot.targets.kubernetes import pods as templates
-from sunspot.targets.kubernetes import raycluster
+from sunspot.targets.kubernetes import raycluster, scaling
 from sunspot.targets.kubernetes.errors import ApiError
 from sunspot.targets.kubernetes.objects import Cluster, Pod
 from sunspot.targets.protocol import NodeStatus, Progress
@@ -47,10 +47,12 @@ def nodes(stack: Stack, cluster: Cluster, handle: ClusterHandle | None) -> list[
         is_leaving = pod.is_ending or (name in ended and not pod.is_head)
         if name not in {one.name for one in found} and pod.group in kinds and not is_leaving:
             found.append(_starting(pod, kinds[pod.group], cluster))
+    least = _least(stack, cluster)
     for group in stack.cluster.scaling_groups:
         types = group.node_types()
         count = sum(one.group in types and one.state != "lost" for one in found)
-        found += ray_members.awaited(group, group.min_workers - count, _shape(stack, group.name))
+        lacks = least.get(group.name, group.min_workers) - count
+        found += ray_members.awaited(group, lacks, _shape(stack, group.name))
     order = {"up": 1, "draining": 1, "starting": 2, "lost": 3}
     return sorted(found, key=lambda one: (not one.is_head, order[one.state], one.name))
 
@@ -73,7 +75,13 @@ def missing(stack: Stack, cluster: Cluster, handle: ClusterHandle) -> str:
     found = [one for one in alive if any(_is_of(one, pod) for pod in here)]
     if not any(one["is_head_node"] for one in found):
         return ray_members.HEADLESS
-    return ray_members.lacking(stack, found)
+    return ray_members.lacking(stack, found, _least(stack, cluster))
+
+
+def _least(stack: Stack, cluster: Cluster) -> dict[str, int]:
+    """How many workers a group has at least, as it was scaled last."""
+    now = scaling.sizes(stack, cluster.found())
+    return {name: size.minimum for name, size in now.items()}
 
 
 def _is_of(member: Mapping[str, Any], pod: Pod) -> bool:

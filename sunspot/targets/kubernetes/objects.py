@@ -24,11 +24,11 @@ IMAGE_REASONS = ("InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 # or the node has too many pulls to do, and not against what the words below say.
 PULL_REASONS = ("ErrImagePull", "ImagePullBackOff")
 _ABSENT = ("not found", "manifest unknown", "does not exist", "no match for platform")
-_FORBIDDEN = ("unauthorized", "authentication required", "denied", "403 forbidden")
+_REFUSED = ("unauthorized", "authentication required", "denied", "403 forbidden", "no such host")
 
 # A new node is refused by Azure's registry for a minute or two, until its right is known there
 # (Azure/AKS#4052, kubernetes/kubernetes#92326).
-FORBIDDEN_PATIENCE_S = 180.0
+REFUSED_PATIENCE_S = 180.0
 # A registry or a node with too many pulls; the kubelet says the same while it tries again, and a
 # large image takes minutes.
 PULL_PATIENCE_S = 600.0
@@ -46,7 +46,7 @@ def pull_patience_s(reason: str, message: str) -> float:
     said = re.sub(r'"[^"]*"', "", message).lower()  # without the image's name
     if any(word in said for word in _ABSENT):
         return 0.0
-    return FORBIDDEN_PATIENCE_S if any(word in said for word in _FORBIDDEN) else PULL_PATIENCE_S
+    return REFUSED_PATIENCE_S if any(word in said for word in _REFUSED) else PULL_PATIENCE_S
 
 
 @dataclass(frozen=True)

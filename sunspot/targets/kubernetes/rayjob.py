@@ -24,8 +24,9 @@ SUBMITTER_CPU, SUBMITTER_GB = 0.5, 0.5
 # A cluster that does not come up, or gets no job, is paid for until then: its head is there.
 PENDING_LIMIT_S = 3600
 
-# What `sunspot run` has to read the end of the job's output, before KubeRay takes the cluster down.
-READING_S = 30
+# What `sunspot run` has to read the end of the job's output, before KubeRay takes the cluster down:
+# longer than it tries to reach the head again (ray/following.py).
+READING_S = 900
 
 
 def make(
@@ -57,7 +58,9 @@ def make(
         "rayClusterSpec": cluster,
     }
     if environment:
-        spec["runtimeEnvYAML"] = yaml_text.dump(dict(environment))
+        # Without what Ray adds of this machine's own Ray.
+        told = {key: value for key, value in environment.items() if not key.startswith("_")}
+        spec["runtimeEnvYAML"] = yaml_text.dump(told)
     return [
         {
             "apiVersion": "ray.io/v1",

@@ -43,6 +43,7 @@ class Record:
             if that is its owner.
         by_pulumi: whether Pulumi made it, which then takes it down, too.
         job: its RayJob, where it is for one command; "" for any other cluster.
+        uid: of what owns all the rest, the RayJob or else the RayCluster; "" until it is made.
     """
 
     place: Place
@@ -51,6 +52,7 @@ class Record:
     own_claim: str | None = None
     by_pulumi: bool = False
     job: str = ""
+    uid: str = ""
 
     def cluster(self) -> Cluster:
         """Its objects."""
@@ -104,6 +106,7 @@ class Records:
                 own_claim=found.get("own_claim"),
                 by_pulumi=bool(found.get("by_pulumi")),
                 job=found.get("job") or "",
+                uid=found.get("uid") or "",
             )
         except (TypeError, KeyError) as error:
             raise self.folders.broken(name, self.folders.path(name) / PLACE_FILE, error) from error

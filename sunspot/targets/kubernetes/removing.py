@@ -40,18 +40,21 @@ class Removing:
         own_claim: the claim of the GCS's state, if it is not the user's. It goes too if the
             RayCluster is its owner, and is kept otherwise.
         job: the path of the RayJob that the cluster is in, if it is in one.
+        uid: of what owns the rest; what belongs to another one of its name stays. "" where it is
+            not known, since a command was cut off: then what Sunspot made by these names goes.
     """
 
     cluster: Cluster
     own_secret: bool
     own_claim: str | None = None
     job: str | None = None
+    uid: str = ""
 
     @staticmethod
     def of(record: Record) -> Removing:
         """The end of a recorded cluster."""
         job = job_clusters.where(record) if record.job else None
-        return Removing(record.cluster(), record.own_secret, record.own_claim, job)
+        return Removing(record.cluster(), record.own_secret, record.own_claim, job, record.uid)
 
     def take_down(self, progress: Progress) -> Removal:
         """Deletes everything, waits until it is gone, and looks for what is left."""
@@ -142,7 +145,8 @@ class Removing:
 
     def _found_claim(self) -> Object | None:
         found = None if self.own_claim is None else self.cluster.api.find(self._claim_path)
-        return found if self._is_ours(found) else None
+        # One that is kept has no owner.
+        return found if _is_sunspots(found) else None
 
     def _owns(self, found: Object) -> bool:
         """Whether the RayCluster is, or was, the owner of an object."""
@@ -156,10 +160,12 @@ class Removing:
             return self._is_ours(self.cluster.api.find(where))
         return False
 
-    @staticmethod
-    def _is_ours(found: Object | None) -> bool:
-        labels = {} if found is None else found["metadata"].get("labels") or {}
-        return MANAGED_BY.items() <= labels.items()
+    def _is_ours(self, found: Object | None) -> bool:
+        if found is None or not _is_sunspots(found):
+            return False
+        owners = found["metadata"].get("ownerReferences") or ()
+        uids = (found["metadata"]["uid"], *(one["uid"] for one in owners))
+        return not self.uid or self.uid in uids
 
     def _wait_for_makers(self, progress: Progress) -> None:
         """Waits until what makes the others is gone; frees it where nothing else does."""
@@ -219,6 +225,11 @@ class Removing:
         deadline = time.monotonic() + CLAIM_PATIENCE_S
         while self._claims() and time.monotonic() < deadline:
             time.sleep(POLL_S)
+
+
+def _is_sunspots(found: Object | None) -> bool:
+    labels = {} if found is None else found["metadata"].get("labels") or {}
+    return MANAGED_BY.items() <= labels.items()
 
 
 def _grace(pod: Object) -> int:

@@ -251,7 +251,9 @@ class Waiting:
             # Without a head, Ray ends on the workers, too: they wait for the next one.
             self._check(pod, may_crash=not (pod.is_head or has_head))
             if why := pod.why():
-                self._say(pod.name, f"{pod.name} waits: {why}", lasting=bool(pod.waits_for_node))
+                # Each once: a pull that fails has two reasons by turns.
+                text = f"{pod.name} waits: {why}"
+                self._say(text, text, lasting=bool(pod.waits_for_node))
             else:
                 self._say(pod.name, f"{pod.name} is {pod.phase.lower()}")
         if any(pod.is_head for pod in pods):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
 from sunspot import stack as stacks
-from sunspot.errors import HeadLostError, SunspotError, UsageError
+from sunspot.errors import SunspotError, UsageError
 from sunspot.ray import ports
 from sunspot.ray.handle import ClusterHandle
 from sunspot.signals import deferred, uninterrupted
@@ -29,6 +29,7 @@ from sunspot.targets.kubernetes import (
     way_in,
 )
 from sunspot.targets.kubernetes.api import Object
+from sunspot.targets.kubernetes.outages import outlast
 from sunspot.targets.kubernetes.records import Record, Records
 from sunspot.targets.kubernetes.removing import LOOKED_FOR, Removing
 from sunspot.targets.kubernetes.settings import TARGET
@@ -143,9 +144,7 @@ class KubernetesTarget:
         with self.records.folders.locked(name, progress):
             removal = self._remove(name, progress)
         if recorded is not None and recorded.by_pulumi:
-            error = adopting.made_by_pulumi(name)
-            error.add_note("this machine's port-forward to it is closed")
-            raise error
+            raise adopting.made_by_pulumi(name, is_closed=True)
         return removal or Removal(looked_for=LOOKED_FOR)
 
     def names(self) -> list[str]:
@@ -167,14 +166,9 @@ class KubernetesTarget:
         return self.records.stack(name)
 
     def handle(self, name: str, progress: Progress = silent) -> ClusterHandle:
-        record = self.records.read(name)
+        record = self._standing(name)
         self.records.stack(name)  # says so if that record is broken
         cluster = record.cluster()
-        if cluster.standing() is None:
-            raise HeadLostError(
-                f"the RayCluster of {name!r} is gone from {record.place.called}: somebody has "
-                f"deleted it. Start again: sunspot down {name} && sunspot up {name}"
-            )
         if cluster.head() is None:
             why = "; ".join(pod.state() for pod in cluster.pods() if pod.is_head)
             raise SunspotError(
@@ -184,12 +178,11 @@ class KubernetesTarget:
         return self._handle(name, record, progress)
 
     def nodes(self, name: str, progress: Progress = silent) -> list[NodeStatus]:
-        record, stack = self.records.read(name), self.stack(name)
+        record, stack = self._read(name), self.stack(name)
         cluster = record.cluster()
         if cluster.standing() is None:
             return []
-        has_head = cluster.head() is not None
-        handle = self._handle(name, record, progress) if has_head else None
+        handle = self._handle(name, record, progress) if cluster.head() else None
         return members.nodes(stack, cluster, handle)
 
     # What is done with one
@@ -200,29 +193,28 @@ class KubernetesTarget:
     def submitted(self, name: str, job_id: str) -> None:
         job_clusters.submitted(self.records.read(name), job_id)
 
-    def has_ended(self, name: str) -> bool:
-        return job_clusters.has_ended(self.records.readable(name))
+    def is_gone(self, name: str) -> bool:
+        return job_clusters.is_gone(name, self.records.readable(name))
 
     def scale(self, name: str, sizes: Mapping[str, Size], progress: Progress) -> None:
         stack = self.stack(name)
         scaling.check(stack, sizes)
         handle = self.handle(name, progress)
         with self.records.folders.locked(name, progress):
-            cluster = self.records.read(name).cluster()
             for group, size in sizes.items():
-                scaling.scale(cluster, handle, group, size, progress)
+                scaling.scale(self._read(name).cluster(), handle, group, size, progress)
 
     def sizes(self, name: str) -> Mapping[str, Size]:
-        return scaling.sizes(self.stack(name), self.records.read(name).cluster().found())
+        return scaling.sizes(self.stack(name), self._read(name).cluster().found())
 
     def node_log(
         self, name: str, node: str, out: TextIO, note: Progress, *, follow: bool = False
     ) -> int:
-        cluster = self.records.read(name).cluster()
+        cluster = self._read(name).cluster()
         return members.show_log(name, cluster, node, out, note, follow=follow)
 
     def shell(self, name: str) -> HeadShell:
-        return HeadShell(self.records.read(name).cluster(), name)
+        return HeadShell(self._standing(name).cluster(), name)
 
     def forward(
         self,
@@ -231,22 +223,31 @@ class KubernetesTarget:
         local: int | None,
         progress: Progress,  # noqa: ARG002
     ) -> contextlib.AbstractContextManager[Forward]:
-        return way_in.lead(self.records.read(name).cluster(), name, port, local)
+        return way_in.lead(self._standing(name).cluster(), name, port, local)
 
     # Parts
+
+    def _read(self, name: str) -> Record:
+        """The record of a cluster, by the name that KubeRay may have given it since."""
+        return job_clusters.named(self.records.read(name))
+
+    def _standing(self, name: str) -> Record:
+        """As `_read`. Raises HeadLostError if the cluster is gone."""
+        if (record := self._read(name)).cluster().standing() is None:
+            raise job_clusters.lost(name, record)
+        return record
 
     def _is_here(self, name: str, progress: Progress) -> bool:
         """Whether the recorded cluster exists. Removes what is left of one that does not."""
         if name not in self.names():
             return False
         record = self.records.read(name)
+        if job_clusters.is_anothers(record):
+            self._forget(name)
+            return False
         cluster = record.cluster()
-        if record.job and job_clusters.is_at_work(record):
-            raise UsageError(
-                f"{name!r} is the cluster of a `sunspot run`: wait for its end, or end it: sunspot "
-                f"down {name}"
-            )
-        if cluster.standing() is not None:
+        job_clusters.refuse_one_at_work(name, record)
+        if not record.job and cluster.standing() is not None:
             if not adopting.was_cut_off(self.records, name, record, progress):
                 return True
         elif record.by_pulumi and cluster.found() is not None:
@@ -275,6 +276,7 @@ class KubernetesTarget:
             with deferred():
                 owner = starting.create(stack, first, cluster)
                 uid = owner["metadata"]["uid"]
+                self.records.write(record := replace(record, uid=uid), stack)
                 starting.create_beside(stack, others, owner, cluster, own)
                 self.records.write_token(name, token)
             progress(
@@ -315,13 +317,11 @@ class KubernetesTarget:
         """A cluster that was up: it is waited for, and stays as it is."""
         record, stack = self.records.read(name), self.records.stack(name)
         deadline = time.monotonic() + timeout_s
-        was_up = self._is_whole(record, stack, progress)
-        return Up(
-            self._handle(name, record, progress, dashboard_port)
-            if was_up
-            else self._wait(stack, record, progress, deadline, dashboard_port),
-            was_up=True,
-        )
+        if self._is_whole(record, stack, progress):
+            handle = self._handle(name, record, progress, dashboard_port)
+        else:
+            handle = self._wait(stack, record, progress, deadline, dashboard_port)
+        return Up(handle, was_up=True)
 
     def _is_whole(self, record: Record, stack: Stack, progress: Progress) -> bool:
         cluster = record.cluster()
@@ -359,7 +359,7 @@ class KubernetesTarget:
         """
         again = f"sunspot down {name}"
         try:
-            found = job_clusters.owner(self.records.readable(name))
+            found = outlast(lambda: job_clusters.owner(self.records.readable(name)), progress)
             removal = Removal(looked_for=LOOKED_FOR)
             if found is None or found["metadata"]["uid"] == uid:
                 removal = self._remove(name, progress) or removal
@@ -396,4 +396,4 @@ class KubernetesTarget:
         removal = Removing.of(record).take_down(progress)
         if not removal.left:
             self.records.folders.remove(name)
-        return removal
+        return replace(removal, kept=[*removal.kept, *job_clusters.stays(name, record)])

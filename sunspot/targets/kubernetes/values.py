@@ -63,7 +63,9 @@ def service_name(text: str) -> str:
     Raises:
         UsageError: it may not.
     """
-    return _checked(text, _CLUSTER, MAX_SERVICE_NAME, "a RayService's name", _CLUSTER_WORDS)
+    return _checked(
+        text, _CLUSTER, MAX_SERVICE_NAME, "the name of a RayService or RayJob", _CLUSTER_WORDS
+    )
 
 
 def namespace_name(text: str) -> str:

@@ -67,7 +67,10 @@ def of(place: Place, names: Names, tunnel: Tunnel, preferred: int | None = None)
         host = f"{names.head_service}.{names.namespace}.svc"
         return Addresses(dashboard=f"{host}:{dashboard}", client=f"{host}:{client}")
     local = tunnel.open(PodWay(place, names), dashboard, preferred=preferred, also=(client,))
-    return Addresses(dashboard=f"{LOOPBACK}:{local}", client=f"{LOOPBACK}:{tunnel.also()[client]}")
+    also = tunnel.also().get(client)
+    if also is None:
+        raise SunspotError(f"the port-forward to {names.cluster} has ended just now: try again")
+    return Addresses(dashboard=f"{LOOPBACK}:{local}", client=f"{LOOPBACK}:{also}")
 
 
 @contextlib.contextmanager

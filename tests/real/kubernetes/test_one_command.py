@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 
 from machines.kubernetes.cluster import Cluster
@@ -38,6 +39,10 @@ def test_ctrl_c_ends_the_command_and_leaves_nothing(sunspot: SunspotCommand, the
     assert "nothing to do" in sunspot.ok("down", "course")
 
 
+def status_of(theirs: RayCluster) -> dict[str, str]:
+    return theirs.get("rayjob", "course").get("status") or {}
+
+
 def test_kuberay_ends_the_cluster_of_a_command_that_was_killed(
     sunspot: SunspotCommand, theirs: RayCluster
 ):
@@ -47,10 +52,17 @@ def test_kuberay_ends_the_cluster_of_a_command_that_was_killed(
         assert "begun\n" in process.stdout
         process.kill()
         process.communicate(timeout=DEADLINE_S)
+    wait_for("the command to end", lambda: status_of(theirs).get("jobStatus"), DEADLINE_S, poll_s=1)
+    assert status_of(theirs)["jobStatus"] == "SUCCEEDED"
+    # Until then, it may be read from another terminal.
+    refused = sunspot("run", "course", "--", "true")
+    assert refused.returncode == 2
+    assert "soon after its command has ended" in " ".join(refused.stderr.split())
+    soon = json.dumps({"spec": {"ttlSecondsAfterFinished": 1}})
+    theirs("patch", "rayjob", "course", "--type=merge", f"--patch={soon}")
     # What costs nothing is left: the RayJob, with the job's end, and what belongs to it.
     left = ["rayjob.ray.io/course", "service/course-head-svc", "secret/course-token"]
     wait_for("the cluster to end", lambda: theirs.objects() == left, DEADLINE_S, poll_s=1)
-    assert theirs.get("rayjob", "course")["status"]["jobStatus"] == "SUCCEEDED"
     assert "course is down" in sunspot.ok("down", "course")
     assert theirs.objects() == []
 

@@ -369,7 +369,7 @@ def test_a_worker_counts_while_its_pod_is_there(monkeypatch, workers, named, add
         worker["spec" if key == "hostNetwork" else "metadata"][key] = value
     alive = [member(head), {**member(worker), "node_name": named, "node_ip": address}]
     monkeypatch.setattr("sunspot.targets.members.alive", lambda _handle: alive)
-    here = SimpleNamespace(pods=lambda: [Pod(head), Pod(worker)])
+    here = SimpleNamespace(pods=lambda: [Pod(head), Pod(worker)], found=lambda: None)
     lacks = members.missing(stack(group()), here, None)  # pyright: ignore[reportArgumentType]
     assert lacks == ("" if counts else "0 of 1 workers of workers joined")
     # Workers that wait for a new head are not all of a cluster.

@@ -86,7 +86,7 @@ REFUSED = (
     "https://mine.azurecr.io/oauth2/token?scope=repository: 401 Unauthorized"
 )
 PASSING = pytest.mark.parametrize(
-    ("says", "patience"), [(BUSY, "PULL_PATIENCE_S"), (REFUSED, "FORBIDDEN_PATIENCE_S")]
+    ("says", "patience"), [(BUSY, "PULL_PATIENCE_S"), (REFUSED, "REFUSED_PATIENCE_S")]
 )
 
 

@@ -99,8 +99,11 @@ def killed_run(kubernetes, monkeypatch):
 @pytest.mark.parametrize("machine", ["state", "other"])
 def test_down_takes_what_a_killed_run_left(kubernetes, monkeypatch, machine):
     monkeypatch.setenv("SUNSPOT_STATE_DIR", str(kubernetes.project / machine))
-    assert "is up on kubernetes already" in failed(2, *RUN)
-    assert "is the cluster of a `sunspot run`" in failed(2, "up", "mine")
+    for command in (RUN, ("up", "mine")):
+        assert "is the cluster of a `sunspot run`: wait for its end" in failed(2, *command)
+    # It costs as long as it is there.
+    nodes = json.loads(run("status", "mine", "--json").stdout)["nodes"]
+    assert [one["name"] for one in nodes] == ["head", "mine-x7k2p-workers-0"]
     assert run("down", "mine").exit_code == 0
     assert nothing_is_left(kubernetes)
 
@@ -112,8 +115,50 @@ def test_the_next_run_removes_what_kuberay_left_of_a_killed_one(kubernetes, monk
     job["status"]["jobDeploymentStatus"] = "Complete"
     monkeypatch.setenv("SUNSPOT_STATE_DIR", str(kubernetes.project / machine))
     # Until it has taken the cluster down, the output of the job may be read.
-    assert "is up on kubernetes already" in failed(2, *RUN)
+    for command in (RUN, ("up", "mine")):
+        assert "KubeRay takes it down soon after its command has ended" in failed(2, *command)
     kubernetes.api.delete(f"{CLUSTERS}/{job['status']['rayClusterName']}", {})
+    job["status"] |= {"jobStatus": "FAILED", "message": "exit code 9"}
+    assert "soon after" not in (said := failed(1, "jobs", "--stack", "mine"))
+    assert "15 minutes before: FAILED (exit code 9)" in said
+    assert run(*RUN).exit_code == 0
+    assert nothing_is_left(kubernetes)
+
+
+@pytest.mark.usefixtures("killed_run")
+def test_down_leaves_what_another_machine_has_made_of_that_name_since(kubernetes, monkeypatch):
+    job = kubernetes.api.one("rayjobs")
+    job["status"]["jobDeploymentStatus"] = "Complete"
+    kubernetes.api.delete(f"{CLUSTERS}/{job['status']['rayClusterName']}", {})
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("SUNSPOT_STATE_DIR", str(kubernetes.project / "other"))
+        assert run("up", "mine").exit_code == 0
+    done = run("down", "mine")
+    assert done.exit_code == 0, done.output
+    said = " ".join(done.output.split())
+    assert "'mine' of another command (take it down, too: sunspot down mine)" in said
+    assert [kubernetes.api.names(kind) for kind in KINDS[1:3]] == [["mine"], ["mine-token"]]
+    assert len(kubernetes.api.names("pods")) == 2
+    assert run("down", "mine").exit_code == 0
+    assert nothing_is_left(kubernetes)
+
+
+def test_up_of_a_stack_whose_own_cluster_is_gone_takes_to_the_one_that_is_there(
+    kubernetes, monkeypatch
+):
+    assert run("up", "mine").exit_code == 0
+    kubernetes.api.delete(f"{CLUSTERS}/mine", {})
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("SUNSPOT_STATE_DIR", str(kubernetes.project / "other"))
+        assert run("up", "mine").exit_code == 0
+    assert "mine is up already" in run("up", "mine").stdout
+    assert "kept" not in run("down", "mine").stderr
+    assert nothing_is_left(kubernetes)
+
+
+@pytest.mark.usefixtures("killed_run")
+def test_what_is_gone_starts_anew(kubernetes):
+    kubernetes.api.delete(JOB, {})
     assert run(*RUN).exit_code == 0
     assert nothing_is_left(kubernetes)
 

@@ -128,7 +128,7 @@ def test_several_problems_are_told_at_once(config):
 def test_its_name_leaves_room_for_its_clusters(config):
     assert service(stack(name="a" * 47), config())["metadata"]["name"] == "a" * 47
     text = refused(stack(name="a" * 48), config())
-    assert "has 48 characters, a RayService's name has at most 47" in text
+    assert "has 48 characters, the name of a RayService or RayJob has at most 47" in text
 
 
 def test_two_clusters_cannot_share_a_volume(config):
@@ -143,7 +143,7 @@ def test_a_wrong_stack_is_refused_as_without_serve(config):
 def test_the_header_has_the_commands():
     text = manifest.served_text(stack(namespace="ml"), "main:app")
     head = text.partition("---\n")[0]
-    assert "sunspot manifest course --target kubernetes --serve main:app | kubectl apply" in head
+    assert "sunspot manifest course --target kubernetes --namespace ml --serve main:app |" in head
     assert "kubectl port-forward --namespace ml service/course-serve-svc 8000" in head
     assert "ask for no token" in head
 

@@ -126,6 +126,7 @@ def test_a_worker_that_was_removed_is_not_a_lost_one(kubernetes, up):
 
 def test_a_worker_that_the_autoscaler_ended_does_not_start(kubernetes, up):
     assert run("scale", "workers=2").exit_code == 0
+    kubernetes.api.one("rayclusters")["spec"]["workerGroupSpecs"][0]["minReplicas"] = 1
     (*_, worker) = kubernetes.jobs.nodes
     said = "Termination of node that's idle"  # as the autoscaler drains it
     worker |= {"state": "DEAD", "state_message": f"Terminated due to idle: {said}"}
@@ -133,6 +134,14 @@ def test_a_worker_that_the_autoscaler_ended_does_not_start(kubernetes, up):
     assert "mine-workers-1" in kubernetes.api.names("pods")
     names = [one["name"] for one in nodes]
     assert names == ["head", "mine-workers-0"]
+
+
+def test_a_group_that_was_scaled_down_lacks_no_worker(kubernetes, up):
+    assert run("scale", "workers=0").exit_code == 0
+    again = run("up", "mine")
+    assert (again.exit_code, "mine is up already" in again.stdout) == (0, True), again.output
+    nodes = json.loads(run("status", "mine", "--json").stdout)["nodes"]
+    assert [one["name"] for one in nodes] == ["head"]
 
 
 def test_forward_leads_to_a_port_until_the_head_is_gone(kubernetes, up, monkeypatch):

@@ -3,6 +3,7 @@
 import os
 import shutil
 import socket
+import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -256,6 +257,14 @@ def test_a_port_that_is_taken_is_refused_before_anything_starts(clusters, flag):
     assert f"pid {os.getpid()}" in message
     assert f"--{flag.replace('_', '-')}" in message
     assert LocalTarget(clusters).names() == []
+
+
+def test_no_folder_of_the_state_directory_shows_the_names(tmp_path):
+    """A record may be the first that is written there: of a cluster that somebody else made."""
+    root = tmp_path / "state" / "kubernetes"
+    Folders(root).write("dev", "place.json", {})
+    folders = (root.parent, root, root / "dev")
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in folders] == [0o700] * 3
 
 
 def test_a_state_directory_that_cannot_be_written_is_a_usage_error(tmp_path):
