@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -39,6 +40,7 @@ def nodes(
     stack: Stack,
     handle: ClusterHandle,
     shape: Callable[[RayNodeConfig], NodeResources] = of_machine,
+    least: Callable[[], Mapping[str, int]] = dict,
 ) -> list[NodeStatus]:
     """The cluster's members, and the workers that each group's minimum still lacks.
 
@@ -46,16 +48,36 @@ def nodes(
         stack: the cluster's stack.
         handle: how to reach it.
         shape: what a worker will have that is not there yet.
+        least: the minimum of each group that was scaled by hand; asked for if workers are missing.
     """
     from sunspot.ray.jobs import JobClient
 
     members = [node(member) for member in JobClient(handle).state("nodes")]
     found = [one for one in members if one is not None]
-    for group in stack.cluster.scaling_groups:
-        types = group.node_types()
-        here = sum(one.group in types and one.state != "lost" for one in found)
-        found += awaited(group, group.min_workers - here, shape)
+    found += lacked(stack, found, lambda group: shape(group.worker_nodes), least)
     return sorted(found, key=lambda one: (not one.is_head, _ORDER[one.state], one.name))
+
+
+def lacked(
+    stack: Stack,
+    found: Iterable[NodeStatus],
+    shape: Callable[[ScalingGroup], NodeResources],
+    least: Callable[[], Mapping[str, int]],
+) -> list[NodeStatus]:
+    """The workers that each group's minimum still lacks. Arguments as of `nodes`."""
+    of_type = Counter(one.group for one in found if one.state != "lost")
+    groups = [
+        (group, sum(of_type[node_type] for node_type in group.node_types()))
+        for group in stack.cluster.scaling_groups
+    ]
+    if all(here >= group.min_workers for group, here in groups):
+        return []
+    scaled = least()
+    return [
+        one
+        for group, here in groups
+        for one in _awaited(group, scaled.get(group.name, group.min_workers) - here, shape(group))
+    ]
 
 
 def missing(stack: Stack, handle: ClusterHandle) -> str:
@@ -134,13 +156,8 @@ def addresses(members: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {one["node_name"]: one["node_ip"] for one in members if one["state"] == "ALIVE"}
 
 
-def awaited(
-    group: ScalingGroup,
-    count: int,
-    shape: Callable[[RayNodeConfig], NodeResources] = of_machine,
-) -> list[NodeStatus]:
+def _awaited(group: ScalingGroup, count: int, has: NodeResources) -> list[NodeStatus]:
     """`count` workers of a group that should be members but are not."""
-    has = shape(group.worker_nodes)
     market = "spot" if group.market == "spot-with-fallback" else group.market
     return [
         NodeStatus(

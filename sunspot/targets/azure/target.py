@@ -258,7 +258,13 @@ class AzureTarget:
     def nodes(self, name: str, progress: Progress = silent) -> list[NodeStatus]:
         # The handle first: where it must look again, it brings the record up to date.
         handle = self.handle(name, progress)
-        return members.nodes(self.stack(name), handle)
+        return members.nodes(self.stack(name), handle, least=lambda: self._least(name))
+
+    def _least(self, name: str) -> Mapping[str, int]:
+        """The minimum of each group that was scaled by hand, if Azure says it."""
+        with contextlib.suppress(SunspotError):
+            return {group: size.minimum for group, size in self.sizes(name).items()}
+        return {}
 
     def hourly_cost(self, name: str, nodes: Sequence[NodeStatus]) -> HourlyCost | None:
         return costs.now(self.stack(name), Path(self.records.known(name).folder), nodes)

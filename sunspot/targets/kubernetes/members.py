@@ -47,12 +47,10 @@ def nodes(stack: Stack, cluster: Cluster, handle: ClusterHandle | None) -> list[
         is_leaving = pod.is_ending or (name in ended and not pod.is_head)
         if name not in {one.name for one in found} and pod.group in kinds and not is_leaving:
             found.append(_starting(pod, kinds[pod.group], cluster))
-    least = _least(stack, cluster)
-    for group in stack.cluster.scaling_groups:
-        types = group.node_types()
-        count = sum(one.group in types and one.state != "lost" for one in found)
-        lacks = least.get(group.name, group.min_workers) - count
-        found += ray_members.awaited(group, lacks, _shape(stack, group.name))
+    shapes = {kind.group: kind.ray.resources for kind in kinds.values()}
+    found += ray_members.lacked(
+        stack, found, lambda group: shapes[group.name], lambda: _least(stack, cluster)
+    )
     order = {"up": 1, "draining": 1, "starting": 2, "lost": 3}
     return sorted(found, key=lambda one: (not one.is_head, order[one.state], one.name))
 
@@ -119,12 +117,6 @@ def _starting(pod: Pod, kind: templates.Pod, cluster: Cluster) -> NodeStatus:
         log=_tail(cluster, pod) if lost else "",
         notes=(why,) if why else (),
     )
-
-
-def _shape(stack: Stack, group: str) -> Any:
-    """What a worker of a group will have (`members.awaited`)."""
-    kind = next(one for one in raycluster.pods_of(stack) if one.group == group)
-    return lambda _node: kind.ray.resources
 
 
 def _tail(cluster: Cluster, pod: Pod) -> str:

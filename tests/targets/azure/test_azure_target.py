@@ -18,6 +18,7 @@ from sunspot.spec import RayClusterConfig, RayNodeConfig
 from sunspot.targets.azure import wait as azure_wait
 from sunspot.targets.azure.engine import EngineMissingError
 from sunspot.targets.clusters import find
+from sunspot.targets.scaling import Size
 
 # Up
 
@@ -249,7 +250,7 @@ LOST = "Unexpected termination"
 
 
 @needs_sshd
-def test_nodes_are_those_of_ray_and_the_missing(place, api):
+def test_nodes_are_those_of_ray_and_the_missing(place, api, monkeypatch):
     up(place)
     gpu = {"ray.io/node-group": "gpu", "ray.io/market-type": "spot"}
     api.known.nodes = [
@@ -267,6 +268,9 @@ def test_nodes_are_those_of_ray_and_the_missing(place, api):
     ]
     assert (nodes[0].cpus, nodes[0].memory_gb) == (4, 16)
     assert nodes[-1].log == f"{LOST}: health check failed"
+    # Scaled by hand, it lacks none.
+    monkeypatch.setattr(type(place.target), "sizes", lambda *_: {"fixed": Size(minimum=1)})
+    assert len(place.target.nodes("x")) == len(nodes) - 1
 
 
 @needs_sshd
