@@ -163,6 +163,8 @@ class _Follower:
             while not (job := await self._state(api)).has_ended:
                 if job.status == "RUNNING" and tail is None:
                     tail = asyncio.create_task(self._tail(api, ended))
+                if tail and tail.done() and (problem := tail.exception()):
+                    raise problem  # whoever reads the output is gone, for instance
                 looking.at(job)
                 if job.status == "PENDING" and time.monotonic() - started > 5:
                     self._say_pending(job)

@@ -50,6 +50,17 @@ def test_follow_prints_a_short_jobs_log_once(api, client, tell, tail, status):
     assert not tell
 
 
+def test_it_ends_with_whoever_reads_the_output(api, client, tell):
+    class Closed(io.StringIO):
+        def write(self, _text):
+            raise BrokenPipeError
+
+    api.tail = ["one\n"]
+    api.add("j", "RUNNING", log="one\n")  # for ever
+    with pytest.raises(BrokenPipeError):
+        follow(client, "j", Closed(), tell)
+
+
 def test_follow_of_a_job_that_has_ended_asks_for_no_tail(api, client, tell):
     api.tail = ["never\n"]
     api.add("j", "FAILED", log="it broke\n", driver_exit_code=7)
