@@ -59,9 +59,10 @@ demo: $(STAMP)
 	@$(BIN)/sunspot demo
 
 # Unit tests wait half of their time, so two run at once on each core.
+WORKERS ?= $$((2 * $$(nproc)))
 test: $(STAMP)
 	@$(BIN)/python -m pytest --ignore tests/real --ignore tests/faults -m "not integration" \
-		--numprocesses $$((2 * $$(nproc))) --dist worksteal
+		--numprocesses $(WORKERS) --dist worksteal
 	@$(BIN)/python -m pytest --ignore tests/real --ignore tests/faults -m integration
 
 #   make faults  what faults leave behind, on a machine of its own made of namespaces (needs root)

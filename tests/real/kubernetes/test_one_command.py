@@ -39,8 +39,8 @@ def test_ctrl_c_ends_the_command_and_leaves_nothing(sunspot: SunspotCommand, the
     assert "nothing to do" in sunspot.ok("down", "course")
 
 
-def status_of(theirs: RayCluster) -> dict[str, str]:
-    return theirs.get("rayjob", "course").get("status") or {}
+def deployment_of(theirs: RayCluster) -> str:
+    return theirs.get("rayjob", "course").get("status", {}).get("jobDeploymentStatus", "")
 
 
 def test_kuberay_ends_the_cluster_of_a_command_that_was_killed(
@@ -52,8 +52,8 @@ def test_kuberay_ends_the_cluster_of_a_command_that_was_killed(
         assert "begun\n" in process.stdout
         process.kill()
         process.communicate(timeout=DEADLINE_S)
-    wait_for("the command to end", lambda: status_of(theirs).get("jobStatus"), DEADLINE_S, poll_s=1)
-    assert status_of(theirs)["jobStatus"] == "SUCCEEDED"
+    wait_for("its end", lambda: deployment_of(theirs) == "Complete", DEADLINE_S, poll_s=1)
+    assert theirs.get("rayjob", "course")["status"]["jobStatus"] == "SUCCEEDED"
     # Until then, it may be read from another terminal.
     refused = sunspot("run", "course", "--", "true")
     assert refused.returncode == 2
