@@ -153,7 +153,7 @@ def stays(name: str, record: Record) -> list[str]:
         return []
     job = record.job or record.names.cluster
     one = replace(record, job="", names=replace(record.names, cluster=job))
-    with contextlib.suppress(RefusedError):
+    with contextlib.suppress(SunspotError):  # what was to go is gone: this is only told
         if any(is_anothers(other) for other in (one, replace(one, job=job))):
             return [f"kept: {name!r} of another command (take it down, too: sunspot down {name})"]
     return []
