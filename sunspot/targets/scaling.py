@@ -63,6 +63,11 @@ class Scaling(Protocol):
         ...
 
 
+def least(sizes: Mapping[str, Size]) -> dict[str, int]:
+    """The minimum of each group."""
+    return {group: size.minimum for group, size in sizes.items()}
+
+
 def parse(changes: Sequence[str]) -> dict[str, Size]:
     """The size of each group, from texts such as "workers=2" and "gpu=1:4".
 

@@ -58,7 +58,7 @@ from sunspot.targets.protocol import (
     silent,
 )
 from sunspot.targets.records import state_directory
-from sunspot.targets.scaling import Size
+from sunspot.targets.scaling import Size, least
 from sunspot.targets.ssh import Ssh, UnreachableError
 from sunspot.targets.suspending import suspended
 
@@ -263,7 +263,7 @@ class AzureTarget:
     def _least(self, name: str) -> Mapping[str, int]:
         """The minimum of each group that was scaled by hand, if Azure says it."""
         with contextlib.suppress(SunspotError):
-            return {group: size.minimum for group, size in self.sizes(name).items()}
+            return least(self.sizes(name))
         return {}
 
     def hourly_cost(self, name: str, nodes: Sequence[NodeStatus]) -> HourlyCost | None:

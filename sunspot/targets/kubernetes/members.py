@@ -17,6 +17,7 @@ from sunspot.targets.kubernetes import raycluster, scaling
 from sunspot.targets.kubernetes.errors import ApiError
 from sunspot.targets.kubernetes.objects import Cluster, Pod
 from sunspot.targets.protocol import NodeStatus, Progress
+from sunspot.targets.scaling import least
 
 TAIL_LINES = 30
 
@@ -78,8 +79,7 @@ def missing(stack: Stack, cluster: Cluster, handle: ClusterHandle) -> str:
 
 def _least(stack: Stack, cluster: Cluster) -> dict[str, int]:
     """How many workers a group has at least, as it was scaled last."""
-    now = scaling.sizes(stack, cluster.found())
-    return {name: size.minimum for name, size in now.items()}
+    return least(scaling.sizes(stack, cluster.found()))
 
 
 def _is_of(member: Mapping[str, Any], pod: Pod) -> bool:
