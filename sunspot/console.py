@@ -99,13 +99,21 @@ def progress(title: str, *, redirect: bool = True) -> Iterator[Callable[[str], N
     Yields:
         The function to call with each step.
     """
-    started = time.monotonic()
     if not err.is_terminal:
         yield lambda step: err.print(escape(f"{title}: {step}"))
         return
-    spinner = Spinner("dots", text=escape(title), style="status.spinner")
+    started, latest = time.monotonic(), ""
+    spinner = Spinner("dots", style="status.spinner")
+
+    def line() -> Spinner:
+        """What each refresh shows, so that the seconds go on while a step takes long."""
+        elapsed = f"{time.monotonic() - started:.0f} s"
+        spinner.update(text=f"{escape(title)} [dim]{elapsed}{latest}[/]")
+        return spinner
+
     with Live(
         spinner,
+        get_renderable=line,
         console=err,
         transient=True,
         refresh_per_second=REFRESH_HZ,
@@ -117,7 +125,7 @@ def progress(title: str, *, redirect: bool = True) -> Iterator[Callable[[str], N
             if isinstance(step, Lasting):
                 note(f"{title}: {step}")
                 return
-            elapsed = time.monotonic() - started
-            spinner.update(text=f"{escape(title)} [dim]{elapsed:.0f} s · {escape(step)}[/]")
+            nonlocal latest
+            latest = f" · {escape(step)}"
 
         yield show

@@ -24,6 +24,7 @@ from sunspot.ray import following
 from sunspot.ray.feasibility import Request
 from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.jobs import Job, JobClient
+from sunspot.signals import uninterrupted
 from sunspot.stack import Stack
 from sunspot.targets import clusters
 from sunspot.targets.protocol import Target
@@ -113,7 +114,7 @@ def _cluster(target: Target, stack: Stack, keep: bool) -> Iterator[tuple[Cluster
         yield handle, time.monotonic() - started
     finally:
         if not keep:
-            with console.progress("stopping the cluster") as progress:
+            with uninterrupted(), console.progress("stopping the cluster") as progress:
                 target.down(stack.name, progress)
 
 

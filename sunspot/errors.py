@@ -3,6 +3,13 @@
 The command turns each into one message and its `exit_code`; none of them prints a traceback.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 class SunspotError(Exception):
     """Something failed, and not because of the caller's input. Exit code 1."""
@@ -14,6 +21,14 @@ class UsageError(SunspotError, ValueError):
     """The input is wrong: a key, a value or a name. Nothing was created. Exit code 2."""
 
     exit_code = 2
+
+
+class UntrustedError(UsageError):
+    """A stack file or project above the working directory is another user's."""
+
+    def __init__(self, message: str, folder: Path) -> None:
+        super().__init__(message)
+        self.folder = folder
 
 
 class NotUpError(SunspotError):

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 
 def uninterrupted() -> contextlib.AbstractContextManager[None]:
-    """Ignores Ctrl-C and SIGTERM, so that neither cuts a clean-up short."""
-    return _ignored(signal.SIGINT, signal.SIGTERM)
+    """Ignores Ctrl-C, SIGTERM and a closed terminal, so that none cuts a clean-up short."""
+    return _ignored(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def without_hangups() -> contextlib.AbstractContextManager[None]:

@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from sunspot import registry, stack_problems, yaml_files
-from sunspot.errors import UsageError
+from sunspot.errors import UntrustedError, UsageError
 from sunspot.idle import Idle, refuse_idle
 from sunspot.problems import hint, one_of
 from sunspot.settings import Settings
@@ -313,7 +313,9 @@ def find(name: str) -> Stack | None:
     """The stack of that name, if its file is in the project or here. Raises as `load` does."""
     try:
         folder = _directory_of(name)
-    except UsageError:
+    except UsageError as error:
+        if isinstance(error, UntrustedError) and (error.folder / f"Pulumi.{name}.yaml").is_file():
+            raise
         return None
     return load(name, folder) if name in names(folder) else None
 
@@ -365,9 +367,6 @@ def schema() -> dict[str, Any]:
         **TypeAdapter(RayClusterConfig).json_schema(),
         "title": "The sunspot:cluster block of a Sunspot stack file",
     }
-
-
-# Reading the file
 
 
 def _config_block(path: Path, document: Any) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from sunspot.errors import UsageError
+from sunspot.errors import UntrustedError, UsageError
 from sunspot.problems import FILE, hint, message
 
 ROOT = 0  # the user's id
@@ -137,13 +137,15 @@ def trusted(folder: Path, files: Sequence[str]) -> Path:
     """The folder, if these files in it, above the one that a command runs in, may be used.
 
     Raises:
-        UsageError: another user could have put one there for whoever works below, as in /tmp.
+        UntrustedError: another user could have put one there for whoever works below, as in /tmp.
     """
-    for file in files:
-        if (folder / file).stat().st_uid not in (os.getuid(), ROOT):
-            raise UsageError(
-                f"{folder / file} belongs to another user, and is above this folder: to use it, "
-                f"change to {folder}"
+    for path in (folder / file for file in files):
+        # A link's own owner too: anyone may put one to a file of yours into /tmp.
+        if not {path.stat().st_uid, path.lstat().st_uid} <= {os.getuid(), ROOT}:
+            raise UntrustedError(
+                f"{path} belongs to another user, and is above this folder: to use it, "
+                f"change to {folder}",
+                folder,
             )
     return folder
 

@@ -1,11 +1,11 @@
-"""Interrupts that wait for the end of a block."""
+"""Signals that wait for the end of a block, or are ignored in it."""
 
 import os
 import signal
 
 import pytest
 
-from sunspot.signals import deferred
+from sunspot.signals import deferred, uninterrupted
 
 
 def _run(then):
@@ -35,3 +35,11 @@ def test_an_interrupt_is_not_lost_where_the_block_fails():
 def test_without_an_interrupt_an_error_stays():
     with pytest.raises(ValueError, match="of the block"), deferred():
         _fail()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_nothing_cuts_a_clean_up_short(number):
+    before = signal.getsignal(number)
+    with uninterrupted():
+        assert signal.getsignal(number) is signal.SIG_IGN
+    assert signal.getsignal(number) is before

@@ -4,11 +4,12 @@ import os
 import re
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from sunspot import stack, stack_problems
-from sunspot.errors import UsageError
+from sunspot.errors import UntrustedError, UsageError
 
 GOOD = "config:\n  sunspot:cluster:\n    head_node: {vm_size: Standard_D2s_v5}\n"
 
@@ -81,9 +82,30 @@ def test_another_users_file_above_is_not_used(project, monkeypatch, owner):
     if owner != "theirs":
         assert stack.load("dev").name == "dev"
         return
-    assert "belongs to another user, and is above this folder" in refusal(stack.load, "dev")
+    for read in (stack.load, stack.find):
+        with pytest.raises(UntrustedError, match="belongs to another user, and is above this"):
+            read("dev")
+    assert stack.find("other") is None  # whoever owns the project
     monkeypatch.chdir(folder)
     assert stack.load("dev").name == "dev"
+
+
+def test_another_users_link_above_is_not_used(project, monkeypatch):
+    folder = project(GOOD)
+    link = folder / "below" / "Pulumi.dev.yaml"
+    deep = link.parent / "a"
+    deep.mkdir(parents=True)
+    link.symlink_to(folder / "Pulumi.dev.yaml")
+    lstat = Path.lstat
+
+    def theirs(path):
+        return SimpleNamespace(st_uid=os.getuid() + 1) if path == link else lstat(path)
+
+    monkeypatch.setattr(stack_problems, "ROOT", os.getuid())
+    monkeypatch.chdir(deep)
+    assert stack.load("dev").name == "dev"
+    monkeypatch.setattr(Path, "lstat", theirs)
+    assert f"{link} belongs to another user" in refusal(stack.load, "dev")
 
 
 CLUSTER = "head_node: {cpu: 3, memory_gb: 4}\n"

@@ -26,7 +26,7 @@ from sunspot.cli.base import (
     print_handle,
     read_stack,
 )
-from sunspot.errors import SunspotError, UsageError
+from sunspot.errors import SunspotError, UntrustedError, UsageError
 from sunspot.stack import Stack
 from sunspot.targets import abilities, clusters, drift
 from sunspot.targets.consent import (
@@ -191,6 +191,8 @@ def _look_in_files(name: str, *, refuse_pulumis: bool) -> None:
     """
     try:
         found = stacks.find(name)
+    except UntrustedError:
+        raise
     except SunspotError:  # without a file that can be read, nothing is known
         return
     if found is None:

@@ -94,30 +94,36 @@ def read(
 
 
 def check_folder(job: GivenJob) -> None:
-    """Returns unless the job's folder could not be sent, wherever it were sent to.
+    """Raises if the job's folder cannot be sent at all.
 
     Raises:
-        UsageError: it is missing, too large, or a home directory.
+        UsageError: it is missing, unreadable, too large, or a home directory.
     """
     from sunspot.ray import packaging
 
     folder = str(job.environment["working_dir"])
     if "://" not in folder:
-        packaging.collect(Path(folder), job.environment.get("excludes", ()))
+        with packaging.reading():
+            packaging.collect(Path(folder), job.environment.get("excludes", ()))
 
 
 def check_program(command: Sequence[str], folder: Path) -> None:
-    """Returns unless the command is `python FILE.py` and the job's folder has no such file.
+    """Raises if the command is `python FILE.py` and the job's folder has no such file.
 
     What may be elsewhere is not looked for: a file with an absolute path, or in a zip. Nothing is
     uploaded of an empty folder, so its job runs where the image says.
 
     Raises:
-        UsageError: the file is not there.
+        UsageError: the file is not there, or the folder cannot be read.
     """
+    from sunspot.ray import packaging
+
     name, *words = command
-    if not folder.is_dir() or not any(folder.iterdir()) or not _PYTHON.fullmatch(Path(name).name):
+    if not _PYTHON.fullmatch(Path(name).name):
         return
+    with packaging.reading():
+        if not folder.is_dir() or not any(folder.iterdir()):
+            return
     program = next((word for word in words if word != "-u"), "")
     if program.endswith(".py") and not os.path.isfile(folder / program):  # noqa: PTH113 - may not raise
         raise UsageError(

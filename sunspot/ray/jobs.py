@@ -5,10 +5,8 @@ Ray itself is not imported, which takes longer than submitting: its REST API is 
 
 from __future__ import annotations
 
-import errno
 import re
 import secrets
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -288,28 +286,12 @@ class JobClient:
         if "://" in given:
             return
         directory = Path(given)
-        try:
+        with packaging.reading():
             files = packaging.collect(directory, env.get("excludes", ()))
             if files:
                 env["working_dir"] = self.upload(directory, files, note)
             else:
                 del env["working_dir"]
-        except PermissionError as error:
-            raise UsageError(
-                f"cannot read {error.filename}; make it readable or name it in .rayignore"
-            ) from error
-        except FileNotFoundError as error:
-            raise UsageError(
-                f"{error.filename} disappeared while the folder was packed; try again, or name "
-                "files that keep changing in .rayignore"
-            ) from error
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            raise SunspotError(
-                f"the disk of {tempfile.gettempdir()} is full, where the folder is packed. Free "
-                "some space, or set TMPDIR to another folder"
-            ) from error
 
     def _fields(self, job_id: str) -> dict[str, Any]:
         try:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -20,7 +21,7 @@ from typing import IO
 
 from pathspec import GitIgnoreSpec
 
-from sunspot.errors import UsageError
+from sunspot.errors import SunspotError, UsageError
 
 IGNORE_FILES = (".gitignore", ".rayignore")
 
@@ -53,6 +54,34 @@ class Package:
     file: IO[bytes]
     uri: str
     size: int
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Tells what went wrong where the block reads or packs a working directory.
+
+    Raises:
+        UsageError: a file or folder cannot be read, or disappeared meanwhile.
+        SunspotError: the disk on which the folder is packed is full.
+    """
+    try:
+        yield
+    except PermissionError as error:
+        raise UsageError(
+            f"cannot read {error.filename}; make it readable or name it in .rayignore"
+        ) from error
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"{error.filename} disappeared while the folder was read; try again, or name files "
+            "that keep changing in .rayignore"
+        ) from error
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise SunspotError(
+            f"the disk of {tempfile.gettempdir()} is full, where the folder is packed. Free some "
+            "space, or set TMPDIR to another folder"
+        ) from error
 
 
 def collect(directory: Path, excludes: Sequence[str] = ()) -> list[File]:

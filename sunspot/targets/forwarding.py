@@ -86,7 +86,8 @@ def through(to: Ssh, name: str, port: int, local: int | None) -> Iterator[Forwar
     except RemoteCommandError:
         raise nothing_listens(name, port) from None
     with tempfile.TemporaryDirectory(prefix="sunspot-forward-") as folder:
-        tunnel = Tunnel(Path(folder))
+        tunnel = Tunnel(Path(folder) / "tunnel")  # so that its lock is in the folder too
+        tunnel.folder.mkdir()
         try:
             found = tunnel.open(to, port, preferred=local, lasting=False)
             if local not in (None, found):  # another process was faster

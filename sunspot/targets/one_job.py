@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 
 from sunspot.errors import SunspotError, UsageError
 from sunspot.ray.handle import ClusterHandle
-from sunspot.signals import uninterrupted, without_hangups
+from sunspot.signals import uninterrupted
 from sunspot.stack import Stack
 from sunspot.targets import abilities
 from sunspot.targets.job_clusters import JobClusters
@@ -82,7 +82,7 @@ def _take_down_after(error: BaseException, target: Target, name: str, show: Show
 
 
 def _take_down(target: Target, name: str, show: Show) -> Removal | None:
-    with uninterrupted(), without_hangups(), show(f"taking down {name}") as progress:
+    with uninterrupted(), show(f"taking down {name}") as progress:
         removal = target.down(name, progress)
         if removal is not None:
             for sentence in removal.kept:

@@ -1,7 +1,8 @@
 """The tunnel to a head that is reached only by way of something: its job API and other servers.
 
 It is a process such as `ssh -L` that stays in the background, for the next command to use again.
-Its record has the process's start time, so that a recycled pid is never taken for it.
+Its record has the process's start time, so that a recycled pid is never taken for it. Whoever opens
+or closes it holds a lock beside its folder: in the folder, an open file would stay there on NFS.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Protocol
 import psutil
 
 from sunspot.errors import SunspotError
-from sunspot.node.files import write_private
+from sunspot.node.files import locked, write_private
 from sunspot.node.free_ports import PortClaims, free_port
 from sunspot.node.prctl import end_with_parent
 from sunspot.node.processes import Process
@@ -29,7 +30,8 @@ from sunspot.targets.ssh import UnreachableError, no_program
 LOOPBACK = "127.0.0.1"
 OPEN_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 5.0
-OTHERS_OPENING_S = 5.0
+# Longer than another command needs to end one tunnel and to open the next.
+OTHERS_TIMEOUT_S = OPEN_TIMEOUT_S + 2 * CLOSE_TIMEOUT_S
 POLL_S = 0.05
 PORT_ATTEMPTS = 3
 
@@ -86,9 +88,18 @@ class Tunnel:
     def also(self) -> dict[int, int]:
         """The further ports of a live tunnel: the head's port -> the local one."""
         record = self._read()
-        if record is None or self.port() is None:
-            return {}
-        return dict(record.also)
+        return {} if record is None or not _is_open(record) else dict(record.also)
+
+    def local(self, ports: Sequence[int]) -> dict[int, int]:
+        """As `also`, of these ports of the head and no others.
+
+        Raises:
+            SunspotError: the tunnel has ended since it was opened.
+        """
+        also = self.also()
+        if not also.keys() >= set(ports):
+            raise SunspotError("the tunnel to the head has ended just now: try again")
+        return {port: also[port] for port in ports}
 
     def open(
         self,
@@ -102,6 +113,8 @@ class Tunnel:
     ) -> int:
         """Opens the tunnel, or uses the live one again; returns its local port.
 
+        Waits while another command opens it.
+
         Args:
             way: how to reach the head.
             remote_port: the port on the head that the tunnel leads to.
@@ -112,34 +125,28 @@ class Tunnel:
             lasting: whether it stays when this process ends, by SIGKILL even.
 
         Raises:
-            SunspotError: the head cannot be reached, or there was no free local port.
+            SunspotError: the head cannot be reached, there was no free local port, or the cluster
+                was taken down meanwhile.
         """
-        record = self._read()
-        before: dict[int, int] = {}
-        if record is not None and (record.command, record.host) == (list(way.command), host):
-            port = self._opened(record)
-            before = dict(record.also)
-            if port is not None and preferred in (None, port) and list(before) == list(also):
-                return port
-            preferred = preferred or record.port  # somebody may have noted it
-        self.close()
-        wishes = [(remote_port, preferred), *((p, before.get(p)) for p in also)]
-        for attempt in range(PORT_ATTEMPTS):
-            # A cluster that comes up here must not choose one of them before the process has it.
-            with PortClaims() as claims:
-                forwards = _local_ports(wishes, attempt, claims)
-                if self._start(way, forwards, host, lasting=lasting):
-                    return forwards[0][1]
+        with self._locked():
+            record = self._read()
+            before: dict[int, int] = {}
+            if record is not None and (record.command, record.host) == (list(way.command), host):
+                before, port = dict(record.also), record.port
+                is_wanted = preferred in (None, port) and list(before) == list(also)
+                if is_wanted and _is_open(record):
+                    return port
+                preferred = preferred or port  # somebody may have noted it
+            self._end()
+            self._forget()
+            wishes = [(remote_port, preferred), *((p, before.get(p)) for p in also)]
+            for attempt in range(PORT_ATTEMPTS):
+                # A cluster that comes up here must not choose one before the process has it.
+                with PortClaims() as claims:
+                    forwards = _local_ports(wishes, attempt, claims)
+                    if self._start(way, forwards, host, lasting=lasting):
+                        return forwards[0][1]
         raise SunspotError("found no free local port for the tunnel; try again")
-
-    def _opened(self, record: _Record) -> int | None:
-        """The port of a tunnel that is open, or is being opened by another command."""
-        deadline = time.monotonic() + OTHERS_OPENING_S
-        while record.process.is_running() and time.monotonic() < deadline:
-            if _is_open(record):
-                return record.port
-            time.sleep(POLL_S)
-        return None
 
     def is_open(self) -> bool:
         """Whether the tunnel's process runs; nothing is sent through it to find out."""
@@ -151,12 +158,59 @@ class Tunnel:
         return _PROHIBITED in self._log.read_text(errors="replace")
 
     def close(self) -> None:
-        """Ends the tunnel, if there is one."""
+        """Ends the tunnel, if there is one, also one that another command is just opening."""
+        with self.closed():
+            pass
+
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        """As `close`; until the block ends, no other command opens the tunnel again.
+
+        One that wants to then fails, if the block removes the folder.
+        """
+        deadline = time.monotonic() + CLOSE_TIMEOUT_S
+        with contextlib.ExitStack() as held:
+            with contextlib.suppress(OSError):  # a full disk must not stop `down`
+                # Whoever is opening it gives up, and frees the lock, when its process has ended.
+                while self.folder.is_dir() and not self._lock(held):
+                    self._end()
+                    if time.monotonic() > deadline:  # it was stopped, by Ctrl-Z for instance
+                        break
+                    time.sleep(POLL_S)
+            self._end()
+            self._forget()
+            yield
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Holds the lock; waits while another command has it."""
+        deadline = time.monotonic() + OTHERS_TIMEOUT_S
+        with contextlib.ExitStack() as held:
+            while not self._lock(held):
+                if time.monotonic() > deadline:
+                    raise UnreachableError(
+                        f"another command has been opening the tunnel for {OTHERS_TIMEOUT_S:g} s; "
+                        "try again"
+                    )
+                time.sleep(POLL_S)
+            yield
+
+    def _lock(self, held: contextlib.ExitStack) -> bool:
+        """Takes the lock until `held` is closed; False if another command has it."""
+        file = self.folder.with_name(f".{self.folder.name}.tunnel-lock")
+        try:
+            held.enter_context(locked(file, wait=False))
+        except BlockingIOError:
+            return False
+        held.callback(file.unlink, missing_ok=True)
+        return True
+
+    def _end(self) -> None:
+        """Ends the recorded process."""
         record = self._read()
         if record is not None and record.process.is_running():
             with contextlib.suppress(psutil.Error):
                 end(psutil.Process(record.process.pid))
-        self._forget()
 
     @property
     def _record_file(self) -> Path:
@@ -173,27 +227,15 @@ class Tunnel:
 
         `forwards` has pairs: the head's port, the local one.
         """
-        arguments = way.leading(forwards, host)
-        try:
-            with self._log.open("wb") as log:
-                process = subprocess.Popen(
-                    arguments,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,  # Ctrl-C ends the command, not the tunnel
-                    preexec_fn=None if lasting else partial(end_with_parent, os.getpid()),
-                )
-        except FileNotFoundError:
-            raise no_program(arguments[0]) from None
+        process = self._process(way.leading(forwards, host), lasting=lasting)
         try:
             # Before its ports are waited for: `close` finds it although this process was killed.
             self._write(way, forwards, host, Process.of(process.pid))
-            for _, local in forwards:
-                self._wait(process, local)
+            self._wait(process, {local for _, local in forwards})
         except (psutil.Error, ChildProcessError):
             process.wait()
-            self._forget(process.pid)
+            self._forget()
+            self._check_folder()
             text = self._log.read_text(errors="replace")
             if any(sign in text for sign in _TAKEN):
                 return False
@@ -201,33 +243,47 @@ class Tunnel:
         except BaseException:
             process.kill()
             process.wait()
-            self._forget(process.pid)
+            self._forget()
             raise
         return True
+
+    def _process(self, arguments: Sequence[str], *, lasting: bool) -> subprocess.Popen[bytes]:
+        self._check_folder()
+        with self._log.open("wb") as log:
+            try:
+                return subprocess.Popen(
+                    arguments,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,  # Ctrl-C ends the command, not the tunnel
+                    preexec_fn=None if lasting else partial(end_with_parent, os.getpid()),
+                )
+            except FileNotFoundError:
+                raise no_program(arguments[0]) from None
+
+    def _check_folder(self) -> None:
+        """Raises if `down` has removed the folder: a record must not make it again."""
+        if not self.folder.is_dir():
+            raise SunspotError(f"{self.folder} is gone: another command took the cluster down")
 
     def _write(
         self, way: Way, forwards: Sequence[tuple[int, int]], host: str, process: Process
     ) -> None:
+        self._check_folder()
         (_, port), *others = forwards
         command = list(way.command)
         record = _Record(process=process, port=port, command=command, host=host, also=others)
         write_private(self._record_file, json.dumps(asdict(record)))
 
-    def _forget(self, pid: int | None = None) -> None:
-        """Removes the record of a process that has ended; left behind, it does no harm.
-
-        Args:
-            pid: the process; what another command has recorded meanwhile stays.
-        """
-        record = self._read()
-        if pid is not None and record is not None and record.process.pid != pid:
-            return
+    def _forget(self) -> None:
+        """Removes the record of a process that has ended; left behind, it does no harm."""
         with contextlib.suppress(OSError):
             self._record_file.unlink(missing_ok=True)
 
-    def _wait(self, process: subprocess.Popen[bytes], port: int) -> None:
+    def _wait(self, process: subprocess.Popen[bytes], ports: set[int]) -> None:
         deadline = time.monotonic() + OPEN_TIMEOUT_S
-        while not _listens(process.pid, port):
+        while not _listens(process.pid, ports):
             if process.poll() is not None:
                 raise ChildProcessError
             if time.monotonic() > deadline:
@@ -266,25 +322,28 @@ def _local_ports(
 
 
 def _is_open(record: _Record) -> bool:
-    """Whether the tunnel has its port: if another user has it, the token must not go there."""
-    return record.process.is_running() and _listens(record.process.pid, record.port)
+    """Whether the tunnel has its ports: if another user has one, the token must not go there."""
+    ports = {record.port, *dict(record.also).values()}
+    return record.process.is_running() and _listens(record.process.pid, ports)
 
 
-def _listens(pid: int, port: int) -> bool:
-    """Whether this process or a child of it listens on the port, and not some other process."""
+def _listens(pid: int, ports: set[int]) -> bool:
+    """Whether this process or a child of it listens on the ports, and not some other process."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
-        return _has(process, port) or any(
-            _has(one, port) for one in process.children(recursive=True)
+        missing = ports - _listening(process)
+        return not missing or missing <= set[int]().union(
+            *map(_listening, process.children(recursive=True))
         )
     return False
 
 
-def _has(process: psutil.Process, port: int) -> bool:
-    return any(
-        connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+def _listening(process: psutil.Process) -> set[int]:
+    return {
+        connection.laddr.port
         for connection in process.net_connections("tcp")
-    )
+        if connection.status == psutil.CONN_LISTEN
+    }
 
 
 def end(process: psutil.Process) -> None:

@@ -15,6 +15,7 @@ from cli_runs import failed, run
 from local_stacks import WORKERS, stack, write
 
 from sunspot import stack as stacks
+from sunspot import stack_problems
 from sunspot.errors import UsageError
 from sunspot.node.processes import Process
 from sunspot.targets.local import plan
@@ -186,6 +187,16 @@ def test_a_stack_without_a_file_may_be_another_folders(place, options):
     told = {name: run("down", name, *options).stderr for name in ("yours", "mine")}
     assert "no file of a stack 'yours' here" in " ".join(told["yours"].split())
     assert "no file" not in told["mine"]
+
+
+def test_another_users_stack_above_is_not_called_down(place, monkeypatch):
+    (place / "Pulumi.mine.yaml").write_text("config: {}\n")
+    (place / "below").mkdir()
+    monkeypatch.chdir(place / "below")
+    monkeypatch.setattr(stack_problems, "ROOT", os.getuid() + 1)
+    monkeypatch.setattr(stack_problems.os, "getuid", lambda: stack_problems.ROOT)
+    assert "belongs to another user" in failed(2, "down", "mine")
+    assert run("down", "yours").exit_code == 0
 
 
 def test_a_stack_that_does_not_exist_lists_those_that_do(place):

@@ -1,6 +1,8 @@
 """The `sunspot` command and jobs: what goes to the cluster, and what comes back."""
 
+import errno
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -166,6 +168,18 @@ def test_only_a_folder_with_files_is_looked_into(place, folder):
     (place / "empty").mkdir()
     (place / "code.zip").touch()
     sending.check_program(["python", "x.py"], Path(folder))
+
+
+def test_a_folder_that_cannot_be_read_is_refused_before_the_upload(cluster, place, monkeypatch):
+    api, _ = cluster
+
+    def refusing(folder):  # nothing is unreadable to root
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+
+    monkeypatch.setattr(Path, "iterdir", refusing)
+    message = failed(2, "submit", "--working-dir", str(place), "--", "python", "x.py")
+    assert f"cannot read {place}; make it readable" in message
+    assert not [call for call in api.calls() if "packages" in call or "POST" in call]
 
 
 def test_what_can_never_run_is_refused_before_the_upload(cluster):

@@ -1,5 +1,6 @@
 """`sunspot run` on a target that only brings clusters up: up, one job, down, whatever happens."""
 
+import errno
 import os
 import signal
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from job_api import handle_at, serving
 
 from sunspot import console
 from sunspot.errors import SunspotError, UsageError
+from sunspot.ray import packaging
 from sunspot.targets import clusters
 from sunspot.targets.protocol import Removal, Up, WaitsForOthers
 
@@ -94,6 +96,23 @@ def test_a_folder_that_cannot_be_sent_is_refused_before_the_cluster_is_made(
 ):
     monkeypatch.setenv("HOME", str(place))
     assert said in failed(2, "run", "dev", "--working-dir", str(place / folder), "--", "true")
+    assert calls(target) == []
+
+
+def test_a_folder_that_cannot_be_read_is_refused_before_the_cluster_is_made(
+    target, place, monkeypatch
+):
+    secret, scandir = place / "secret", os.scandir
+    secret.mkdir()
+
+    def refusing(path):  # nothing is unreadable to root
+        if os.fspath(path) == str(secret):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(secret))
+        return scandir(path)
+
+    monkeypatch.setattr(packaging.os, "scandir", refusing)
+    command = ("run", "dev", "--working-dir", str(place), "--", "python", "mine.py")
+    assert f"cannot read {secret}; make it readable" in failed(2, *command)
     assert calls(target) == []
 
 
@@ -205,12 +224,13 @@ def test_bad_input_is_refused_before_anything_is_created(target, arguments, name
     assert target.calls == []
 
 
-def test_a_second_ctrl_c_does_not_cut_taking_down_short(target, monkeypatch):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_second_ctrl_c_does_not_cut_taking_down_short(target, monkeypatch, number):
     target.up_error = KeyboardInterrupt()
     down = Brief.down
 
     def interrupted(self, name, progress):
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
         return down(self, name, progress)
 
     @contextmanager

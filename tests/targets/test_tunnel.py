@@ -168,7 +168,7 @@ def test_closing_ends_the_process_and_twice_is_fine(ssh, tunnel, api):
 def test_a_tunnel_whose_command_is_killed_is_found_by_the_next(ssh, tunnel, api, monkeypatch):
     began = []
 
-    def wait(_tunnel, process, _port):
+    def wait(_tunnel, process, _ports):
         began.append(process)
         assert process_of(tunnel).pid == process.pid  # `close` would end it
         raise KeyboardInterrupt
@@ -336,10 +336,3 @@ def test_a_port_that_another_process_has_is_not_the_tunnels(ssh, tunnel, api):
         assert tunnel.open(ssh, port) != record["port"]
     assert versions(tunnel.port(), known.token).json() == []
     assert local
-
-
-def test_what_another_command_has_recorded_meanwhile_stays(ssh, tunnel, api):
-    _, port = api
-    tunnel.open(ssh, port)
-    tunnel._forget(process_of(tunnel).pid + 1)
-    assert tunnel.port() is not None

@@ -125,8 +125,8 @@ class Records:
 
     def forget(self, name: str) -> None:
         """Closes a cluster's tunnel and removes its record."""
-        self.tunnel(name).close()
-        self.folders.remove(name)
+        with self.tunnel(name).closed():
+            self.folders.remove(name)
 
     def locked(self, name: str, progress: Progress = silent) -> AbstractContextManager[None]:
         """Locks a cluster against other commands, as `Folders.locked` does."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from pydantic import ValidationError
 
 from sunspot import stack as stacks
-from sunspot.errors import SunspotError, UsageError
+from sunspot.errors import SunspotError, UntrustedError, UsageError
 from sunspot.ray.handle import ClusterHandle
 from sunspot.stack import Stack
 from sunspot.targets import forwarding, head_notebook, members
@@ -230,9 +230,12 @@ class AzureTarget:
 
     def discover(self, name: str) -> bool:
         try:
-            folder = stacks.project_directory()
-            stack = stacks.load(name, folder)
+            stack, folder = stacks.find(name), stacks.project_directory()
+        except UntrustedError:
+            raise
         except UsageError:
+            return False
+        if stack is None:
             return False
         _, state = self._known.ask(name, folder, silent)
         if state is None or state.head is None:

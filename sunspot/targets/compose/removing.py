@@ -108,7 +108,8 @@ def remove(records: Records, name: str, progress: Progress, *, volumes: bool = F
         if volume in ours:
             engine.read("volume", "rm", volume)
     kept = _edited(records, name)
-    records.folders.remove(name)
+    with records.tunnel(name).closed():  # another command may have opened it again
+        records.folders.remove(name)
     return kept
 
 

@@ -312,7 +312,7 @@ class ComposeTarget:
             progress("opening the tunnel")
         dashboard = record.ports[published.DASHBOARD]
         opened = tunnel.open(ssh, dashboard, preferred=None, also=list(others.values()))
-        local = tunnel.also()
+        local = tunnel.local(list(others.values()))
         return {published.DASHBOARD: opened} | {k: local[port] for k, port in others.items()}
 
 

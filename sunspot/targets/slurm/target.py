@@ -284,7 +284,7 @@ class SlurmTarget:
                 slurm.login, int(first), preferred=dashboard_port, also=(wanted,), host=host
             )
             dashboard = f"{LOOPBACK}:{local}"
-            client = f"{LOOPBACK}:{tunnel.also()[wanted]}"
+            client = f"{LOOPBACK}:{tunnel.local([wanted])[wanted]}"
         elif dashboard_port is not None:
             raise UsageError(
                 "--dashboard-port is the local end of a tunnel, which a login node does not need; "
@@ -322,7 +322,8 @@ class SlurmTarget:
                 left.append(life.record.folder)
             root = life.record.folder.rpartition("/")[0]
             life.slurm.remove_empty(f"{root}/storage/{name}", f"{root}/storage", root)
-            folders.remove(name)
+            with Tunnel(folders.path(name)).closed():  # another command may have opened it again
+                folders.remove(name)
         return left
 
 

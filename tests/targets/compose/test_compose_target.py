@@ -323,6 +323,13 @@ def test_a_host_elsewhere_is_reached_through_a_tunnel(target, docker, tools, mon
     assert target.records.known("course").engine == "ssh://me@gpu-host"
 
 
+def test_a_tunnel_that_ends_at_once_is_told(target, docker, tools, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", "ssh://me@gpu-host")
+    monkeypatch.setattr(Tunnel, "open", lambda *_, **__: 21000)
+    with pytest.raises(SunspotError, match="has ended just now: try again"):
+        target.up(COURSE, silent)
+
+
 def test_ports_that_a_host_elsewhere_uses_are_left_to_it(target, docker, tools, monkeypatch):
     line = "   0: 0100007F:2049 00000000:0000 0A 00000000:00000000 00:00000000 00000000  0"
     tools.add("ssh", f"""case "$*" in */proc/net/tcp*) echo '{line}';; *) exit 1;; esac""")

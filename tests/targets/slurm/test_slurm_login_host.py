@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
+import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import stand_in_slurm
 
 from sunspot.errors import SunspotError, UsageError
+from sunspot.node.processes import Process
+from sunspot.node.slurm.plan import Published
+from sunspot.targets.protocol import silent
+from sunspot.targets.records import Folders
 from sunspot.targets.slurm import commands
+from sunspot.targets.slurm.life import Life
+from sunspot.targets.slurm.records import JOB_FILE, JobRecord, Records
+from sunspot.targets.slurm.target import SlurmTarget
 from sunspot.targets.ssh import UnreachableError
+from sunspot.targets.tunnel import Tunnel
 
 # Runs the last argument, as sshd does, where Slurm is on the PATH.
 SSH = """#!/bin/sh
@@ -82,3 +94,48 @@ def test_a_machine_without_ssh_is_told(slurm, monkeypatch, tmp_path):
     shutil.rmtree(tmp_path / "tools")
     with pytest.raises(SunspotError, match="no `ssh`"):
         slurm.queue(["x"])
+
+
+# The tunnel to the head
+
+
+@pytest.fixture
+def job(slurm, tmp_path):
+    """The job of a cluster, in its folder on the login node."""
+    folder = tmp_path / "clusters" / "job"
+    folder.mkdir(parents=True)
+    (folder / "token").write_text("secret")
+    return JobRecord(name="job", joining={}, folder=str(folder), login_host="me@login")
+
+
+@pytest.fixture
+def target(tmp_path):
+    return SlurmTarget(Records(Folders(tmp_path / "state")))
+
+
+def test_a_tunnel_that_ends_at_once_is_told(target, job, monkeypatch):
+    published = Published(gcs="n1:1", dashboard="n1:2", client="n1:3", node="n1")
+    monkeypatch.setattr(Tunnel, "open", lambda *_, **__: 8265)
+    with pytest.raises(SunspotError, match="has ended just now: try again"):
+        target._handle("dev", job, published)
+
+
+def test_a_tunnel_that_another_command_opens_while_the_cluster_goes_ends_too(
+    target, job, tmp_path, monkeypatch
+):
+    target.records.folders.write("dev", JOB_FILE, asdict(job))
+    sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with subprocess.Popen(sleeping) as process:
+
+        def cancel(*_):
+            record = {"process": asdict(Process.of(process.pid)), "port": 1}
+            (tmp_path / "state" / "dev" / "tunnel.json").write_text(json.dumps(record))
+            return []
+
+        monkeypatch.setattr(Life, "cancel", cancel)
+        try:
+            target.down("dev", silent).check("dev")
+            assert process.poll() is not None
+        finally:
+            process.kill()
+    assert not [*(tmp_path / "state").glob("**/*tunnel*")]
