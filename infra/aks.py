@@ -13,7 +13,6 @@ from infra.roles import NETWORK_CONTRIBUTOR, assign
 from infra.storage import Results, ResultsArgs
 from sunspot.targets.azure.aks.plan import (
     DISK_GIB,
-    MAX_PODS,
     SYSTEM_NODES,
     SYSTEM_POOL,
     AksPlan,
@@ -262,7 +261,7 @@ def _create_pool(
         count=pool.minimum,
         min_count=pool.minimum,
         max_count=pool.maximum,
-        max_pods=MAX_PODS,
+        max_pods=plan.max_pods,
         os_disk_size_gb=DISK_GIB,
         os_disk_type=disks.EPHEMERAL if pool.ephemeral_disk else disks.MANAGED,
         scale_set_priority=containerservice.ScaleSetPriority.SPOT if spot else None,

@@ -152,7 +152,7 @@ def test_each_group_and_market_has_a_pool_that_scales_to_zero(made):
     assert set(found) == {"head", "fixed", "gpu", twin, "steady"}
     limits = {name: (one["count"], one["minCount"], one["maxCount"]) for name, one in found.items()}
     assert limits == {
-        "head": (1, 1, 1),
+        "head": (1, 1, 2),  # a second node where the first has died
         "fixed": (0, 0, 2),
         "gpu": (0, 0, 4),
         twin: (0, 0, 4),
@@ -342,3 +342,51 @@ def test_wrong_settings_name_their_key(aks, named):
         aks_stack(aks=aks)
     assert "sunspot:aks" in str(caught.value)
     assert named in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"gpu_nodes": {"labels": {"team": "ml"}}}, {"spot_nodes": {}}, {"max_pods": 60}],
+    ids=["gpu_nodes", "spot_nodes", "max_pods"],
+)
+def test_what_is_said_of_nodes_elsewhere_keeps_no_pod_from_its_pool(given):
+    stack = aks_stack(kubernetes=given)
+    planned, found = plan(stack), pools(build(stack))
+    groups = {one["groupName"]: one["template"] for one in specs(planned)["workerGroupSpecs"]}
+    for pool in planned.pools[1:]:
+        spec = groups[pool.node_type]["spec"]
+        assert {f"{one['key']}={one['value']}:NoSchedule" for one in spec["tolerations"]} >= set(
+            pool.taints
+        )
+        assert spec["nodeSelector"].items() <= pool.labels.items()
+        assert found[pool.name]["maxPods"] == given.get("max_pods", 30)
+
+
+def specs(planned):
+    return planned.manifest[0]["spec"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"cpu_nodes": {"node_selector": {"team": "ml"}}}, "label team: ml"),
+        ({"cpu_nodes": {"node_selector": {"kubernetes.azure.com/agentpool": "cpu"}}}, "head ask"),
+        ({"patch": {"spec": {"nodeSelector": {"team": "ml"}}}}, "pods of gpu ask"),
+    ],
+)
+def test_a_selector_that_no_node_of_the_groups_own_pool_has_is_refused(given, said):
+    with pytest.raises(UsageError, match=said):
+        plan(aks_stack(kubernetes=given))
+
+
+@pytest.mark.parametrize("key", ["kubernetes.io/arch", "topology.kubernetes.io/zone"])
+def test_a_selector_by_what_aks_gives_nodes_is_taken(key):
+    nodes = {"node_selector": {key: "x"}}
+    assert plan(aks_stack(kubernetes={"cpu_nodes": nodes}))
+
+
+def test_more_nodes_than_there_are_addresses_for_are_refused():
+    many = group("fixed", min_workers=0, max_workers=300)
+    with pytest.raises(UsageError, match=r"addresses for the pods of 256 nodes.*304: give a /15,"):
+        plan(aks_stack(many))
+    assert plan(aks_stack(many, aks={**RANGES, "pod_cidr": "10.240.0.0/15"}))

@@ -63,7 +63,10 @@ def _range_inside(text: str, prefixes: range) -> str:
         raise UsageError(f"{text!r} is a /{block.prefixlen}: give a block {sizes}")
     if any(block.overlaps(taken) for taken in _TAKEN):
         names = ", ".join(str(taken) for taken in _TAKEN)
-        raise UsageError(f"{text!r} is in use in every AKS cluster: leave out {names}")
+        raise UsageError(
+            f"{text!r} overlaps addresses that every AKS cluster uses: choose a block outside "
+            f"{names}"
+        )
     return str(block)
 
 
@@ -100,6 +103,11 @@ class Aks(Config, frozen=True):
     service_cidr: Annotated[Text, AfterValidator(_service_range)] = Field(
         default=SERVICE_RANGE, description="addresses of the services, likewise"
     )
+
+    @property
+    def most_nodes(self) -> int:
+        """For how many nodes there are addresses of pods: each node takes a /24."""
+        return 2 ** (24 - IPv4Network(self.pod_cidr).prefixlen)
 
     @property
     def dns_service_ip(self) -> str:

@@ -116,7 +116,7 @@ def test_another_maximum_and_address_update_what_is_there_in_place(project: Proj
     }
     assert set(project.cloud.resources()) == set(before)
     pools = [r["inputs"] for r in project.cloud.resources().values() if r["kind"] == "AgentPool"]
-    assert sorted(opened(pool)["maxCount"] for pool in pools) == [1, 6, 6]
+    assert sorted(opened(pool)["maxCount"] for pool in pools) == [2, 6, 6]
     assert {g["maxReplicas"] for g in ray_cluster(project)["spec"]["workerGroupSpecs"]} == {6}
     assert objects(project)["/api/v1/namespaces/default/secrets/k-token"] == token
 

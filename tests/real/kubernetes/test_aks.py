@@ -17,6 +17,7 @@ from machines.pulumi_project import Project, engine_folder
 from waiting import wait_for
 
 STACK = "k"
+PLUGIN = ("nvidia-device-plugin", "-n", "kube-system")
 NEEDED = "SUNSPOT_TESTS_NEED_ENGINE"
 
 
@@ -25,7 +26,7 @@ def settings(namespace: str, *, most: int) -> dict:
         "azure-native:location": "uksouth",
         "sunspot:target": "kubernetes",
         "sunspot:aks": {"authorized_ip_ranges": ["203.0.113.7/32"]},
-        "sunspot:kubernetes": {"namespace": namespace},
+        "sunspot:kubernetes": {"namespace": namespace, "gcs_fault_tolerance": {}},
         "sunspot:storage": {"protect": False},
         "sunspot:cluster": {
             "head_node": {"vm_size": "Standard_D4s_v5"},
@@ -36,7 +37,14 @@ def settings(namespace: str, *, most: int) -> dict:
                     "min_workers": 0,
                     "max_workers": most,
                     "worker_nodes": {"vm_size": "Standard_D4s_v5"},
-                }
+                },
+                {
+                    "name": "gpu",
+                    "market": "spot",
+                    "min_workers": 0,
+                    "max_workers": 1,
+                    "worker_nodes": {"vm_size": "Standard_NC4as_T4_v3"},
+                },
             ],
             "autoscaler_config": {"cpu": 0.5, "memory_gb": 1},
         },
@@ -67,6 +75,10 @@ def test_up_and_an_edit(kubernetes: Cluster, project: Project):
         uid, token = found["metadata"]["uid"], token_of(kubernetes, namespace)
         assert found["spec"]["workerGroupSpecs"][0]["maxReplicas"] == 2
         assert len(token) > 40
+        assert kubernetes.kubectl.get("pvc", f"{STACK}-gcs", "-n", namespace)["spec"]
+        selector = {"app.kubernetes.io/name": "nvidia-device-plugin"}
+        plugin = kubernetes.kubectl.get("daemonset", *PLUGIN)
+        assert plugin["spec"]["selector"]["matchLabels"] == selector
         # As the Ray autoscaler does, by a patch of its own.
         replicas = '[{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": 1}]'
         kubernetes.kubectl(
@@ -83,6 +95,7 @@ def test_up_and_an_edit(kubernetes: Cluster, project: Project):
         assert workers(kubernetes, namespace) == made
     finally:
         kubernetes.kubectl.run("delete", "namespace", namespace, "--wait=false")
+        kubernetes.kubectl.run("delete", "daemonset", *PLUGIN)
 
 
 def ray_cluster(kubernetes: Cluster, namespace: str) -> dict:

@@ -32,7 +32,9 @@ def test_the_cost_is_that_of_its_machines_and_what_is_beside_them(found):
 def test_the_quota_is_that_of_each_pool_when_it_is_full(found):
     assert {one["name"]: one["needed_by"] for one in found["quota"]} == QUOTA
     sizes = {one["name"]: one["vcpus"] for one in found["quota"]}
-    assert sizes["Total Regional vCPUs"] == 3 * 4  # the head's, and two for Kubernetes itself
+    assert (
+        sizes["Total Regional vCPUs"] == 4 * 4
+    )  # two for Kubernetes itself, the head's, and one after it
     assert sizes["Total Regional Spot vCPUs"] == 4 * 4
 
 

@@ -24,7 +24,9 @@ from sunspot.targets.azure.sizes import check_counts, check_regions, check_sizes
 from sunspot.targets.kubernetes import gcs_state, patching, quantities, raycluster, records
 from sunspot.targets.kubernetes.raycluster import Names
 from sunspot.targets.kubernetes.settings import (
+    GPUS_OF_AKS,
     KEY,
+    SPOT_OF_AKS,
     TARGET,
     Group,
     KubeRay,
@@ -42,6 +44,9 @@ MAX_CLUSTER_NAME = 54
 # AKS reserves 20 MB of a node for each pod that may run on it, and 250 may by default
 # (learn.microsoft.com/azure/aks/node-resource-reservations); ours have one of Ray's.
 MAX_PODS = 30
+# Where the head's node has died, another one takes its place at once: AKS's own repair begins ten
+# minutes later (learn.microsoft.com/azure/aks/node-auto-repair).
+HEAD_NODES = 2
 # Of the disk of AKS's own choice; images with CUDA unpack to tens of GB.
 DISK_GIB = 128
 
@@ -51,6 +56,9 @@ GPU_LABEL = {"sunspot/gpu": "nvidia"}
 # What AKS gives the nodes of a spot pool by itself (learn.microsoft.com/azure/aks/spot-node-pool).
 SPOT = "kubernetes.azure.com/scalesetpriority"
 NO_SCHEDULE = "NoSchedule"
+# Labels that AKS gives every node, with the name of its pool.
+POOL_LABELS = ("agentpool", "kubernetes.azure.com/agentpool")
+_OF_EVERY_NODE = re.compile(r"([\w.-]+\.)?(kubernetes\.io|azure\.com)/.+")
 # By this label, AKS's webhook gives a pod the identity of its service account.
 USES_IDENTITY = {"azure.workload.identity/use": "true"}
 
@@ -107,13 +115,22 @@ class AksPool:
         gpus = [f"sku=gpu:{NO_SCHEDULE}"] if self.has_gpus else []
         return [f"{GROUP}={self.group}:{NO_SCHEDULE}", *gpus, *spot]
 
+    def may_have(self, key: str, value: str) -> bool:
+        """Whether its nodes have a label, or AKS may give it to them."""
+        if key in POOL_LABELS:
+            return value == self.name
+        if key == SPOT or not _OF_EVERY_NODE.fullmatch(key):
+            return self.labels.get(key) == value
+        return True
+
 
 @dataclass(frozen=True, kw_only=True)
 class AksPlan:
     """Everything that a stack makes with AKS, checked.
 
-    `subnet_id` is None for a network that AKS makes. `manifest` are the resources that KubeRay
-    makes the cluster from, in the order in which they are applied.
+    `subnet_id` is None for a network that AKS makes. `max_pods` is of a node of the `pools`.
+    `manifest` are the resources that KubeRay makes the cluster from, in the order in which they are
+    applied.
     """
 
     stack: str
@@ -126,6 +143,7 @@ class AksPlan:
     subnet_id: str | None
     system_size: VmSize
     pools: tuple[AksPool, ...]
+    max_pods: int
     names: Names
     manifest: tuple[dict[str, Any], ...]
 
@@ -191,6 +209,7 @@ def plan(stack: Stack) -> AksPlan:
         subnet_id=None if subnets is None else subnets.workers,
         system_size=_system_size(stack),
         pools=_pools(sized),
+        max_pods=raycluster.settings(placed).max_pods,
         names=raycluster.names(placed),
         manifest=tuple(manifest),
     )
@@ -228,7 +247,7 @@ def _check(stack: Stack) -> None:
         lambda: _cluster_name(stack),
         lambda: _system_size(stack),
         lambda: _refuse(_of_settings(stack)),
-        lambda: raycluster.make(_placed(stack)),
+        lambda: _refuse(_without_nodes(stack)),
     )
     problems: list[str] = []
     for part in parts:
@@ -269,6 +288,13 @@ def _of_settings(stack: Stack) -> Iterator[str]:
             f"config > {KEY} > service_account: the stack makes the service accounts, whose "
             "identities may write to its storage: leave it out"
         )
+    most = SYSTEM_NODES + HEAD_NODES + sum(one.max_workers for one in stack.cluster.scaling_groups)
+    if most > azure.aks.most_nodes:
+        yield (
+            f"config > {aks_settings.KEY} > pod_cidr: {azure.aks.pod_cidr} has addresses for the "
+            f"pods of {azure.aks.most_nodes} nodes, a /24 each, and with all groups full there are "
+            f"{most}: give a /{24 - (most - 1).bit_length()}, or lower max_workers"
+        )
     nodes = {HEAD: stack.cluster.head_node}
     nodes |= {group.name: group.worker_nodes for group in stack.cluster.scaling_groups}
     for name, node in nodes.items():
@@ -278,6 +304,22 @@ def _of_settings(stack: Stack) -> Iterator[str]:
                 "installs only NVIDIA's device plugin on AKS: choose another size, or virtual "
                 "machines (sunspot:target: azure)"
             )
+
+
+def _without_nodes(stack: Stack) -> Iterator[str]:
+    """The selectors of pods that no node of their own pool has."""
+    spec = raycluster.make(_placed(stack))[0]["spec"]
+    templates = {one["groupName"]: one["template"] for one in spec["workerGroupSpecs"]}
+    templates[HEAD] = spec["headGroupSpec"]["template"]
+    for pool in _pools(stack):
+        wanted = templates[pool.node_type]["spec"].get("nodeSelector") or {}
+        for key, value in wanted.items():
+            if not pool.may_have(key, value):
+                yield (
+                    f"config > {KEY}: the pods of {pool.node_type} ask for nodes with the label "
+                    f"{key}: {value}, which those of their own pool do not have: leave it out, "
+                    "since each group's pods run on its own pool"
+                )
 
 
 def _cluster_name(stack: Stack) -> str:
@@ -327,8 +369,14 @@ def _placed(stack: Stack) -> Stack:
     name = raycluster.names(stack).cluster
     names = [HEAD, *(group.name for group in stack.cluster.scaling_groups)]
     groups = {**given.groups, **{one: _group(given, name, one) for one in names}}
-    kuberay = given.model_copy(update={"groups": groups, "max_pods": MAX_PODS})
-    return stack.with_settings(KubernetesSettings(kuberay=kuberay))
+    # What the pools have of spot and of GPUs cannot be set otherwise.
+    update = {
+        "groups": groups,
+        "gpu_nodes": given.gpu_nodes.plus(GPUS_OF_AKS),
+        "spot_nodes": given.spot_nodes.plus(SPOT_OF_AKS),
+        "max_pods": given.max_pods if "max_pods" in given.model_fields_set else MAX_PODS,
+    }
+    return stack.with_settings(KubernetesSettings(kuberay=given.model_copy(update=update)))
 
 
 def _group(given: KubeRay, cluster: str, name: str) -> Group:
@@ -354,7 +402,7 @@ def _pools(stack: Stack) -> tuple[AksPool, ...]:
         market="on-demand",
         size=size_for(stack.cluster.head_node),
         minimum=1,
-        maximum=1,
+        maximum=HEAD_NODES,
     )
     workers = (
         AksPool(
