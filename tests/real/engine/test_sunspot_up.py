@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,6 +35,7 @@ from waiting import wait_for
 pytestmark = [needs_sshd, pytest.mark.timeout(900)]
 
 FIXED = "fixed"
+RESTS_S = 3.0
 # What `az` says and does.
 GROUP_IS_GONE = "echo '(ResourceGroupNotFound) gone' >&2; exit 3"
 
@@ -258,6 +260,13 @@ def is_recorded(project, name):
     return False
 
 
+def rests(project):
+    """Whether the engine has not written the stack's state for a while."""
+    names = (f"{STACK}.json", f"{STACK}.json.attrs")
+    files = [path for path in paths_below(project.folder / "state") if path.name in names]
+    return len(files) == 2 and time.time() - max(one.stat().st_mtime for one in files) > RESTS_S
+
+
 def held_up(project, head):
     """`sunspot up` in the middle of a slow creation, and the processes that it started."""
     command = started(project, head, "up", STACK)
@@ -305,6 +314,8 @@ def test_down_takes_away_what_a_killed_up_left(fresh, head, engine_too):
     # A creation that ends unseen is Azure's only: an engine that is killed forgets it.
     for other in ("sunspot-x-gpu-vmss", "sunspot-x-head-vm"):
         wait_for(other, lambda name=other: is_recorded(fresh, name), DEADLINE_S)
+    # A state that was cut off as it was written is for its user to mend (errors.py).
+    wait_for("the engine to write nothing", lambda: rests(fresh), DEADLINE_S)
     command.kill()
     command.communicate(timeout=DEADLINE_S)
     kill(below if engine_too else ())
