@@ -53,6 +53,8 @@ class KubernetesApi:
     `after_reads` has what happens when a path is asked for, by the path, the next one last.
     `troubles` has what becomes of the next requests, by their method and the kind of object.
     `answers` has what a path is answered with instead, by something that is not Kubernetes.
+    `sees_after_reads` is how often a RayJob is asked for until KubeRay has seen its cluster ready,
+    None if it never does.
     `collects_after_reads` is how often an owner that goes is asked for until the garbage collector
     has seen it; `collect` has it see all of them.
     """
@@ -69,6 +71,7 @@ class KubernetesApi:
         self.lock = threading.RLock()
         self.numbers = 0
         self.collects_after_reads = 0
+        self.sees_after_reads: int | None = 4
         self.after_reads: dict[str, list[Callable[[], None]]] = {}
         self.troubles: dict[tuple[str, str], list[int]] = {}
         self.answers: dict[str, str] = {}
@@ -258,7 +261,10 @@ class KubernetesApi:
         """
         metadata = made["metadata"]
         name = f"{metadata['name']}-x7k2p"
-        made["status"] = {"rayClusterName": name, "jobDeploymentStatus": "Initializing"}
+        status = made["status"] = {"rayClusterName": name, "jobDeploymentStatus": "Initializing"}
+        if self.sees_after_reads is not None:
+            idle = [lambda: None] * self.sees_after_reads
+            self.after_reads[f"{path}/{metadata['name']}"] = [lambda: _see(status), *idle]
         copied = {key: metadata[key] for key in ("namespace", "labels", "annotations")}
         cluster = {
             "apiVersion": "ray.io/v1",
@@ -297,6 +303,12 @@ class KubernetesApi:
         if unknown:
             said = ", ".join(f'unknown field "spec.{name}"' for name in unknown)
             raise RefusalError(400, "BadRequest", f"strict decoding error: {said}")
+
+
+def _see(status: dict[str, Any]) -> None:
+    """KubeRay sees the cluster of a RayJob ready, and waits for its job."""
+    if status["jobDeploymentStatus"] == "Initializing":
+        status["jobDeploymentStatus"] = "Waiting"
 
 
 KINDS = frozenset(

@@ -48,7 +48,8 @@ def nodes(
         stack: the cluster's stack.
         handle: how to reach it.
         shape: what a worker will have that is not there yet.
-        least: the minimum of each group that was scaled by hand; asked for if workers are missing.
+        least: the minimum of each group that was scaled by hand; asked for if there are fewer
+            workers than the stack's own minimum, since on Azure that takes seconds.
     """
     from sunspot.ray.jobs import JobClient
 
@@ -72,12 +73,18 @@ def lacked(
     ]
     if all(here >= group.min_workers for group, here in groups):
         return []
-    scaled = least()
+    wanted = _wanted(stack, least())
     return [
         one
         for group, here in groups
-        for one in _awaited(group, scaled.get(group.name, group.min_workers) - here, shape(group))
+        for one in _awaited(group, wanted[group.name] - here, shape(group))
     ]
+
+
+def _wanted(stack: Stack, least: Mapping[str, int] | None) -> dict[str, int]:
+    """How many workers each group has at least: as it was scaled last, or by the stack."""
+    by_stack = {group.name: group.min_workers for group in stack.cluster.scaling_groups}
+    return by_stack | dict(least or {})
 
 
 def missing(stack: Stack, handle: ClusterHandle) -> str:
@@ -92,8 +99,7 @@ def lacking(
     """As `missing`, of these members; `least` has what each group needs where that has changed."""
     if not members:
         return HEADLESS
-    wanted = {group.name: group.min_workers for group in stack.cluster.scaling_groups}
-    wanted |= least or {}
+    wanted = _wanted(stack, least)
     groups = [label(one, GROUP_LABEL) for one in members]
     joined = {
         group.name: sum(groups.count(node_type) for node_type in group.node_types())

@@ -13,6 +13,7 @@ from sunspot.stack import Stack
 from sunspot.stack_problems import wrong
 from sunspot.targets.kubernetes import (
     capacity,
+    placing,
     raycluster,
     records,
     rights,
@@ -66,6 +67,18 @@ def refuse(api: Api, stack: Stack, progress: Progress, *, job: bool = False) -> 
         raise wrong(f"stack {stack.name} on {TARGET}", problems)
     told = [one for one in found if one.level == "warning" and one.check != "KubeRay"]
     return [f"{one.check}: {one.detail}" for one in told]
+
+
+def preconditions(stack: Stack, progress: Progress) -> list[Finding]:
+    """As `findings`; a Kubernetes that cannot be asked is one of them."""
+    found: list[Finding] = []
+    try:
+        wanted, record = placing.placed(stack)
+        for one in findings(record.cluster().api, wanted, progress):
+            found.append(one)  # noqa: PERF402 - kept also if the next one raises
+    except SunspotError as error:
+        found.append(_of_place(error))
+    return found
 
 
 def findings(api: Api, stack: Stack, progress: Progress, *, job: bool = False) -> Iterator[Finding]:
@@ -342,7 +355,7 @@ def _quotas(api: Api, stack: Stack) -> Iterator[Finding]:
         )
 
 
-def of_place(error: SunspotError) -> Finding:
+def _of_place(error: SunspotError) -> Finding:
     """The finding for a Kubernetes that cannot be asked."""
     what = "API server" if isinstance(error, UnreachableError | ApiError) else "kubeconfig"
     return _finding(what, "failure", str(error))

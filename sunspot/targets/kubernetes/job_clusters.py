@@ -19,15 +19,19 @@ from sunspot.targets.kubernetes.records import Record
 from sunspot.targets.protocol import Progress, silent
 
 POLL_S = 0.2
+SEEN_POLL_S = 0.5
 
 _UNNAMED = "-unnamed"
 
 # KubeRay's states of a RayJob (ray-operator/apis/ray/v1/rayjob_types.go, 1.6).
 _REFUSED = "ValidationFailed"
 _ENDED = ("Complete", "Failed", _REFUSED)
+_SEEN = ("Waiting", "Running")
 
 # KubeRay names the cluster when it first sees the RayJob, and makes it then.
 OPERATOR_PATIENCE_S = 60.0
+# Its probes have seen a cluster that answers within 20 s, and it looks at a RayJob every 3 s.
+SEEN_PATIENCE_S = 300.0
 
 
 def fitted(stack: Stack) -> Stack:
@@ -76,21 +80,36 @@ def refuse_one_at_work(name: str, record: Record) -> None:
 def lost(name: str, record: Record) -> SunspotError:
     """The error for a cluster that is gone, or that KubeRay has not made yet."""
     found = _found(record)
+    status = (found or {}).get("status") or {}
+    state = status.get("jobDeploymentStatus")
+    if state == _REFUSED:
+        return _refused(record, status)
+    if state in _ENDED:
+        return _ended(name, status)
     if found is not None and not _name(found):
         return SunspotError(f"KubeRay has not made the cluster of the RayJob {record.job} yet")
-    status = (found or {}).get("status") or {}
-    if status.get("jobDeploymentStatus") in _ENDED:
-        said = " ".join(str(status.get("message") or "").split())
-        return HeadLostError(
-            f"KubeRay has taken the cluster of {name!r} down, since its command had ended "
-            f"{rayjob.READING_S // 60} minutes before: {status.get('jobStatus')}"
-            + (f" ({said})" if said else "")
-        )
-    what = f"RayJob {record.job!r}" if record.job else "RayCluster"
+    what = f"RayJob {record.job!r}" if record.job and found is None else "RayCluster"
+    again = f"sunspot run {name} -- COMMAND" if record.job else f"sunspot up {name}"
     return HeadLostError(
         f"the {what} of {name!r} is gone from {record.place.called}: somebody has deleted it. "
-        f"Start again: sunspot down {name} && sunspot up {name}"
+        f"Start again: sunspot down {name} && {again}"
     )
+
+
+def _ended(name: str, status: Object) -> HeadLostError:
+    """The error for a cluster that KubeRay has taken down: its command ended, or never came."""
+    said = " ".join(str(status.get("message") or "").split())
+    job = status.get("jobStatus")
+    why = "its command had ended" if job else "no command had been submitted to it"
+    how = ": ".join(filter(None, (job, said)))
+    return HeadLostError(
+        f"KubeRay has taken the cluster of {name!r} down, {rayjob.READING_S // 60} minutes after "
+        f"it saw that {why}" + (f" ({how})" if how else "")
+    )
+
+
+def _refused(record: Record, status: Object) -> SunspotError:
+    return SunspotError(f"KubeRay refuses the RayJob {record.job}: {status.get('message')}")
 
 
 def is_gone(name: str, record: Record | None) -> bool:
@@ -111,23 +130,63 @@ def wait_for_cluster(record: Record, progress: Progress) -> Record:
     Raises:
         SunspotError: it does not, or refuses the RayJob.
     """
+    progress(f"waiting for KubeRay to make the cluster of the RayJob {record.job}")
     deadline = time.monotonic() + OPERATOR_PATIENCE_S
     while True:
         found = outlast(lambda: _found(record), progress)
-        status = (found or {}).get("status") or {}
+        if found is None:
+            raise _deleted(record)
+        status = found.get("status") or {}
         if status.get("jobDeploymentStatus") == _REFUSED:
-            raise SunspotError(f"KubeRay refuses the RayJob {record.job}: {status.get('message')}")
+            raise _refused(record, status)
         made = _as_named(record, found)
         if _name(found) and outlast(made.cluster().found, progress) is not None:
             return made
-        if found is None or time.monotonic() > deadline:
-            said = [] if found is None else record.cluster().warnings(found)
+        if time.monotonic() > deadline:
+            said = record.cluster().warnings(found)
             raise SunspotError(
                 f"KubeRay's operator has made no cluster of the RayJob {record.job} in "
                 f"{OPERATOR_PATIENCE_S:g} s: {said[-1] if said else 'does it run?'} See: kubectl "
                 f"describe rayjob {record.job} --namespace {record.names.namespace}"
             )
         time.sleep(POLL_S)
+
+
+def wait_until_seen(record: Record, progress: Progress) -> None:
+    """Waits until KubeRay has seen a job's cluster whole; does nothing for any other cluster.
+
+    Until then its hour for a command to come goes on, even if one has come
+    (checkPreRunningDeadlineAndUpdateStatusIfNeeded in rayjob_controller.go, 1.6): where the command
+    asks for workers that do not come, KubeRay would never see the cluster ready, and end it.
+
+    Raises:
+        SunspotError: it does not in time.
+    """
+    if not record.job:
+        return
+    progress("waiting for KubeRay to see the cluster ready")
+    deadline = time.monotonic() + SEEN_PATIENCE_S
+    while True:
+        found = outlast(lambda: _found(record), progress)
+        if found is None:
+            raise _deleted(record)
+        status = found.get("status") or {}
+        state = status.get("jobDeploymentStatus")
+        if state in _SEEN:
+            return
+        if state in _ENDED:
+            raise SunspotError(f"KubeRay has given the RayJob {record.job} up: {state}")
+        if time.monotonic() > deadline:
+            raise SunspotError(
+                f"timed out: KubeRay has not seen the cluster of the RayJob {record.job} ready, "
+                f"which is {state}. See: kubectl describe rayjob {record.job} --namespace "
+                f"{record.names.namespace}"
+            )
+        time.sleep(SEEN_POLL_S)
+
+
+def _deleted(record: Record) -> SunspotError:
+    return SunspotError(f"the RayJob {record.job} was deleted while its cluster started")
 
 
 def submitted(record: Record, job_id: str) -> None:

@@ -35,6 +35,9 @@ PULL_PATIENCE_S = 600.0
 
 CRASH_REASON = "CrashLoopBackOff"
 
+# The API server's words, and KubeRay's own reason where the autoscaler's account is the user's.
+REFUSALS = ("forbidden", "exceeded quota", "is invalid", "AutoscalerServiceAccountNotFound")
+
 # The fields of a pod that change its host name (kubernetes.io, "Pod hostname").
 _HOST_NAMES = ("hostNetwork", "hostname", "hostnameOverride", "setHostnameAsFQDN")
 
@@ -214,6 +217,11 @@ class Cluster:
 
     def log_path(self, pod: str) -> str:
         return path("v1", "pods", self.names.namespace, pod) + "/log"
+
+    def refusals(self, ray_cluster: Object) -> list[str]:
+        """What KubeRay was refused, the latest last: by a quota or a policy, or no account."""
+        said = self.warnings(ray_cluster)
+        return [text for text in said if any(one in text for one in REFUSALS)]
 
     def warnings(self, about: Object) -> list[str]:
         """The warnings that were recorded about an object, the latest last, without doubles.

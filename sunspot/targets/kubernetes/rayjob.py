@@ -76,7 +76,10 @@ def waiting(stack: Stack) -> list[dict[str, Any]]:
 
     KubeRay takes the cluster down when that job has ended, or none came in time, whatever becomes
     of who made it; but a head that is lost takes the job's record with it, and then KubeRay asks
-    for it for ever (rayjob_controller.go, 1.6). Arguments and errors as of `make`.
+    for it for ever (rayjob_controller.go, 1.6).
+
+    Raises:
+        UsageError: the stack is wrong for Kubernetes.
     """
     called = rayservice.names(stack)
     return [

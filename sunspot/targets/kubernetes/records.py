@@ -1,6 +1,7 @@
 """The records of clusters on Kubernetes: which place each is in, and its stack.
 
-cluster.json   written before anything is created, so that `down` finds what a killed `up` left
+place.json     written before anything is created, so that `down` finds what a killed `up` left
+cluster.json   the stack that it is made from
 token          the cluster's token, mode 0600
 """
 
@@ -24,7 +25,7 @@ from sunspot.targets.records import BrokenRecordsError, Folders, not_up
 from sunspot.targets.tunnel import Tunnel
 
 STACK_ANNOTATION = "sunspot/stack"
-"""On a RayCluster that `up` or Pulumi made: the stack, for machines without a record of it."""
+"""On what `up`, `run` or Pulumi made: the stack, for machines without a record of it."""
 PULUMI_ANNOTATION = "sunspot/pulumi-stack"
 """On one that Pulumi made: the name of its stack."""
 
@@ -126,6 +127,11 @@ class Records:
         with contextlib.suppress(BrokenRecordsError):
             return self.read(name) if name in self.names() else None
         return None
+
+    def forget(self, name: str) -> None:
+        """Closes a cluster's port-forward, and removes its record."""
+        with self.tunnel(name).closed():
+            self.folders.remove(name)
 
     def tunnel(self, name: str) -> Tunnel:
         return Tunnel(self.folders.path(name))

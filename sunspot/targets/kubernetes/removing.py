@@ -81,7 +81,7 @@ class Removing:
                 api.delete(one)
         self._wait_for_pods(progress)
         self._wait_for_makers(progress)
-        self._wait_for_claim()
+        self._wait_for_claim(progress)
         left = self.left()
         remedy = (
             "see why: kubectl get raycluster,rayjob,pods,secrets,pvc,pdb "
@@ -128,7 +128,8 @@ class Removing:
     def _claims(self) -> list[str]:
         """The path of the claim that goes too, while it exists."""
         found = self._found_claim()
-        return [self._claim_path] if found is not None and self._owns(found) else []
+        goes = found is not None and self._owns(found) and self._is_ours(found)
+        return [self._claim_path] if goes else []
 
     def _kept(self) -> list[str]:
         """The claim that stays, and how to delete it."""
@@ -169,8 +170,12 @@ class Removing:
 
     def _wait_for_makers(self, progress: Progress) -> None:
         """Waits until what makes the others is gone; frees it where nothing else does."""
-        deadline = time.monotonic() + FINALIZER_PATIENCE_S
+        deadline, told = time.monotonic() + FINALIZER_PATIENCE_S, False
         while left := list(self._found_makers()):
+            if not told:
+                kinds = " and ".join(found["kind"] for _, found in left)
+                progress(f"waiting for the {kinds} to go")
+                told = True
             if time.monotonic() > deadline:
                 for where, found in left:
                     self._free(where, found, progress)
@@ -220,10 +225,13 @@ class Removing:
             time.sleep(POLL_S)
             pods = self._pods()
 
-    def _wait_for_claim(self) -> None:
+    def _wait_for_claim(self, progress: Progress) -> None:
         """It goes after the last pod that uses it (kubernetes.io, "Storage Object in Use")."""
-        deadline = time.monotonic() + CLAIM_PATIENCE_S
+        deadline, told = time.monotonic() + CLAIM_PATIENCE_S, False
         while self._claims() and time.monotonic() < deadline:
+            if not told:
+                progress(f"waiting for the claim {self.own_claim} to go")
+                told = True
             time.sleep(POLL_S)
 
 

@@ -57,7 +57,7 @@ def make(called: Names, volume: StateVolume | None, user_group: str) -> list[dic
 
 
 def needed(called: Names, volume: StateVolume | None, *, job: bool = False) -> Iterator[Right]:
-    """What `sunspot up`, `down` and the way in ask for; with `job`, `run` too. Else as `make`."""
+    """What `sunspot up`, `down` and the way in ask for; with `job`, what `run` does too."""
     asked = {
         ("ray.io", "rayclusters"): ("get", "create", "patch", "delete"),
         ("policy", "poddisruptionbudgets"): ("get", "create", "delete"),

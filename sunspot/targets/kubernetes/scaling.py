@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sunspot.errors import SunspotError, UsageError
 from sunspot.ray.handle import ClusterHandle
+from sunspot.signals import uninterrupted
 from sunspot.stack import Stack
 from sunspot.targets import abilities, members
 from sunspot.targets.kubernetes.api import Object
 from sunspot.targets.kubernetes.objects import Cluster, Pod
+from sunspot.targets.kubernetes.outages import outlast
 from sunspot.targets.protocol import UP_TIMEOUT_S, Progress
 from sunspot.targets.scaling import Size
 
@@ -62,54 +65,95 @@ def scale(
 ) -> None:
     """Gives a group a size; returns when its workers are members, and the others have ended.
 
-    The caller holds the cluster's lock.
+    Whatever stops new workers, the group has what it had before. The caller holds the cluster's
+    lock.
     """
-    found = cluster.found()
-    if found is None:
-        raise SunspotError(f"the RayCluster {cluster.names.cluster} is gone")
-    workers = [pod for pod in cluster.pods() if pod.group == group and not pod.is_ending]
+    found, workers = _found(cluster), _workers(cluster, group)
+    before, known = _group(found, group), cluster.refusals(found)
     count = size.nearest(len(workers))
     # The newest first, as on the other targets.
     leaving = list(reversed(workers))[: max(0, len(workers) - count)]
-    at = _index(found, group)
     is_range = bool(found["spec"].get("enableInTreeAutoscaling"))
-    cluster.api.patch(
-        cluster.where, _patch(found, at, size, count, leaving, is_range=is_range), "json"
-    )
+    limits = _limits(before, size, count, is_range=is_range)
+    _change(cluster, found, group, limits, [pod.name for pod in leaving])
     if leaving:
         names = ", ".join(pod.name for pod in leaving)
         progress(f"draining {names} (at most {_grace(leaving)} s)")
         _wait_until_gone(cluster, leaving)
         progress(f"stopped {names}")
-    _wait_until_members(cluster, handle, group, count, progress)
+    try:
+        _wait_until_members(cluster, handle, group, count, known, progress)
+    except BaseException as error:
+        if count > len(workers):
+            with uninterrupted():
+                error.add_note(_put_back(cluster, handle.name, before, workers))
+        raise
 
 
-def _index(found: Object, group: str) -> int:
-    names = [one["groupName"] for one in found["spec"].get("workerGroupSpecs") or ()]
-    if group not in names:
-        raise SunspotError(f"the RayCluster has no group {group!r}; it has: {', '.join(names)}")
-    return names.index(group)
+def _found(cluster: Cluster) -> Object:
+    found = cluster.found()
+    if found is None:
+        raise SunspotError(f"the RayCluster {cluster.names.cluster} is gone")
+    return found
 
 
-def _patch(
-    found: Object, at: int, size: Size, count: int, leaving: Sequence[Pod], *, is_range: bool
-) -> list[Object]:
-    """The changes of one worker group, if it is still where it was."""
-    where, group = f"/spec/workerGroupSpecs/{at}", found["spec"]["workerGroupSpecs"][at]
+def _workers(cluster: Cluster, group: str) -> list[Pod]:
+    return [pod for pod in cluster.pods() if pod.group == group and not pod.is_ending]
+
+
+def _groups(found: Object) -> list[Object]:
+    return found["spec"].get("workerGroupSpecs") or []
+
+
+def _group(found: Object, name: str) -> Object:
+    for one in _groups(found):
+        if one["groupName"] == name:
+            return one
+    names = ", ".join(one["groupName"] for one in _groups(found))
+    raise SunspotError(f"the RayCluster has no group {name!r}; it has: {names}")
+
+
+def _limits(group: Object, size: Size, count: int, *, is_range: bool) -> dict[str, int]:
+    """What a worker group is to have of its limits."""
     most = size.maximum
     if most is None:
         most = max(group.get("maxReplicas", 0), size.minimum) if is_range else size.minimum
-    made: list[Object] = [
-        {"op": "test", "path": f"{where}/groupName", "value": group["groupName"]},
-        {"op": "add", "path": f"{where}/minReplicas", "value": size.minimum if is_range else count},
-        # KubeRay demands at least 1.
-        {"op": "add", "path": f"{where}/maxReplicas", "value": max(1, most)},
-        {"op": "add", "path": f"{where}/replicas", "value": count},
+    least = size.minimum if is_range else count
+    # KubeRay demands a maximum of at least 1.
+    return {"minReplicas": least, "maxReplicas": max(1, most), "replicas": count}
+
+
+def _change(
+    cluster: Cluster, found: Object, group: str, limits: Mapping[str, int], doomed: Sequence[str]
+) -> None:
+    """Changes the limits of one worker group, if it is still where it was, and ends some pods."""
+    where = f"/spec/workerGroupSpecs/{_groups(found).index(_group(found, group))}"
+    made: list[Object] = [{"op": "test", "path": f"{where}/groupName", "value": group}]
+    changes: dict[str, Any] = dict(limits)
+    if doomed:
+        changes["scaleStrategy"] = {"workersToDelete": list(doomed)}
+    made += [
+        {"op": "add", "path": f"{where}/{key}", "value": value} for key, value in changes.items()
     ]
-    if leaving:
-        doomed = {"workersToDelete": [pod.name for pod in leaving]}
-        made.append({"op": "add", "path": f"{where}/scaleStrategy", "value": doomed})
-    return made
+    cluster.api.patch(cluster.where, made, "json")
+
+
+def _put_back(cluster: Cluster, name: str, before: Object, workers: Sequence[Pod]) -> str:
+    """Gives a group the limits and the workers that it had before; says what became of it."""
+    group, count = before["groupName"], len(workers)
+    limits = {
+        "minReplicas": before.get("minReplicas", 0),
+        "maxReplicas": before.get("maxReplicas", 1),
+        "replicas": count,
+    }
+    had = {pod.name for pod in workers}
+    try:
+        doomed = [pod.name for pod in _workers(cluster, group) if pod.name not in had]
+        _change(cluster, _found(cluster), group, limits, doomed)
+    except SunspotError as error:
+        again = f"sunspot scale {name} {group}={count}"
+        return f"in addition, group {group} did not get its size back: {error}; try: {again}"
+    return f"group {group} has its size of before again: {count}"
 
 
 def _grace(leaving: Sequence[Pod]) -> int:
@@ -129,25 +173,35 @@ def _wait_until_gone(cluster: Cluster, leaving: Sequence[Pod]) -> None:
 
 
 def _wait_until_members(
-    cluster: Cluster, handle: ClusterHandle, group: str, count: int, progress: Progress
+    cluster: Cluster,
+    handle: ClusterHandle,
+    group: str,
+    count: int,
+    known: Sequence[str],
+    progress: Progress,
 ) -> None:
+    """Waits for a group's workers. What KubeRay was refused before, `known`, is not told."""
     from sunspot.ray.jobs import JobClient
 
     client, deadline, told = JobClient(handle), time.monotonic() + UP_TIMEOUT_S, ""
     while True:
         joined = members.addresses(client.state("nodes"))
-        pods = [pod for pod in cluster.pods() if pod.group == group and not pod.is_ending]
+        pods = outlast(lambda: _workers(cluster, group), progress)
         missing = [pod for pod in pods if pod.node_name not in joined]
         if len(pods) >= count and not missing:
             return
-        waits = "; ".join(f"{pod.name}: {pod.why() or pod.phase}" for pod in missing)
+        reasons = [f"{pod.name}: {pod.why() or pod.phase}" for pod in missing]
+        if len(pods) < count:
+            refused = outlast(lambda: cluster.refusals(_found(cluster)), progress)
+            reasons += [text for text in refused if text not in known][-1:]
+        waits = "; ".join(reasons)
         if time.monotonic() > deadline:
             raise SunspotError(
                 f"{len(pods) - len(missing)} of {count} workers of {group} joined within "
-                f"{UP_TIMEOUT_S:g} s. {waits}"
+                f"{UP_TIMEOUT_S:g} s" + (f". {waits}" if waits else "")
             )
         workers = f"{count} worker{'s' if count != 1 else ''} of {group}"
-        if (now := f"waiting for {workers}. {waits}") != told:
+        if (now := f"waiting for {workers}" + (f". {waits}" if waits else "")) != told:
             progress(now)
             told = now
         time.sleep(POLL_S)

@@ -17,7 +17,9 @@ from sunspot.errors import SunspotError, UsageError
 from sunspot.targets.kubernetes.objects import Cluster
 from sunspot.targets.kubernetes.pods import RAY_CONTAINER
 
-PIECE = 32_768
+READ = 32_768
+# What is sent at once: a connection that takes something at all takes so much without waiting.
+PIECE = 4_096
 POLL_S = 0.05
 _STDIN, _STDOUT, _STDERR, _RESIZE = 0, 1, 2, 4
 
@@ -92,18 +94,26 @@ def _pass_on(opened: Any, *, has_terminal: bool) -> None:
     if has_terminal:
         size = os.get_terminal_size()
         opened.write_channel(_RESIZE, f'{{"Width":{size.columns},"Height":{size.lines}}}'.encode())
-    reads = sys.stdin is not None  # it may be closed
+    reads, waiting = sys.stdin is not None, b""  # stdin may be closed
     if not reads:
         opened.close_channel(_STDIN)
     while opened.is_open():
-        opened.update(timeout=POLL_S)
+        # A command that answers while it reads stops reading where nobody takes its output.
+        way = opened.sock.sock
+        sources = [sys.stdin] if reads and not waiting else []
+        sinks = [way] if waiting else []
+        readable, writable, _ = select.select([way, *sources], sinks, [], POLL_S)
+        opened.update(timeout=0)
         _show(opened)
-        while reads and opened.is_open() and select.select([sys.stdin], [], [], 0)[0]:
-            data = os.read(sys.stdin.fileno(), PIECE)
-            if data:
-                opened.write_channel(_STDIN, data)
-            else:
-                reads = False
+        if not opened.is_open():
+            break
+        if writable:
+            opened.write_channel(_STDIN, waiting[:PIECE])
+            waiting = waiting[PIECE:]
+        if sys.stdin in readable:
+            waiting = os.read(sys.stdin.fileno(), READ)
+            reads = bool(waiting)
+            if not reads:
                 opened.close_channel(_STDIN)
     _show(opened)
 

@@ -38,14 +38,13 @@ CONFIG_ERROR, CONFIG_PATIENCE_S = "CreateContainerConfigError", 20.0
 # cluster of this name, and went with it.
 ACCOUNT_PATIENCE_S = 20.0
 
-# The API server's words, and KubeRay's own reason where the autoscaler's account is the user's.
-REFUSALS = ("forbidden", "exceeded quota", "is invalid", "AutoscalerServiceAccountNotFound")
-
-# Its reasons that are over when the head has a pod.
+# KubeRay's reasons that are over when the head has a pod.
 HEAD_REASONS = ("FailedToCreateHeadPod", "AutoscalerServiceAccountNotFound")
 
 # KubeRay makes the head's pod within a second or two of the RayCluster.
 OPERATOR_PATIENCE_S = 60.0
+# How often it is asked why a worker has no pod.
+REFUSALS_POLL_S = 5.0
 
 
 def create(stack: Stack, made: Object, cluster: Cluster) -> Object:
@@ -68,14 +67,14 @@ def create(stack: Stack, made: Object, cluster: Cluster) -> Object:
 def create_beside(
     stack: Stack, others: list[Object], owner: Object, cluster: Cluster, token: str | None
 ) -> None:
-    """Creates what belongs to a RayCluster, so that all goes with it, whoever deletes it.
+    """Creates what belongs to a RayCluster or RayJob, and goes with it, whoever deletes it.
 
     But for a claim that is kept. The Secret comes last: where it is, an `up` was not cut off here.
 
     Args:
         stack: the stack as it was given.
         others: the objects.
-        owner: the RayCluster.
+        owner: the RayCluster, or the RayJob.
         cluster: where they are to be.
         token: what the Secret is to have; None for one of the user's.
     """
@@ -104,7 +103,7 @@ _KINDS = {
 
 
 class TakenError(UsageError):
-    """There is a RayCluster of that name, which this `up` did not make."""
+    """There is a RayCluster or a RayJob of that name, which this command did not make."""
 
 
 def taken(name: str, cluster: Cluster) -> TakenError:
@@ -226,7 +225,7 @@ class Waiting:
 
         Ray's own answer comes up to 15 s before KubeRay's probe, of 10 s and then every 5, has one.
         """
-        is_up = False
+        is_up, refusals_at = False, 0.0
         while (missing := self._missing(stack, handle)) or not is_up:
             if not is_up and missing != ray_members.UNANSWERED:
                 is_up = True
@@ -234,8 +233,19 @@ class Waiting:
                 continue
             self.look()
             self._say("members", missing)
+            if time.monotonic() >= refusals_at:
+                refusals_at = time.monotonic() + REFUSALS_POLL_S
+                outlast(self._tell_refusals, self.progress)
             self._check_time(deadline, missing)
             time.sleep(POLL_S)
+
+    def _tell_refusals(self) -> None:
+        """Says why KubeRay makes no pod, which may pass: a quota gets room, a policy changes."""
+        if found := self.cluster.found():
+            for refused in self.cluster.refusals(found):
+                if not refused.startswith(HEAD_REASONS):
+                    text = f"KubeRay cannot make a pod: {refused}"
+                    self._say(text, text, lasting=True)
 
     def _missing(self, stack: Stack, handle: ClusterHandle) -> str:
         return outlast(lambda: members.missing(stack, self.cluster, handle), self.progress)
@@ -324,7 +334,7 @@ class Waiting:
         if found is None:
             raise SunspotError(f"the RayCluster {names.cluster} was deleted while it started")
         waited = time.monotonic() - self.had_head
-        for refused in reversed(self._refusals(found)):
+        for refused in reversed(self.cluster.refusals(found)):
             if not (self._is_own_account(refused) and waited < ACCOUNT_PATIENCE_S):
                 raise UsageError(f"KubeRay cannot make the head's pod: {refused}")
         if waited > OPERATOR_PATIENCE_S:
@@ -334,11 +344,6 @@ class Waiting:
                 f"{names.namespace}? See: kubectl get pods --all-namespaces "
                 "--selector app.kubernetes.io/component=kuberay-operator"
             )
-
-    def _refusals(self, ray_cluster: Object) -> list[str]:
-        """What the operator was refused: by a quota or a policy, or for want of an account."""
-        said = self.cluster.warnings(ray_cluster)
-        return [text for text in said if any(one in text for one in REFUSALS)]
 
     def _is_own_account(self, refused: str) -> bool:
         """Whether the missing account is the one that KubeRay makes, named like the RayCluster."""
@@ -359,7 +364,7 @@ class Waiting:
                 yield f"{pod.name}: {why}"
         over = HEAD_REASONS if any(pod.is_head for pod in pods) else ()
         if found := self.cluster.found():
-            yield from (one for one in self._refusals(found) if not one.startswith(over))
+            yield from (one for one in self.cluster.refusals(found) if not one.startswith(over))
 
     def _say(self, about: str, text: str, *, lasting: bool = False) -> None:
         if self.said.get(about) != text:

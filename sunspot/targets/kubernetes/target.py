@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
 from sunspot import stack as stacks
-from sunspot.errors import SunspotError, UsageError
+from sunspot.errors import SunspotError, UntrustedError, UsageError
 from sunspot.ray import ports
 from sunspot.ray.handle import ClusterHandle
 from sunspot.signals import deferred, uninterrupted
@@ -83,15 +83,7 @@ class KubernetesTarget:
         return placing.at_place(stack, context, namespace)
 
     def preconditions(self, stack: Stack, progress: Progress) -> list[Finding]:
-        found: list[Finding] = []
-        fitted = stack.for_target(self.name)
-        try:
-            wanted, record = placing.placed(fitted)
-            for one in checks.findings(record.cluster().api, wanted, progress):
-                found.append(one)  # noqa: PERF402 - kept also if the next one raises
-        except SunspotError as error:
-            found.append(checks.of_place(error))
-        return found
+        return checks.preconditions(stack.for_target(self.name), progress)
 
     # A cluster's life
 
@@ -139,8 +131,11 @@ class KubernetesTarget:
         delete_storage: bool = False,  # noqa: ARG002 - results are in a storage of the user's
     ) -> Removal | None:
         if not self.discover(name):
+            self._forget_stray(name, progress)
             return None
         recorded = self.records.readable(name)
+        if self.for_job and recorded is not None and not recorded.job:
+            return None  # somebody has ended this command's, and brought another one up
         with self.records.folders.locked(name, progress):
             removal = self._remove(name, progress)
         if recorded is not None and recorded.by_pulumi:
@@ -155,6 +150,8 @@ class KubernetesTarget:
             return True
         try:
             found = stacks.find(name)
+        except UntrustedError:
+            raise
         except UsageError:
             return False
         if found is None or found.target != self.name:
@@ -210,8 +207,7 @@ class KubernetesTarget:
     def node_log(
         self, name: str, node: str, out: TextIO, note: Progress, *, follow: bool = False
     ) -> int:
-        cluster = self._read(name).cluster()
-        return members.show_log(name, cluster, node, out, note, follow=follow)
+        return members.show_log(name, self._read(name).cluster(), node, out, note, follow=follow)
 
     def shell(self, name: str) -> HeadShell:
         return HeadShell(self._standing(name).cluster(), name)
@@ -243,7 +239,7 @@ class KubernetesTarget:
             return False
         record = self.records.read(name)
         if job_clusters.is_anothers(record):
-            self._forget(name)
+            self.records.forget(name)
             return False
         cluster = record.cluster()
         job_clusters.refuse_one_at_work(name, record)
@@ -252,7 +248,7 @@ class KubernetesTarget:
                 return True
         elif record.by_pulumi and cluster.found() is not None:
             raise adopting.made_by_pulumi(name)
-        progress("removing what an interrupted command left")
+        progress("removing what an earlier command left")
         self._remove(name, progress)
         return False
 
@@ -288,7 +284,7 @@ class KubernetesTarget:
                 self.records.write(record, stack)
             return self._wait(stack, record, progress, deadline, dashboard_port)
         except starting.TakenError:
-            self._forget(name)
+            self.records.forget(name)
             raise
         except BaseException as error:
             with uninterrupted():
@@ -308,6 +304,7 @@ class KubernetesTarget:
         # The way in opens while Ray starts.
         handle = self._handle(stack.name, record, progress, dashboard_port)
         waiting.members(stack, handle, deadline)
+        job_clusters.wait_until_seen(record, progress)
         progress("ready")
         return handle
 
@@ -342,11 +339,11 @@ class KubernetesTarget:
         if not record.place.is_inside and not tunnel.is_open():
             progress("opening the port-forward")
         found = way_in.of(record.place, record.names, tunnel, dashboard_port)
-        names = record.names
+        host = f"{record.names.head_service}.{record.names.namespace}.svc"
         return ClusterHandle(
             name=name,
             target=self.name,
-            head_address=f"{names.head_service}.{names.namespace}.svc:{ports.get('gcs').number}",
+            head_address=f"{host}:{ports.get('gcs').number}",
             driver_address=f"ray://{found.client}",
             job_address=f"http://{found.dashboard}",
             token_path=self.records.token(name),
@@ -364,7 +361,7 @@ class KubernetesTarget:
             if found is None or found["metadata"]["uid"] == uid:
                 removal = self._remove(name, progress) or removal
             elif uid:
-                self._forget(name)
+                self.records.forget(name)
             else:
                 removal = replace(removal, left=[f"a {found['kind']}, perhaps another command's"])
             for sentence in removal.kept:
@@ -372,17 +369,21 @@ class KubernetesTarget:
         except SunspotError as failure:
             error.add_note(f"in addition, it was not taken down: {failure}; try again: {again}")
             return
-        if removal.left:
-            error.add_note(f"this remains: {', '.join(removal.left)}; remove it with: {again}")
+        if left := ", ".join(removal.left):
+            error.add_note(f"this remains: {left}; remove it with: {again}")
 
-    def _forget(self, name: str) -> None:
-        self.records.tunnel(name).close()
-        self.records.folders.remove(name)
+    def _forget_stray(self, name: str, progress: Progress) -> None:
+        """Closes a port-forward that was opened while another command removed the record."""
+        folders = self.records.folders
+        if name in folders.names():
+            with folders.locked(name, progress):
+                if name not in self.names():
+                    self.records.forget(name)
 
     def _remove(self, name: str, progress: Progress) -> Removal | None:
         """Removes a cluster and, if nothing of it is left, its record. The caller has the lock."""
         if name not in self.names():  # an `up` that was waited for has taken it back
-            self._forget(name)
+            self.records.forget(name)
             return None
         self.records.tunnel(name).close()
         try:
@@ -390,10 +391,10 @@ class KubernetesTarget:
         except BrokenRecordsError:
             record = placing.by_file(self.records, name)
         if record.by_pulumi:  # also when its Kubernetes is gone
-            self.records.folders.remove(name)
+            self.records.forget(name)
             return None
         record = job_clusters.named(record)
         removal = Removing.of(record).take_down(progress)
         if not removal.left:
-            self.records.folders.remove(name)
+            self.records.forget(name)  # another command may have opened a port-forward meanwhile
         return replace(removal, kept=[*removal.kept, *job_clusters.stays(name, record)])

@@ -13,8 +13,10 @@ from sunspot.ray import ports
 from sunspot.targets import forwarding
 from sunspot.targets.forwarding import Forward
 from sunspot.targets.kubernetes.access import Place
+from sunspot.targets.kubernetes.errors import ApiError, UnreachableError
 from sunspot.targets.kubernetes.forwarder import HeadPort, Server
 from sunspot.targets.kubernetes.objects import Cluster
+from sunspot.targets.kubernetes.outages import PATIENCE_S
 from sunspot.targets.kubernetes.raycluster import Names
 from sunspot.targets.tunnel import LOOPBACK, Tunnel
 
@@ -67,9 +69,7 @@ def of(place: Place, names: Names, tunnel: Tunnel, preferred: int | None = None)
         host = f"{names.head_service}.{names.namespace}.svc"
         return Addresses(dashboard=f"{host}:{dashboard}", client=f"{host}:{client}")
     local = tunnel.open(PodWay(place, names), dashboard, preferred=preferred, also=(client,))
-    also = tunnel.also().get(client)
-    if also is None:
-        raise SunspotError(f"the port-forward to {names.cluster} has ended just now: try again")
+    also = tunnel.local([client])[client]
     return Addresses(dashboard=f"{LOOPBACK}:{local}", client=f"{LOOPBACK}:{also}")
 
 
@@ -103,13 +103,25 @@ def _server(port: int, local: int | None, to: HeadPort) -> Server:
 
 @dataclass
 class _Looking:
-    """Whether the head is still there; asked for often, it looks only now and then."""
+    """Whether the head is still there; asked for often, it looks only now and then.
+
+    An API server that does not answer for a while says nothing about the head.
+    """
 
     cluster: Cluster
     looked: float = field(default_factory=time.monotonic)
+    answered: float = field(default_factory=time.monotonic)
 
     def __call__(self) -> bool:
-        if time.monotonic() - self.looked < LOOK_S:
+        now = time.monotonic()
+        if now - self.looked < LOOK_S:
             return True
-        self.looked = time.monotonic()
-        return self.cluster.head() is not None
+        self.looked = now
+        try:
+            is_there = self.cluster.head() is not None
+        except (UnreachableError, ApiError) as error:
+            if not error.may_pass or now - self.answered > PATIENCE_S:
+                raise
+            return True
+        self.answered = now
+        return is_there

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import job_api
 import pytest
+from cli_runs import run
 from job_api import Api as JobApi
 from kubernetes_api import KubernetesApi
 from kubernetes_objects import member, pod
@@ -65,6 +66,15 @@ def kubernetes(tmp_path, monkeypatch, request):
         # A test that fails, or takes nothing down, leaves no process.
         for folder in (tmp_path / "state" / "kubernetes").glob("[!.]*/"):
             Tunnel(folder).close()
+
+
+@pytest.fixture
+def up(kubernetes):
+    """The stack "mine" is up."""
+    done = run("up", "mine")
+    assert done.exit_code == 0, done.output
+    yield done
+    run("down", "mine")
 
 
 def pods_of(cluster):

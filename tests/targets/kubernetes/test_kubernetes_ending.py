@@ -24,13 +24,6 @@ SECRET = "/api/v1/namespaces/default/secrets/mine-token"
 
 
 @pytest.fixture
-def up(kubernetes):
-    assert run("up", "mine").exit_code == 0
-    yield
-    run("down", "mine")
-
-
-@pytest.fixture
 def ending(kubernetes, up):
     """The uid of a cluster whose `down` was cut off while the garbage collector was at work."""
     api = kubernetes.api
@@ -61,7 +54,7 @@ def elsewhere(kubernetes, monkeypatch):
 def test_up_waits_for_its_end_and_starts_anew(kubernetes, ending):
     made = run("up", "mine")
     assert made.exit_code == 0
-    assert "removing what an interrupted command left" in made.stderr
+    assert "removing what an earlier command left" in made.stderr
     assert kubernetes.api.one("rayclusters")["metadata"]["uid"] != ending
 
 
@@ -135,7 +128,7 @@ def test_up_starts_anew_where_another_machine_was_cut_off_before_the_secret(
         found = kubernetes.api.objects[f"/api/v1/namespaces/default/pods/{name}"]
         found["status"] = {"phase": "Pending"}
     with elsewhere():
-        assert "what an interrupted command left" in run("up", "mine").stderr
+        assert "what an earlier command left" in run("up", "mine").stderr
         assert kubernetes.api.objects[CLUSTER]["metadata"]["uid"] != uid
 
 

@@ -273,6 +273,21 @@ def test_down_keeps_a_claim_whatever_the_file_says_now(kubernetes, write, monkey
     assert has_claims(kubernetes) == [CLAIM]
 
 
+def test_down_leaves_the_volume_of_another_machines_cluster(kubernetes, write, monkeypatch):
+    write()
+    assert run("up", "mine").exit_code == 0
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("SUNSPOT_STATE_DIR", str(kubernetes.project / "other"))
+        assert run("down", "mine").exit_code == 0
+        assert run("up", "mine").exit_code == 0
+    done = run("down", "mine")
+    assert done.exit_code == 0, done.output
+    assert "'mine' of another command" in " ".join(done.output.split())
+    assert has_claims(kubernetes) == [CLAIM]
+    assert run("down", "mine").exit_code == 0
+    assert has_claims(kubernetes) == []
+
+
 def test_a_claim_that_the_cluster_does_not_own_stays(kubernetes, write):
     write()
     assert run("up", "mine").exit_code == 0

@@ -103,9 +103,10 @@ def test_it_is_valid():
     validator = jsonschema.Draft202012Validator(strict(schema))
     tolerations = [{"key": "a", "operator": "Exists"}]
     environment = {"pip": ["emoji"]}
-    (made,) = rayjob.make(
-        stack(WORKERS, cpu_nodes={"tolerations": tolerations}), COMMAND, environment
-    )
+    placed = stack(WORKERS, cpu_nodes={"tolerations": tolerations})
+    (waits,) = rayjob.waiting(placed)
+    (made,) = rayjob.make(placed, COMMAND, environment)
+    assert [one.message for one in validator.iter_errors(waits)] == []
     assert [one.message for one in validator.iter_errors(made)] == []
     made["spec"]["entrypont"] = made["spec"].pop("entrypoint")
     assert len(list(validator.iter_errors(made))) == 1

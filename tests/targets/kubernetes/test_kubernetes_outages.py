@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from cli_runs import failed, run
 from kubernetes_api import CUT_OFF, LOST
 from kubernetes_objects import pod
 
 from sunspot.targets.kubernetes import api, objects, outages
+from sunspot.targets.kubernetes.errors import UnreachableError
 
 UNAVAILABLE, TOO_MANY = 503, 429
 
@@ -59,6 +62,21 @@ def test_a_server_that_stays_away(kubernetes, monkeypatch):
     kubernetes.api.troubles.clear()
     assert run("down", "mine").exit_code == 0
     assert kubernetes.api.names("rayclusters") == []
+
+
+def test_an_outage_after_another_one_is_outlasted_too(monkeypatch):
+    clock = SimpleNamespace(now=0.0, sleep=lambda _seconds: None, monotonic=lambda: clock.now)
+    monkeypatch.setattr(outages, "time", clock)
+    took, told = [1.0, outages.AT_WORK_S + 1, 1.0, 1.0], []
+
+    def ask():
+        clock.now += took.pop(0)
+        if took:
+            raise UnreachableError("away")
+        return "here"
+
+    assert outages.outlast(ask, told.append) == "here"
+    assert len(told) == 3
 
 
 @pytest.mark.parametrize("text", ["<html>Log in</html>", "null", "[]", ""])

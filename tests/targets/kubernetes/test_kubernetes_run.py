@@ -33,6 +33,8 @@ def test_kuberay_is_told_the_job_and_nothing_is_left(kubernetes):
     def program(_entrypoint, say):
         (job_id,) = kubernetes.jobs.jobs
         seen.append((job_id, kubernetes.api.one("rayclusters"), kubernetes.api.one("secrets")))
+        # Its time for a job to come is over only when KubeRay has seen the cluster ready.
+        assert kubernetes.api.one("rayjobs")["status"]["jobDeploymentStatus"] == "Waiting"
         say("ran")
 
     kubernetes.jobs.program = program
@@ -120,7 +122,7 @@ def test_the_next_run_removes_what_kuberay_left_of_a_killed_one(kubernetes, monk
     kubernetes.api.delete(f"{CLUSTERS}/{job['status']['rayClusterName']}", {})
     job["status"] |= {"jobStatus": "FAILED", "message": "exit code 9"}
     assert "soon after" not in (said := failed(1, "jobs", "--stack", "mine"))
-    assert "15 minutes before: FAILED (exit code 9)" in said
+    assert "its command had ended (FAILED: exit code 9)" in said
     assert run(*RUN).exit_code == 0
     assert nothing_is_left(kubernetes)
 
@@ -167,6 +169,49 @@ def test_without_an_operator_it_says_so(kubernetes, monkeypatch):
     monkeypatch.setattr(job_clusters, "OPERATOR_PATIENCE_S", 0.1)
     kubernetes.api._begin_job = lambda *_: None
     assert "has made no cluster of the RayJob mine" in failed(1, *RUN)
+    assert nothing_is_left(kubernetes)
+
+
+def test_a_cluster_that_kuberay_does_not_see_ready_gets_no_job(kubernetes, monkeypatch):
+    monkeypatch.setattr(job_clusters, "SEEN_PATIENCE_S", 0.1)
+    kubernetes.api.sees_after_reads = None
+    assert "has not seen the cluster of the RayJob mine ready" in failed(1, *RUN)
+    assert kubernetes.jobs.jobs == {}
+    assert nothing_is_left(kubernetes)
+
+
+@pytest.mark.usefixtures("killed_run")
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ({"jobDeploymentStatus": "Failed"}, "it saw that no command had been submitted to it"),
+        ({"jobDeploymentStatus": "ValidationFailed", "message": "odd"}, "refuses the RayJob mine"),
+        (None, "the RayJob 'mine' of 'mine' is gone"),
+        ({}, "the RayCluster of 'mine' is gone"),
+    ],
+)
+def test_what_became_of_it_is_told(kubernetes, status, said):
+    job = kubernetes.api.one("rayjobs")
+    kubernetes.api.delete(f"{CLUSTERS}/{job['status']['rayClusterName']}", {})
+    if status is None:
+        kubernetes.api.delete(JOB, {})
+    else:
+        job["status"] |= status
+    told = failed(1, "jobs", "--stack", "mine")
+    assert said in told
+    assert "sunspot up" not in told
+    run("down", "mine")
+
+
+def test_a_run_that_comes_back_late_leaves_another_commands_cluster(kubernetes):
+    def program(_entrypoint, _say):
+        assert run("down", "mine").exit_code == 0
+        assert run("up", "mine").exit_code == 0
+
+    kubernetes.jobs.program = program
+    run(*RUN)
+    assert kubernetes.api.names("rayclusters") == ["mine"]
+    assert run("down", "mine").exit_code == 0
     assert nothing_is_left(kubernetes)
 
 

@@ -17,19 +17,10 @@ from kubernetes_objects import pod
 from waiting import wait_for
 
 from sunspot.node.free_ports import free_port
-from sunspot.targets.kubernetes import pods, way_in
+from sunspot.targets.kubernetes import api, pods, way_in
 from sunspot.targets.kubernetes.forwarder import HeadPort
 from sunspot.targets.kubernetes.removing import Removing
 from sunspot.targets.kubernetes.target import create
-
-
-@pytest.fixture
-def up(kubernetes):
-    """The stack "mine" is up."""
-    done = run("up", "mine")
-    assert done.exit_code == 0, done.output
-    yield done
-    run("down", "mine")
 
 
 def forwarders():
@@ -92,23 +83,6 @@ def test_the_log_of_a_node(kubernetes, up):
     )
 
 
-def test_scale_changes_the_limits_and_removes_the_newest(kubernetes, up):
-    def group():
-        (found,) = kubernetes.api.one("rayclusters")["spec"]["workerGroupSpecs"]
-        return tuple(found.get(key) for key in ("minReplicas", "maxReplicas", "replicas"))
-
-    assert run("scale", "workers=2").exit_code == 0
-    assert group() == (2, 3, 2)
-    assert run("scale", "workers=1:2").exit_code == 0
-    assert group() == (1, 2, 2)
-    assert run("scale", "workers=1").exit_code == 0
-    assert group() == (1, 2, 1)
-    (found,) = kubernetes.api.one("rayclusters")["spec"]["workerGroupSpecs"]
-    assert found["scaleStrategy"] == {"workersToDelete": ["mine-workers-1"]}
-    assert "outside 0 to 3, its max_workers" in failed(2, "scale", "workers=9")
-    assert "no group 'moon'" in failed(2, "scale", "moon=1")
-
-
 def test_a_worker_that_was_removed_is_not_a_lost_one(kubernetes, up):
     # What Ray 2.60 says after the drain at a pod's end.
     (*_, worker) = kubernetes.jobs.nodes
@@ -136,14 +110,6 @@ def test_a_worker_that_the_autoscaler_ended_does_not_start(kubernetes, up):
     assert names == ["head", "mine-workers-0"]
 
 
-def test_a_group_that_was_scaled_down_lacks_no_worker(kubernetes, up):
-    assert run("scale", "workers=0").exit_code == 0
-    again = run("up", "mine")
-    assert (again.exit_code, "mine is up already" in again.stdout) == (0, True), again.output
-    nodes = json.loads(run("status", "mine", "--json").stdout)["nodes"]
-    assert [one["name"] for one in nodes] == ["head"]
-
-
 def test_forward_leads_to_a_port_until_the_head_is_gone(kubernetes, up, monkeypatch):
     monkeypatch.setattr(way_in, "LOOK_S", 0)
     with create().forward("mine", 8265, None, print) as way:
@@ -152,6 +118,11 @@ def test_forward_leads_to_a_port_until_the_head_is_gone(kubernetes, up, monkeypa
             assert b"401" in to.recv(100)
         assert way.is_open is not None
         assert way.is_open()
+        # An API server that does not answer for a while says nothing of the head.
+        kubernetes.api.troubles = {("GET", "pods"): [503] * (1 + api.BUSY_RETRIES)}
+        monkeypatch.setattr(api, "BUSY_BACKOFF_S", 0)
+        assert way.is_open()
+        assert kubernetes.api.troubles == {("GET", "pods"): []}
         kubernetes.api.make_pods = lambda _cluster: []
         kubernetes.api.reconcile()
         assert not way.is_open()
@@ -170,6 +141,32 @@ def test_down_leaves_nothing(port_forward, kubernetes, up):
     wait_for("the port-forward to end", lambda: not forwarders())
     assert not (kubernetes.project / "state" / "kubernetes" / "mine").exists()
     assert "nothing to do" in run("down", "mine").stdout
+
+
+def test_down_leaves_no_port_forward_that_another_command_opened_meanwhile(
+    port_forward, kubernetes, up, monkeypatch
+):
+    removes = Removing.take_down
+
+    def take_down(removing, progress):
+        create().handle("mine")  # as one that follows a job does where its connection breaks off
+        assert len(forwarders()) == 1
+        return removes(removing, progress)
+
+    monkeypatch.setattr(Removing, "take_down", take_down)
+    assert "mine is down" in run("down", "mine").stdout
+    wait_for("the port-forward to end", lambda: not forwarders())
+
+
+def test_down_closes_a_port_forward_that_is_left_without_a_record(port_forward, kubernetes, up):
+    folder = kubernetes.project / "state" / "kubernetes" / "mine"
+    place = (folder / "place.json").rename(kubernetes.project / "place.json")
+    (kubernetes.project / "Pulumi.mine.yaml").rename(kubernetes.project / "away")
+    assert "nothing to do" in run("down", "mine").output
+    wait_for("the port-forward to end", lambda: not forwarders())
+    assert not folder.exists()
+    (kubernetes.project / "away").rename(kubernetes.project / "Pulumi.mine.yaml")
+    place.unlink()
 
 
 def test_down_ends_the_pods_before_what_makes_and_holds_them(kubernetes, up):

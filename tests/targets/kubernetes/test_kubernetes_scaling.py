@@ -1,0 +1,101 @@
+"""Scaling by hand: what comes, what goes, and what goes back where workers do not come."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli_runs import failed, run
+
+from sunspot.targets.kubernetes import scaling
+
+
+def test_scale_changes_the_limits_and_removes_the_newest(kubernetes, up):
+    def group():
+        (found,) = kubernetes.api.one("rayclusters")["spec"]["workerGroupSpecs"]
+        return tuple(found.get(key) for key in ("minReplicas", "maxReplicas", "replicas"))
+
+    assert run("scale", "workers=2").exit_code == 0
+    assert group() == (2, 3, 2)
+    assert run("scale", "workers=1:2").exit_code == 0
+    assert group() == (1, 2, 2)
+    assert run("scale", "workers=1").exit_code == 0
+    assert group() == (1, 2, 1)
+    (found,) = kubernetes.api.one("rayclusters")["spec"]["workerGroupSpecs"]
+    assert found["scaleStrategy"] == {"workersToDelete": ["mine-workers-1"]}
+    assert "outside 0 to 3, its max_workers" in failed(2, "scale", "workers=9")
+    assert "no group 'moon'" in failed(2, "scale", "moon=1")
+
+
+@pytest.mark.parametrize("ends", ["in time-out", "by Ctrl-C"])
+def test_a_scale_whose_workers_do_not_come_goes_back(kubernetes, up, monkeypatch, ends):
+    (group,) = kubernetes.api.one("rayclusters")["spec"]["workerGroupSpecs"]
+    before = {key: group.get(key) for key in ("minReplicas", "maxReplicas")}
+    makes, said = kubernetes.api.make_pods, 'pods "late" is forbidden: exceeded quota: small'
+
+    def refused(cluster):
+        kubernetes.api.add("/api/v1/namespaces/default/events/e", refusal(cluster, said))
+        (one,) = cluster["spec"]["workerGroupSpecs"]
+        return makes({**cluster, "spec": {"workerGroupSpecs": [{**one, "replicas": 1}]}})
+
+    kubernetes.api.make_pods = refused
+    monkeypatch.setattr(scaling, "UP_TIMEOUT_S", 0.1)
+    if ends == "by Ctrl-C":
+        monkeypatch.setattr(scaling, "UP_TIMEOUT_S", 60)
+        monkeypatch.setattr(scaling.time, "sleep", interrupted)
+    told = failed(1 if ends == "in time-out" else 130, "scale", "mine", "workers=3")
+    assert "group workers has its size of before again: 1" in told
+    assert ends == "by Ctrl-C" or "1 of 3 workers of workers joined" in told
+    assert said in told
+    (group,) = kubernetes.api.one("rayclusters")["spec"]["workerGroupSpecs"]
+    assert group["replicas"] == 1
+    assert {key: group.get(key) for key in before} == before
+    assert "scaleStrategy" not in group
+
+
+def test_a_scale_that_goes_back_ends_the_workers_that_came(kubernetes, up, monkeypatch):
+    monkeypatch.setattr(scaling.members, "addresses", lambda _nodes: set())
+    monkeypatch.setattr(scaling, "UP_TIMEOUT_S", 0.1)
+    failed(1, "scale", "mine", "workers=2")
+    (group,) = kubernetes.api.one("rayclusters")["spec"]["workerGroupSpecs"]
+    assert group["scaleStrategy"] == {"workersToDelete": ["mine-workers-1"]}
+
+
+def interrupted(_seconds):
+    raise KeyboardInterrupt
+
+
+def refusal(cluster, message):
+    """KubeRay's event of a worker's pod that the API server refuses it."""
+    return {
+        "metadata": {"name": "e"},
+        "type": "Warning",
+        "involvedObject": {"kind": "RayCluster", "uid": cluster["metadata"]["uid"]},
+        "reason": "FailedToCreateWorkerPod",
+        "message": message,
+    }
+
+
+def test_up_says_why_a_worker_has_no_pod_while_it_waits(kubernetes):
+    makes, said = kubernetes.api.make_pods, 'pods "late" is forbidden: exceeded quota: small'
+
+    def refused(cluster):
+        kubernetes.api.add("/api/v1/namespaces/default/events/e", refusal(cluster, said))
+        kubernetes.api.make_pods = makes
+        path = "/api/v1/namespaces/default/events"
+        kubernetes.api.after_reads[path] = [kubernetes.api.reconcile, lambda: None]
+        return [one for one in makes(cluster) if "head" in one["metadata"]["name"]]
+
+    kubernetes.api.make_pods = refused
+    done = run("up", "mine")
+    assert done.exit_code == 0, done.output
+    assert f"KubeRay cannot make a pod: FailedToCreateWorkerPod: {said}" in done.output
+    run("down", "mine")
+
+
+def test_a_group_that_was_scaled_down_lacks_no_worker(kubernetes, up):
+    assert run("scale", "workers=0").exit_code == 0
+    again = run("up", "mine")
+    assert (again.exit_code, "mine is up already" in again.stdout) == (0, True), again.output
+    nodes = json.loads(run("status", "mine", "--json").stdout)["nodes"]
+    assert [one["name"] for one in nodes] == ["head"]
