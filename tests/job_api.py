@@ -146,6 +146,8 @@ class Api:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # An answer is sent in parts, and each next one would wait 40 ms for the client.
+    disable_nagle_algorithm = True
     api: Api
 
     def do_GET(self) -> None:

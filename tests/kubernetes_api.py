@@ -172,7 +172,8 @@ class KubernetesApi:
         self.deleted.append((path.split("/")[-2], options.get("gracePeriodSeconds")))
         found["metadata"]["deletionTimestamp"] = "2026-01-01T01:00:00Z"
         if options.get("propagationPolicy") == "Foreground":
-            found["metadata"].setdefault("finalizers", []).append("foregroundDeletion")
+            held_by = found["metadata"].setdefault("finalizers", [])
+            held_by += [] if "foregroundDeletion" in held_by else ["foregroundDeletion"]
             self._collect(path, found, then=lambda: self._let_go(path))
         elif not found["metadata"].get("finalizers"):
             self._remove(path)

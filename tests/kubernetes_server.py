@@ -27,6 +27,8 @@ REFUSED = "connect: connection refused"
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # An answer is sent in parts, and each next one would wait 40 ms for the client.
+    disable_nagle_algorithm = True
     api: KubernetesApi
 
     def do_GET(self) -> None:

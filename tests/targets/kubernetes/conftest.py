@@ -14,8 +14,12 @@ from kubernetes_objects import member, pod
 from kubernetes_server import served, write_kubeconfig
 from kubernetes_stacks import FILE
 
-from sunspot.targets.kubernetes import starting, way_in
+from sunspot.targets.kubernetes import job_clusters, removing, scaling, starting, way_in
 from sunspot.targets.tunnel import Tunnel
+
+
+# Instead of half a second: nothing here takes that long.
+POLL_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,10 @@ def kubernetes(tmp_path, monkeypatch, request):
     monkeypatch.setenv("COLUMNS", "400")
     kubeconfig = tmp_path / "kubeconfig"
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    for module in (removing, scaling, starting):
+        monkeypatch.setattr(module, "POLL_S", POLL_S)
+    monkeypatch.setattr(starting, "REFUSALS_POLL_S", POLL_S)
+    monkeypatch.setattr(job_clusters, "SEEN_POLL_S", POLL_S)
     monkeypatch.setattr(starting.secrets, "token_hex", lambda _bytes: job_api.TOKEN)
     api = KubernetesApi()
     with job_api.serving() as (jobs, head_port), served(api) as port:
