@@ -112,7 +112,7 @@ def test_a_head_that_stays_silent_is_an_error(jobs, api, monkeypatch):
 
 
 def test_a_probe_that_does_not_end_is_stopped(jobs, api, monkeypatch):
-    monkeypatch.setattr(head_jobs, "JOB_S", 0.05)
+    monkeypatch.setattr(head_jobs, "JOB_S", 0)
     api.submitted = [*["RUNNING"] * 8, "STOPPED"]
     with pytest.raises(SunspotError, match="did not end"):
         jobs.part("results", "results")
