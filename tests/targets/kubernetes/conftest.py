@@ -17,7 +17,6 @@ from kubernetes_stacks import FILE
 from sunspot.targets.kubernetes import job_clusters, removing, scaling, starting, way_in
 from sunspot.targets.tunnel import Tunnel
 
-
 # Instead of half a second: nothing here takes that long.
 POLL_S = 0.05
 
