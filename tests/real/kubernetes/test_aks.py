@@ -75,7 +75,7 @@ def test_up_and_an_edit(kubernetes: Cluster, project: Project):
         uid, token = found["metadata"]["uid"], token_of(kubernetes, namespace)
         assert found["spec"]["workerGroupSpecs"][0]["maxReplicas"] == 2
         assert len(token) > 40
-        assert kubernetes.kubectl.get("pvc", f"{STACK}-gcs", "-n", namespace)["spec"]
+        assert kubernetes.kubectl.get("pvc", f"{STACK}-gcs-pvc", "-n", namespace)["spec"]
         selector = {"app.kubernetes.io/name": "nvidia-device-plugin"}
         plugin = kubernetes.kubectl.get("daemonset", *PLUGIN)
         assert plugin["spec"]["selector"]["matchLabels"] == selector
