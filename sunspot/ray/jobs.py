@@ -1,6 +1,6 @@
 """Jobs on a cluster that is up, over Ray's job API (REST) with the cluster's token.
 
-Ray itself is not imported, which takes longer than submitting: its REST API is documented.
+Ray itself is not imported, which takes longer than submitting; the REST API is documented.
 """
 
 from __future__ import annotations
