@@ -90,7 +90,10 @@ class HeadShell:
 
 
 def _pass_on(opened: Any, *, has_terminal: bool) -> None:
-    """Passes on both ways until the command ends."""
+    """Passes on both ways until the command ends, or the connection breaks off."""
+    from websocket import WebSocketException
+
+    broken = (WebSocketException, OSError)
     if has_terminal:
         size = os.get_terminal_size()
         opened.write_channel(_RESIZE, f'{{"Width":{size.columns},"Height":{size.lines}}}'.encode())
@@ -103,13 +106,19 @@ def _pass_on(opened: Any, *, has_terminal: bool) -> None:
         sources = [sys.stdin] if reads and not waiting else []
         sinks = [way] if waiting else []
         readable, writable, _ = select.select([way, *sources], sinks, [], POLL_S)
-        opened.update(timeout=0)
+        try:
+            opened.update(timeout=0)
+        except broken:
+            opened.close()
         _show(opened)
         if not opened.is_open():
             break
         if writable:
-            opened.write_channel(_STDIN, waiting[:PIECE])
-            waiting = waiting[PIECE:]
+            try:
+                opened.write_channel(_STDIN, waiting[:PIECE])
+                waiting = waiting[PIECE:]
+            except broken:  # the command has ended; what it said is still to be read
+                waiting, reads = b"", False
         if sys.stdin in readable:
             waiting = os.read(sys.stdin.fileno(), READ)
             reads = bool(waiting)

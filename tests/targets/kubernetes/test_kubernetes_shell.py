@@ -10,6 +10,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from websocket import WebSocketConnectionClosedException
 
 from sunspot.targets.kubernetes import shell
 
@@ -55,16 +56,42 @@ class Connection:
         self.sock.sock.shutdown(socket.SHUT_WR)
 
 
+class Refusing(Connection):
+    """A command that reads nothing, says something and ends: the server resets the connection."""
+
+    def _cat(self, there: socket.socket) -> None:
+        there.sendall(b"said")
+        there.close()
+
+    def update(self, timeout: float) -> None:
+        super().update(timeout)
+        if self.is_closed:
+            self.is_closed = False
+            raise WebSocketConnectionClosedException
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.mark.timeout(60)
+def test_a_command_that_ends_before_it_has_read_all(tmp_path, monkeypatch):
+    assert passed_on(Refusing(), tmp_path, monkeypatch) == b"said"
+
+
 @pytest.mark.timeout(60)
 def test_a_command_that_answers_while_it_reads(tmp_path, monkeypatch):
+    assert passed_on(Connection(), tmp_path, monkeypatch) == SENT
+
+
+def passed_on(connection, tmp_path, monkeypatch):
+    """What comes back of a file."""
     file = tmp_path / "sent"
     file.write_bytes(SENT)
     out = io.TextIOWrapper(io.BytesIO())
-    connection = Connection()
     with file.open() as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         monkeypatch.setattr(sys, "stdout", out)
         shell._pass_on(connection, has_terminal=False)
     connection.other.join()
     connection.sock.sock.close()
-    assert out.buffer.getvalue() == SENT
+    return out.buffer.getvalue()

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from machines.kubernetes import BIN, container_images, needed
 from machines.kubernetes.cluster import RUNNING, Cluster, cluster
@@ -17,7 +18,7 @@ from machines.kubernetes.cluster import RUNNING, Cluster, cluster
 _TEXT = """
 Kubernetes runs, with KubeRay's operator. In another terminal:
 
-    export KUBECONFIG={kubeconfig} PATH={programs}:$PATH
+    export KUBECONFIG={kubeconfig} PATH={ours}:{programs}:$PATH
     kubectl get nodes
     sunspot up dev --target kubernetes
 
@@ -55,6 +56,7 @@ def _told(made: Cluster) -> str:
     return _TEXT.format(
         kubeconfig=made.kubeconfig,
         programs=BIN,
+        ours=Path(sys.prefix, "bin"),
         image=container_images.RAY[0],
         logs=made.logs,
     )
