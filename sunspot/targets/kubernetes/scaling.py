@@ -172,6 +172,17 @@ def _wait_until_gone(cluster: Cluster, leaving: Sequence[Pod]) -> None:
         time.sleep(POLL_S)
 
 
+def _reasons(pods: Sequence[Pod]) -> list[str]:
+    """Why pods are not members, each reason once: the scheduler's takes a line for each pod."""
+    named: dict[str, list[str]] = {}
+    for pod in pods:
+        named.setdefault(pod.why() or pod.phase, []).append(pod.name)
+    return [
+        f"{first}{f' and {len(others)} more' if others else ''}: {why}"
+        for why, (first, *others) in named.items()
+    ]
+
+
 def _wait_until_members(
     cluster: Cluster,
     handle: ClusterHandle,
@@ -190,7 +201,7 @@ def _wait_until_members(
         missing = [pod for pod in pods if pod.node_name not in joined]
         if len(pods) >= count and not missing:
             return
-        reasons = [f"{pod.name}: {pod.why() or pod.phase}" for pod in missing]
+        reasons = _reasons(missing)
         if len(pods) < count:
             refused = outlast(lambda: cluster.refusals(_found(cluster)), progress)
             reasons += [text for text in refused if text not in known][-1:]

@@ -6,8 +6,10 @@ import json
 
 import pytest
 from cli_runs import failed, run
+from kubernetes_objects import pod
 
 from sunspot.targets.kubernetes import scaling
+from sunspot.targets.kubernetes.objects import Pod
 
 
 def test_scale_changes_the_limits_and_removes_the_newest(kubernetes, up):
@@ -59,6 +61,13 @@ def test_a_scale_that_goes_back_ends_the_workers_that_came(kubernetes, up, monke
     failed(1, "scale", "mine", "workers=2")
     (group,) = kubernetes.api.one("rayclusters")["spec"]["workerGroupSpecs"]
     assert group["scaleStrategy"] == {"workersToDelete": ["mine-workers-1"]}
+
+
+def test_pods_that_wait_for_the_same_are_told_together():
+    reason = "0/1 nodes are available: 1 Insufficient memory."
+    late = [Pod(pod("mine", "workers", f"w{at}", unschedulable=reason)) for at in range(3)]
+    begins = Pod(pod("mine", "workers", "w3") | {"status": {"phase": "Pending"}})
+    assert scaling._reasons([*late, begins]) == [f"w0 and 2 more: {reason}", "w3: Pending"]
 
 
 def interrupted(_seconds):
