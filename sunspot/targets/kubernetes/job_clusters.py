@@ -133,9 +133,7 @@ def wait_for_cluster(record: Record, progress: Progress) -> Record:
     progress(f"waiting for KubeRay to make the cluster of the RayJob {record.job}")
     deadline = time.monotonic() + OPERATOR_PATIENCE_S
     while True:
-        found = outlast(lambda: _found(record), progress)
-        if found is None:
-            raise _deleted(record)
+        found = _awaited(record, progress)
         status = found.get("status") or {}
         if status.get("jobDeploymentStatus") == _REFUSED:
             raise _refused(record, status)
@@ -167,9 +165,7 @@ def wait_until_seen(record: Record, progress: Progress) -> None:
     progress("waiting for KubeRay to see the cluster ready")
     deadline = time.monotonic() + SEEN_PATIENCE_S
     while True:
-        found = outlast(lambda: _found(record), progress)
-        if found is None:
-            raise _deleted(record)
+        found = _awaited(record, progress)
         status = found.get("status") or {}
         state = status.get("jobDeploymentStatus")
         if state in _SEEN:
@@ -185,8 +181,12 @@ def wait_until_seen(record: Record, progress: Progress) -> None:
         time.sleep(SEEN_POLL_S)
 
 
-def _deleted(record: Record) -> SunspotError:
-    return SunspotError(f"the RayJob {record.job} was deleted while its cluster started")
+def _awaited(record: Record, progress: Progress) -> Object:
+    """The RayJob of a cluster that starts. Raises SunspotError if it was deleted."""
+    found = outlast(lambda: _found(record), progress)
+    if found is None:
+        raise SunspotError(f"the RayJob {record.job} was deleted while its cluster started")
+    return found
 
 
 def submitted(record: Record, job_id: str) -> None:
