@@ -11,13 +11,8 @@ from infra.place import Place, answered
 from infra.ray_on_kubernetes import RayOnKubernetes, RayOnKubernetesArgs
 from infra.roles import NETWORK_CONTRIBUTOR, assign
 from infra.storage import Results, ResultsArgs
-from sunspot.targets.azure.aks.plan import (
-    DISK_GIB,
-    SYSTEM_NODES,
-    SYSTEM_POOL,
-    AksPlan,
-    AksPool,
-)
+from sunspot.targets.azure.aks.plan import SYSTEM_NODES, AksPlan
+from sunspot.targets.azure.aks.pools import DISK_GIB, SYSTEM_POOL, AksPool
 from sunspot.targets.azure.aks.tree import ROLES, pool_key, tree
 from sunspot.targets.azure.tree import Resource
 

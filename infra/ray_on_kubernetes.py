@@ -11,7 +11,8 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from infra.token import TOKEN_BYTES
-from sunspot.targets.azure.aks.plan import GPU_LABEL, STORAGE_VARIABLE, AksPlan
+from sunspot.targets.azure.aks.plan import STORAGE_VARIABLE, AksPlan
+from sunspot.targets.azure.aks.pools import GPU_LABEL
 from sunspot.targets.azure.aks.tree import ROLES
 from sunspot.targets.azure.tree import Resource
 from sunspot.targets.kubernetes.gcs_state import CLAIM

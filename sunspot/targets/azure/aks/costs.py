@@ -8,7 +8,8 @@ from sunspot.catalog import cost, services
 from sunspot.catalog.prices import Prices
 from sunspot.spec import size_for
 from sunspot.spec_values import HEAD
-from sunspot.targets.azure.aks.plan import DISK_GIB, SYSTEM_NODES, SYSTEM_POOL, AksPlan
+from sunspot.targets.azure.aks.plan import SYSTEM_NODES, AksPlan
+from sunspot.targets.azure.aks.pools import DISK_GIB, SYSTEM_POOL
 
 # Of the tier without long-term support; Premium costs more, which the table does not have.
 _PAID_TIERS = ("Standard", "Premium")

@@ -15,12 +15,12 @@ from sunspot.stack import Stack
 from sunspot.targets.azure.aks.costs import costs
 from sunspot.targets.azure.aks.plan import (
     SYSTEM_NODES,
-    SYSTEM_POOL,
     AksPlan,
     plan,
     reaches_nobody,
     with_some_ranges,
 )
+from sunspot.targets.azure.aks.pools import SYSTEM_POOL
 from sunspot.targets.azure.aks.tree import tree
 from sunspot.targets.azure.preview import text
 from sunspot.targets.azure.preview.advice import ALL_ON_DEMAND, ALL_SPOT, Quota

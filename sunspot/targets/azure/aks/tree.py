@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sunspot.targets.azure.aks.plan import SYSTEM_NODES, AksPlan, AksPool
+from sunspot.targets.azure.aks.plan import SYSTEM_NODES, AksPlan
+from sunspot.targets.azure.aks.pools import AksPool
 from sunspot.targets.azure.tree import (
     Resource,
     component,
