@@ -13,11 +13,19 @@ from collections.abc import Iterator
 
 from sunspot.errors import SunspotError
 from sunspot.node.local import ray_start
-from sunspot.node.local.folder import ClusterFolder, NodeRecord
+from sunspot.node.local.folder import HEAD, ClusterFolder, NodeRecord
 from sunspot.node.local.machines import launch
 from sunspot.signals import deferred
 from sunspot.targets.local import capacity
 from sunspot.targets.protocol import UP_TIMEOUT_S, Progress
+
+# In the log of a head that a busy machine was too slow for: Ray gave up, or its raylet ended, which
+# gives its agents 15 s (ray/_private/node.py, 2.60; ray-project/ray#65983).
+TOO_SLOW = ("timed out during startup", "raylet exited with code")
+
+
+class SlowHeadError(SunspotError):
+    """The machine was too slow for the head's start."""
 
 
 def start(
@@ -28,6 +36,9 @@ def start(
 ) -> None:
     """Starts nodes and waits until they are members. If that fails, the caller stops them.
 
+    The launcher starts a worker again that did not start. Where it is the head, all start again,
+    once: the others looked for a GCS that is gone.
+
     Args:
         folder: the cluster's folder.
         nodes: the records of the nodes.
@@ -37,6 +48,47 @@ def start(
     Raises:
         SunspotError: a node could not start, or it took too long.
     """
+    deadline = time.monotonic() + timeout_s
+    try:
+        try:
+            _launch(folder, nodes, progress, timeout_s)
+        except SlowHeadError:
+            left = deadline - time.monotonic()
+            if left < 1:
+                raise
+            progress(f"node {HEAD} did not start, as on a busy machine: once more")
+            _clear(folder, nodes)
+            _launch(folder, nodes, progress, left)
+    except SunspotError as error:
+        raise capacity.explained(folder, error) from error
+
+
+def _clear(folder: ClusterFolder, nodes: list[NodeRecord]) -> None:
+    """Removes what a failed start left; the state of a cluster that was suspended stays."""
+    end(folder, grace_s=0)
+    if folder.update_cluster(address=None).suspended_at is None:
+        shutil.rmtree(folder.gcs_state)
+        folder.gcs_state.mkdir(mode=0o700)
+    for node in nodes:
+        folder.forget_process(node.name)
+        shutil.rmtree(node.temp_dir, ignore_errors=True)
+
+
+def end(folder: ClusterFolder, grace_s: float) -> None:
+    """Ends every process of the cluster.
+
+    Raises:
+        SunspotError: some did not end.
+    """
+    try:
+        folder.stop(grace_s=grace_s)
+    except TimeoutError as error:
+        raise SunspotError(f"{error}; stop them yourself and try again") from error
+
+
+def _launch(
+    folder: ClusterFolder, nodes: list[NodeRecord], progress: Progress, timeout_s: float
+) -> None:
     with contextlib.ExitStack() as at_end:
         # An interrupt while it starts would leave a launcher that nothing stops.
         with deferred():
@@ -74,13 +126,10 @@ def _follow(
     process: subprocess.Popen[bytes], folder: ClusterFolder, progress: Progress, timeout_s: float
 ) -> None:
     """Reports what the launcher does, until it has ended well."""
-    try:
-        for event in _events(process, timeout_s):
-            _report(event, progress)
-        if process.wait() != 0:
-            raise SunspotError(f"the launcher of {folder.path.name}'s nodes failed")
-    except SunspotError as error:
-        raise capacity.explained(folder, error) from error
+    for event in _events(process, timeout_s):
+        _report(event, progress)
+    if process.wait() != 0:
+        raise SunspotError(f"the launcher of {folder.path.name}'s nodes failed")
 
 
 def _events(process: subprocess.Popen[bytes], timeout_s: float) -> Iterator[dict[str, str]]:
@@ -118,6 +167,8 @@ def _report(event: dict[str, str], progress: Progress) -> None:
         case "ready":
             progress("ready")
         case "died":
-            raise SunspotError(
-                f"node {event['name']!r} could not start. The end of its log:\n{event['log']}"
+            name, log = event["name"], event["log"]
+            slow = name == HEAD and any(sign in log for sign in TOO_SLOW)
+            raise (SlowHeadError if slow else SunspotError)(
+                f"node {name!r} could not start. The end of its log:\n{log}"
             )

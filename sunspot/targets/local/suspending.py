@@ -6,7 +6,6 @@ import shutil
 import time
 from dataclasses import replace
 
-from sunspot.errors import SunspotError
 from sunspot.node import idle
 from sunspot.node.free_ports import PortClaims, free_port, port_is_free
 from sunspot.node.local import sizes
@@ -75,10 +74,7 @@ def start(
 
 def _end(folder: ClusterFolder, grace_s: float) -> None:
     """Ends every process, and makes each node one that is not wanted any more."""
-    try:
-        folder.stop(grace_s=grace_s)
-    except TimeoutError as error:
-        raise SunspotError(f"{error}; stop them yourself and try again") from error
+    starting.end(folder, grace_s)
     for node in folder.nodes():
         folder.forget_process(node.name)
         if not node.is_head:

@@ -331,10 +331,7 @@ def _up(name: str) -> str:
 def _remove(folder: ClusterFolder) -> None:
     """Stops every process of the cluster and deletes its files."""
     with uninterrupted():
-        try:
-            folder.stop(grace_s=STOP_GRACE_S if _is_ready(folder) else INTERRUPTED_GRACE_S)
-        except TimeoutError as error:
-            raise SunspotError(f"{error}; stop them yourself and run down again") from error
+        starting.end(folder, STOP_GRACE_S if _is_ready(folder) else INTERRUPTED_GRACE_S)
         shutil.rmtree(folder.temp_dir, ignore_errors=True)
         with contextlib.suppress(OSError):
             folder.temp_dir.parent.rmdir()  # only the last cluster finds it empty
