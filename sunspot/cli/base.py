@@ -13,10 +13,10 @@ from typer.core import TyperCommand, TyperGroup
 from sunspot import console
 from sunspot import stack as stacks
 from sunspot.cli import interrupts
-from sunspot.errors import SunspotError
+from sunspot.errors import SunspotError, UsageError
 from sunspot.ray.handle import ClusterHandle
 from sunspot.stack import Stack
-from sunspot.targets import abilities
+from sunspot.targets import abilities, clusters
 from sunspot.targets.protocol import GpuMakers, Places, Target
 
 if TYPE_CHECKING:
@@ -68,6 +68,15 @@ def _put_columns_closer() -> None:
 
 class Command(TyperCommand):
     """Prints each of its examples in one line, as all that may be copied; typer would wrap it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.TyperException as error:
+            takes_stack = any("--stack" in parameter.opts for parameter in self.params)
+            if takes_stack and "unexpected extra argument" in str(error):
+                raise UsageError(f"{error}. This command takes a cluster by --stack NAME") from None
+            raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         _put_columns_closer()
@@ -227,4 +236,5 @@ def print_handle(handle: ClusterHandle) -> None:
         console.out.print(f"    export {variable}={shlex.quote(value)}", markup=False)
     program = PROGRAM if Path(PROGRAM).is_file() else "mine.py"
     console.out.print(f"    ray job submit --working-dir . -- python {program}")
-    console.note(f"next: sunspot submit -- python {program} · sunspot down {handle.name}")
+    named = f"--stack {handle.name} " if len(clusters.running()) > 1 else ""
+    console.note(f"next: sunspot submit {named}-- python {program} · sunspot down {handle.name}")

@@ -64,6 +64,15 @@ def test_the_lines_of_up_work_when_they_are_copied(cluster):
     assert hint.endswith("sunspot down dev")
 
 
+def test_the_next_command_of_up_names_the_stack_where_another_is_up(cluster):
+    _, folder = cluster
+    other = stack(WORKERS, name="other")
+    write(folder.path.parent, other, address="127.0.0.1:2", ready_at=1.0)
+    lines = [line.strip() for line in in_terminal("up", "dev").splitlines()]
+    (hint,) = [line for line in lines if line.startswith("next: ")]
+    assert hint.startswith("next: sunspot submit --stack dev -- python mine.py")
+
+
 def test_the_line_that_prints_the_token_works_when_it_is_copied(cluster):
     _, folder = cluster
     lines = in_terminal("dashboard").splitlines()

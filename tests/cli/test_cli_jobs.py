@@ -57,6 +57,11 @@ def test_submit_follows_the_job_and_passes_what_is_behind_the_dashes(cluster, pr
     assert body["runtime_env"]["working_dir"].startswith("gcs://")
 
 
+def test_a_stack_without_its_option_is_told_where_it_belongs():
+    told = failed(2, "jobs", "dev")
+    assert told.endswith("(dev). This command takes a cluster by --stack NAME")
+
+
 def test_the_example_of_submit_runs_on_the_first_cluster(clusters, place, request):
     from typer.main import get_command
 

@@ -91,7 +91,7 @@ def lost(name: str, record: Record) -> SunspotError:
     what = f"RayJob {record.job!r}" if record.job and found is None else "RayCluster"
     again = f"sunspot run {name} -- COMMAND" if record.job else f"sunspot up {name}"
     return HeadLostError(
-        f"the {what} of {name!r} is gone from {record.place.called}: somebody has deleted it. "
+        f"the {what} of {name!r} is gone from {record.place.called}: it was taken down or deleted. "
         f"Start again: sunspot down {name} && {again}"
     )
 

@@ -71,7 +71,7 @@ def test_down_goes_on_from_another_machine(kubernetes, ending, elsewhere):
 
 
 def test_it_is_not_waited_for_as_if_it_would_come(kubernetes, ending):
-    assert "somebody has deleted it" in failed(1, "jobs", "--stack", "mine")
+    assert "it was taken down or deleted" in failed(1, "jobs", "--stack", "mine")
     assert CLUSTER in kubernetes.api.objects
 
 

@@ -298,7 +298,7 @@ def test_a_head_that_is_gone(kubernetes, up):
     said = failed(1, "jobs", "--stack", "mine")
     assert "the head of 'mine' does not run now" in said
     kubernetes.api.objects.clear()
-    assert "somebody has deleted it" in failed(1, "jobs", "--stack", "mine")
+    assert "it was taken down or deleted" in failed(1, "jobs", "--stack", "mine")
     assert json.loads(run("status", "mine", "--json").stdout)["nodes"] == []
 
 
