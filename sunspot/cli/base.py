@@ -236,5 +236,8 @@ def print_handle(handle: ClusterHandle) -> None:
         console.out.print(f"    export {variable}={shlex.quote(value)}", markup=False)
     program = PROGRAM if Path(PROGRAM).is_file() else "mine.py"
     console.out.print(f"    ray job submit --working-dir . -- python {program}")
-    named = f"--stack {handle.name} " if len(clusters.running()) > 1 else ""
-    console.note(f"next: sunspot submit {named}-- python {program} · sunspot down {handle.name}")
+    up = [one.name for one in clusters.running()]
+    stack = f" --stack {handle.name}" if len(up) > 1 else ""
+    where = f" --target {handle.target}" if up.count(handle.name) > 1 else ""
+    submit = f"sunspot submit{stack}{where} -- python {program}"
+    console.note(f"next: {submit} · sunspot down {handle.name}{where}")

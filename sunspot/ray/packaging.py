@@ -61,7 +61,7 @@ def reading() -> Iterator[None]:
     """Tells what went wrong where the block reads or packs a working directory.
 
     Raises:
-        UsageError: a file or folder cannot be read, or disappeared meanwhile.
+        UsageError: a file or folder cannot be read, disappeared meanwhile, or has too long a name.
         SunspotError: the disk on which the folder is packed is full.
     """
     try:
@@ -77,7 +77,7 @@ def reading() -> Iterator[None]:
         ) from error
     except OSError as error:
         if error.errno != errno.ENOSPC:
-            raise
+            raise UsageError(f"cannot read the folder to send: {error}") from error
         raise SunspotError(
             f"the disk of {tempfile.gettempdir()} is full, where the folder is packed. Free some "
             "space, or set TMPDIR to another folder"

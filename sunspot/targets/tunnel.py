@@ -25,6 +25,7 @@ from sunspot.node.files import locked, write_private
 from sunspot.node.free_ports import PortClaims, free_port
 from sunspot.node.prctl import end_with_parent
 from sunspot.node.processes import Process
+from sunspot.targets.records import readable_disk_errors
 from sunspot.targets.ssh import UnreachableError, no_program
 
 LOOPBACK = "127.0.0.1"
@@ -72,6 +73,11 @@ class _Record:
     command: list[str] = field(default_factory=list)
     host: str = LOOPBACK
     also: list[tuple[int, int]] = field(default_factory=list)
+
+    def is_wanted(self, preferred: int | None, also: Sequence[int]) -> bool:
+        """Whether it is open, at the wished port, and leads to these further ports."""
+        is_like = preferred in (None, self.port) and list(dict(self.also)) == list(also)
+        return is_like and _is_open(self)
 
 
 @dataclass(frozen=True)
@@ -125,27 +131,38 @@ class Tunnel:
             lasting: whether it stays when this process ends, by SIGKILL even.
 
         Raises:
-            SunspotError: the head cannot be reached, there was no free local port, or the cluster
-                was taken down meanwhile.
+            SunspotError: the head cannot be reached, there was no free local port, the cluster was
+                taken down meanwhile, or the disk is full.
         """
-        with self._locked():
-            record = self._read()
-            before: dict[int, int] = {}
-            if record is not None and (record.command, record.host) == (list(way.command), host):
-                before, port = dict(record.also), record.port
-                is_wanted = preferred in (None, port) and list(before) == list(also)
-                if is_wanted and _is_open(record):
-                    return port
-                preferred = preferred or port  # somebody may have noted it
-            self._end()
-            self._forget()
-            wishes = [(remote_port, preferred), *((p, before.get(p)) for p in also)]
-            for attempt in range(PORT_ATTEMPTS):
-                # A cluster that comes up here must not choose one before the process has it.
-                with PortClaims() as claims:
-                    forwards = _local_ports(wishes, attempt, claims)
-                    if self._start(way, forwards, host, lasting=lasting):
-                        return forwards[0][1]
+        if (before := self._like(way, host)) and before.is_wanted(preferred, also):
+            return before.port
+        with readable_disk_errors(self.folder.parent), self._locked():
+            return self._open(way, remote_port, preferred, also, host, lasting=lasting)
+
+    def _open(
+        self,
+        way: Way,
+        remote_port: int,
+        preferred: int | None,
+        also: Sequence[int],
+        host: str,
+        *,
+        lasting: bool,
+    ) -> int:
+        if before := self._like(way, host):
+            if before.is_wanted(preferred, also):  # another command has just opened it
+                return before.port
+            preferred = preferred or before.port  # somebody may have noted it
+        ports = dict(before.also) if before else {}
+        self._end()
+        self._forget()
+        wishes = [(remote_port, preferred), *((p, ports.get(p)) for p in also)]
+        for attempt in range(PORT_ATTEMPTS):
+            # A cluster that comes up here must not choose one before the process has it.
+            with PortClaims() as claims:
+                forwards = _local_ports(wishes, attempt, claims)
+                if self._start(way, forwards, host, lasting=lasting):
+                    return forwards[0][1]
         raise SunspotError("found no free local port for the tunnel; try again")
 
     def is_open(self) -> bool:
@@ -289,6 +306,12 @@ class Tunnel:
             if time.monotonic() > deadline:
                 raise UnreachableError(f"the tunnel was not open after {OPEN_TIMEOUT_S:g} s")
             time.sleep(POLL_S)
+
+    def _like(self, way: Way, host: str) -> _Record | None:
+        """The record of a tunnel that goes the same way, alive or not."""
+        record = self._read()
+        is_like = record and (record.command, record.host) == (list(way.command), host)
+        return record if is_like else None
 
     def _read(self) -> _Record | None:
         try:

@@ -12,7 +12,9 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from sunspot.cli.app import app
+from sunspot.cli.base import print_handle
 from sunspot.node.processes import Process
+from sunspot.targets import clusters
 from sunspot.targets.local.target import LocalTarget
 from sunspot.targets.records import STATE_DIRECTORY_VARIABLE
 
@@ -71,6 +73,18 @@ def test_the_next_command_of_up_names_the_stack_where_another_is_up(cluster):
     lines = [line.strip() for line in in_terminal("up", "dev").splitlines()]
     (hint,) = [line for line in lines if line.startswith("next: ")]
     assert hint.startswith("next: sunspot submit --stack dev -- python mine.py")
+    assert hint.endswith("sunspot down dev")
+
+
+def test_the_next_commands_of_up_name_the_target_where_the_stack_is_up_on_two(
+    cluster, monkeypatch, capsys
+):
+    monkeypatch.setattr(clusters, "running", lambda: [clusters.Cluster(None, "dev")] * 2)
+    print_handle(LocalTarget(cluster[1].path.parent).handle("dev"))
+    assert capsys.readouterr().err.strip() == (
+        "next: sunspot submit --stack dev --target local -- python mine.py · "
+        "sunspot down dev --target local"
+    )
 
 
 def test_the_line_that_prints_the_token_works_when_it_is_copied(cluster):

@@ -187,6 +187,12 @@ def test_a_folder_that_cannot_be_read_is_refused_before_the_upload(cluster, plac
     assert not [call for call in api.calls() if "packages" in call or "POST" in call]
 
 
+def test_a_folder_whose_name_is_too_long_is_refused(cluster):
+    message = failed(2, "submit", "--working-dir", "x" * 300, "--", "python", "x.py")
+    assert "cannot read the folder to send" in message
+    assert "File name too long" in message
+
+
 def test_what_can_never_run_is_refused_before_the_upload(cluster):
     api, _ = cluster
     message = failed(2, "submit", "--num-gpus", "2", "--", "true")

@@ -193,7 +193,7 @@ def test_a_full_disk_leaves_no_process(ssh, tunnel, api, monkeypatch):
 
     monkeypatch.setattr(tunnels, "write_private", full)
     monkeypatch.setattr(tunnels.subprocess, "Popen", note)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(UsageError, match=r"No space left.*Free some space"):
         tunnel.open(ssh, api[1])
     assert [one.poll() is None for one in began] == [False]
 

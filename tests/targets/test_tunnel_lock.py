@@ -18,7 +18,7 @@ import psutil
 import pytest
 from waiting import wait_for
 
-from sunspot.errors import SunspotError
+from sunspot.errors import SunspotError, UsageError
 from sunspot.node.files import locked
 from sunspot.node.free_ports import free_port
 from sunspot.targets import tunnel as tunnels
@@ -186,6 +186,18 @@ def test_a_full_disk_does_not_stop_closing(tunnel, listener, monkeypatch):
     monkeypatch.setattr(tunnels, "locked", full)
     tunnel.close()
     assert not any(map(psutil.pid_exists, listener().began()))
+
+
+def test_a_live_tunnel_is_used_where_nothing_can_be_written(tunnel, listener, monkeypatch):
+    def read_only(*_, **__):
+        raise OSError(30, os.strerror(30))
+
+    remote = free_port(set())
+    port = tunnel.open(listener(), remote)
+    monkeypatch.setattr(tunnels, "locked", read_only)
+    assert tunnel.open(listener(), remote) == port
+    with pytest.raises(UsageError, match=r"cannot write the cluster's state in .*Read-only"):
+        tunnel.open(listener(), remote, also=[1])
 
 
 def test_the_further_ports_of_a_tunnel_that_has_ended_are_told(tunnel, listener):

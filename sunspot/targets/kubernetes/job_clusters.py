@@ -141,7 +141,7 @@ def wait_for_cluster(record: Record, progress: Progress) -> Record:
         if _name(found) and outlast(made.cluster().found, progress) is not None:
             return made
         if time.monotonic() > deadline:
-            said = record.cluster().warnings(found)
+            said = list(record.cluster().warnings(found))
             raise SunspotError(
                 f"KubeRay's operator has made no cluster of the RayJob {record.job} in "
                 f"{OPERATOR_PATIENCE_S:g} s: {said[-1] if said else 'does it run?'} See: kubectl "

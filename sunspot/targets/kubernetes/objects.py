@@ -218,13 +218,13 @@ class Cluster:
     def log_path(self, pod: str) -> str:
         return path("v1", "pods", self.names.namespace, pod) + "/log"
 
-    def refusals(self, ray_cluster: Object) -> list[str]:
-        """What KubeRay was refused, the latest last: by a quota or a policy, or no account."""
+    def refusals(self, ray_cluster: Object) -> dict[str, str]:
+        """As `warnings`, of what KubeRay was refused: by a quota or a policy, or no account."""
         said = self.warnings(ray_cluster)
-        return [text for text in said if any(one in text for one in REFUSALS)]
+        return {text: at for text, at in said.items() if any(one in text for one in REFUSALS)}
 
-    def warnings(self, about: Object) -> list[str]:
-        """The warnings that were recorded about an object, the latest last, without doubles.
+    def warnings(self, about: Object) -> dict[str, str]:
+        """The warnings that were recorded about an object, the latest last, and when last.
 
         By its uid: events of an object that had its name before are kept for an hour.
         """
@@ -232,6 +232,10 @@ class Cluster:
             path("v1", "events", self.names.namespace),
             fieldSelector=f"involvedObject.uid={about['metadata']['uid']},type=Warning",
         )
-        listed.sort(key=lambda one: one.get("lastTimestamp") or one.get("eventTime") or "")
-        said = (" ".join(f"{one['reason']}: {one['message']}".split()) for one in listed)
-        return list(dict.fromkeys(said))
+        said = [(_last(one), f"{one['reason']}: {one['message']}") for one in listed]
+        return {" ".join(text.split()): at for at, text in sorted(said)}
+
+
+def _last(event: Object) -> str:
+    """When it was recorded last."""
+    return event.get("lastTimestamp") or event.get("eventTime") or ""

@@ -36,7 +36,7 @@ def outlast(ask: Callable[[], Answer], progress: Progress) -> Answer:
             return ask()
         except (UnreachableError, ApiError) as error:
             failed = time.monotonic()
-            if failed - began > AT_WORK_S:
+            if failed - began > AT_WORK_S and isinstance(error, UnreachableError):
                 away_since = failed
             away_since = min(away_since, failed)
             if not error.may_pass or failed - away_since > PATIENCE_S:

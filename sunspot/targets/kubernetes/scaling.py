@@ -79,7 +79,7 @@ def scale(
     if leaving:
         names = ", ".join(pod.name for pod in leaving)
         progress(f"draining {names} (at most {_grace(leaving)} s)")
-        _wait_until_gone(cluster, leaving)
+        _wait_until_gone(cluster, leaving, progress)
         progress(f"stopped {names}")
     try:
         _wait_until_members(cluster, handle, group, count, known, progress)
@@ -160,10 +160,10 @@ def _grace(leaving: Sequence[Pod]) -> int:
     return max(pod.object["spec"].get("terminationGracePeriodSeconds") or 30 for pod in leaving)
 
 
-def _wait_until_gone(cluster: Cluster, leaving: Sequence[Pod]) -> None:
+def _wait_until_gone(cluster: Cluster, leaving: Sequence[Pod], progress: Progress) -> None:
     names = {pod.name for pod in leaving}
     deadline = time.monotonic() + _grace(leaving) + END_PATIENCE_S
-    while here := names & {pod.name for pod in cluster.pods()}:
+    while here := names & {pod.name for pod in outlast(cluster.pods, progress)}:
         if time.monotonic() > deadline:
             raise SunspotError(
                 f"{', '.join(sorted(here))} did not end; see: kubectl describe pod "
@@ -188,23 +188,22 @@ def _wait_until_members(
     handle: ClusterHandle,
     group: str,
     count: int,
-    known: Sequence[str],
+    known: Mapping[str, str],
     progress: Progress,
 ) -> None:
     """Waits for a group's workers. What KubeRay was refused before, `known`, is not told."""
-    from sunspot.ray.jobs import JobClient
-
-    client, deadline, told = JobClient(handle), time.monotonic() + UP_TIMEOUT_S, ""
+    deadline, told = time.monotonic() + UP_TIMEOUT_S, ""
     while True:
-        joined = members.addresses(client.state("nodes"))
+        listed = members.alive(handle)
+        joined = members.addresses(listed or ())
         pods = outlast(lambda: _workers(cluster, group), progress)
         missing = [pod for pod in pods if pod.node_name not in joined]
         if len(pods) >= count and not missing:
             return
-        reasons = _reasons(missing)
+        reasons = [members.UNANSWERED] if listed is None else _reasons(missing)
         if len(pods) < count:
             refused = outlast(lambda: cluster.refusals(_found(cluster)), progress)
-            reasons += [text for text in refused if text not in known][-1:]
+            reasons += [text for text, at in refused.items() if known.get(text) != at][-1:]
         waits = "; ".join(reasons)
         if time.monotonic() > deadline:
             raise SunspotError(

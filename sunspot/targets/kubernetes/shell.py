@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import shlex
+import ssl
 import sys
 import termios
 import tty
@@ -20,8 +22,8 @@ from sunspot.targets.kubernetes.pods import RAY_CONTAINER
 READ = 32_768
 # What is sent at once: a connection that takes something at all takes so much without waiting.
 PIECE = 4_096
-POLL_S = 0.05
-_STDIN, _STDOUT, _STDERR, _RESIZE = 0, 1, 2, 4
+# The channels of a command (kubernetes.io, "WebSocket" in the API's concepts; remotecommand v5).
+_STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE = range(5)
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,9 @@ class HeadShell:
         opened = self._open(command, tty=has_terminal)
         with _raw() if has_terminal else contextlib.nullcontext():
             try:
-                _pass_on(opened, has_terminal=has_terminal)
+                return _code(_pass_on(opened, has_terminal=has_terminal))
             finally:
-                code = _code(opened)
-        return code
+                opened.close()
 
     def copy(self, source: str, destination: str) -> int:  # noqa: ARG002 - as the protocol has it
         """Copies nothing.
@@ -89,56 +90,104 @@ class HeadShell:
             ) from error
 
 
-def _pass_on(opened: Any, *, has_terminal: bool) -> None:
-    """Passes on both ways until the command ends, or the connection breaks off."""
-    from websocket import WebSocketException
+def _pass_on(opened: Any, *, has_terminal: bool) -> bytes:
+    """Passes on both ways until the command ends, or the connection breaks off.
 
-    broken = (WebSocketException, OSError)
+    Returns:
+        What Kubernetes says of the command's end, a Status in JSON; b"" if it says nothing.
+    """
+    web, way, status = opened.sock, opened.sock.sock, b""
     if has_terminal:
         size = os.get_terminal_size()
         opened.write_channel(_RESIZE, f'{{"Width":{size.columns},"Height":{size.lines}}}'.encode())
-    reads, waiting = sys.stdin is not None, b""  # stdin may be closed
-    if not reads:
-        opened.close_channel(_STDIN)
-    while opened.is_open():
+    given = _Input(opened)
+    while True:
         # A command that answers while it reads stops reading where nobody takes its output.
-        way = opened.sock.sock
-        sources = [sys.stdin] if reads and not waiting else []
-        sinks = [way] if waiting else []
-        readable, writable, _ = select.select([way, *sources], sinks, [], POLL_S)
+        is_held = isinstance(way, ssl.SSLSocket) and way.pending() > 0  # which select does not see
+        readable, writable, _ = select.select(
+            [way, *given.sources], [way] if given.waits else [], [], 0 if is_held else None
+        )
+        if is_held or way in readable:
+            message = _message(web)
+            if message is None:
+                return status
+            status += _shown(message)
+        given.go_on(has_more=sys.stdin in readable, may_send=bool(writable))
+
+
+class _Input:
+    """What goes from stdin to a command, a piece at a time."""
+
+    def __init__(self, opened: Any) -> None:
+        self._opened, self._waiting = opened, b""
+        self._reads = sys.stdin is not None  # it may be closed
+        if not self._reads:
+            opened.close_channel(_STDIN)
+
+    @property
+    def sources(self) -> list[Any]:
+        """Where more is to be read from now."""
+        return [sys.stdin] if self._reads and not self._waiting else []
+
+    @property
+    def waits(self) -> bool:
+        """Whether something has not been sent yet."""
+        return bool(self._waiting)
+
+    def go_on(self, *, has_more: bool, may_send: bool) -> None:
+        """Sends a piece, and reads the next ones."""
         try:
-            opened.update(timeout=0)
-        except broken:
-            opened.close()
-        _show(opened)
-        if not opened.is_open():
-            break
-        if writable:
-            try:
-                opened.write_channel(_STDIN, waiting[:PIECE])
-                waiting = waiting[PIECE:]
-            except broken:  # the command has ended; what it said is still to be read
-                waiting, reads = b"", False
-        if sys.stdin in readable:
-            waiting = os.read(sys.stdin.fileno(), READ)
-            reads = bool(waiting)
-            if not reads:
-                opened.close_channel(_STDIN)
-    _show(opened)
+            if may_send:
+                self._opened.write_channel(_STDIN, self._waiting[:PIECE])
+                self._waiting = self._waiting[PIECE:]
+            if has_more:
+                self._waiting = os.read(sys.stdin.fileno(), READ)
+                self._reads = bool(self._waiting)
+                if not self._reads:
+                    self._opened.close_channel(_STDIN)
+        except _broken():  # the command has ended; what it said is still to be read
+            self._waiting, self._reads = b"", False
 
 
-def _show(opened: Any) -> None:
-    for channel, stream in ((_STDOUT, sys.stdout), (_STDERR, sys.stderr)):
-        if data := opened.read_channel(channel):
-            stream.buffer.write(data)
-            stream.flush()
+def _broken() -> tuple[type[Exception], ...]:
+    from websocket import WebSocketException
+
+    return WebSocketException, OSError
 
 
-def _code(opened: Any) -> int:
-    """The command's exit code; 255, as ssh's, where the connection broke off."""
-    opened.close()
+def _message(web: Any) -> bytes | None:
+    """What came next: its channel, then its content; b"" if it is none, None at the end.
+
+    The package's own reader would only return when nothing more comes, and keep all of it.
+    """
+    from websocket import ABNF
+
     try:
-        return int(opened.returncode)
+        kind, frame = web.recv_data_frame(control_frame=True)
+    except _broken():
+        return None
+    if kind == ABNF.OPCODE_CLOSE:
+        return None
+    return frame.data if kind in (ABNF.OPCODE_BINARY, ABNF.OPCODE_TEXT) else b""
+
+
+def _shown(message: bytes) -> bytes:
+    """Shows output; returns what is said of the command's end, if the message is of that."""
+    channel, data = message[:1], message[1:]
+    if channel in (bytes([_STDOUT]), bytes([_STDERR])):
+        stream = sys.stdout if channel == bytes([_STDOUT]) else sys.stderr
+        stream.buffer.write(data)
+        stream.flush()
+    return data if channel == bytes([_ERROR]) else b""
+
+
+def _code(status: bytes) -> int:
+    """The command's exit code; 255, as ssh's, where the connection broke off."""
+    try:
+        said = json.loads(status)
+        if said["status"] == "Success":
+            return 0
+        return int(said["details"]["causes"][0]["message"])
     except (TypeError, KeyError, IndexError, ValueError):
         return 255
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sunspot.errors import SunspotError, UsageError
@@ -197,7 +197,8 @@ class Waiting:
 
     `had_head` is when it had a head's pod last, or else when the wait began; `pulls` is when each
     pod's image could not be pulled first; `crashes` has the pods that crashed, by group, and
-    `restarts` how often each pod that waits had been started again when that was first seen.
+    `restarts` how often each pod that waits had been started again when that was first seen;
+    `known` are the refusals of before.
     """
 
     cluster: Cluster
@@ -208,6 +209,14 @@ class Waiting:
     pulls: dict[str, float] = field(default_factory=dict)
     crashes: dict[str, set[str]] = field(default_factory=dict)
     restarts: dict[str, int] = field(default_factory=dict)
+    known: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def again(cluster: Cluster, progress: Progress) -> Waiting:
+        """The wait for a cluster that was up before; what KubeRay was refused then is not told."""
+        waiting = Waiting(cluster, progress)
+        waiting.known = outlast(waiting._refusals, progress)
+        return waiting
 
     def head(self, deadline: float) -> None:
         """Waits until the head's Ray container runs; Ray itself is still to start.
@@ -241,11 +250,16 @@ class Waiting:
 
     def _tell_refusals(self) -> None:
         """Says why KubeRay makes no pod, which may pass: a quota gets room, a policy changes."""
-        if found := self.cluster.found():
-            for refused in self.cluster.refusals(found):
-                if not refused.startswith(HEAD_REASONS):
-                    text = f"KubeRay cannot make a pod: {refused}"
-                    self._say(text, text, lasting=True)
+        for refused in self._refusals():
+            if not refused.startswith(HEAD_REASONS):
+                text = f"KubeRay cannot make a pod: {refused}"
+                self._say(text, text, lasting=True)
+
+    def _refusals(self) -> dict[str, str]:
+        """What KubeRay has been refused in this wait, and when last."""
+        found = self.cluster.found()
+        refused = {} if found is None else self.cluster.refusals(found)
+        return {text: at for text, at in refused.items() if self.known.get(text) != at}
 
     def _missing(self, stack: Stack, handle: ClusterHandle) -> str:
         return outlast(lambda: members.missing(stack, self.cluster, handle), self.progress)
@@ -334,7 +348,7 @@ class Waiting:
         if found is None:
             raise SunspotError(f"the RayCluster {names.cluster} was deleted while it started")
         waited = time.monotonic() - self.had_head
-        for refused in reversed(self.cluster.refusals(found)):
+        for refused in reversed(self._refusals()):
             if not (self._is_own_account(refused) and waited < ACCOUNT_PATIENCE_S):
                 raise UsageError(f"KubeRay cannot make the head's pod: {refused}")
         if waited > OPERATOR_PATIENCE_S:
@@ -363,8 +377,7 @@ class Waiting:
             if why := pod.why():
                 yield f"{pod.name}: {why}"
         over = HEAD_REASONS if any(pod.is_head for pod in pods) else ()
-        if found := self.cluster.found():
-            yield from (one for one in self.cluster.refusals(found) if not one.startswith(over))
+        yield from (one for one in self._refusals() if not one.startswith(over))
 
     def _say(self, about: str, text: str, *, lasting: bool = False) -> None:
         if self.said.get(about) != text:

@@ -116,10 +116,9 @@ class KubernetesTarget:
             if known and self._is_here(stack.name, progress):
                 return self._up_again(stack.name, progress, timeout_s, dashboard_port)
             notes = checks.refuse(record.cluster().api, wanted, progress, job=self.for_job)
+            made = raycluster.make(wanted)
             if self.for_job:
                 made, record = rayjob.waiting(wanted), job_clusters.unnamed(record)
-            else:
-                made = raycluster.make(wanted)
             handle = self._start(stack, made, record, progress, timeout_s, dashboard_port)
         return Up(handle, was_up=False, notes=tuple(notes))
 
@@ -133,10 +132,10 @@ class KubernetesTarget:
         if not self.discover(name):
             self._forget_stray(name, progress)
             return None
-        recorded = self.records.readable(name)
-        if self.for_job and recorded is not None and not recorded.job:
-            return None  # somebody has ended this command's, and brought another one up
         with self.records.folders.locked(name, progress):
+            recorded = self.records.readable(name)
+            if self.for_job and recorded is not None and not recorded.job:
+                return None  # somebody has ended this command's, and brought another one up
             removal = self._remove(name, progress)
         if recorded is not None and recorded.by_pulumi:
             raise adopting.made_by_pulumi(name, is_closed=True)
@@ -282,7 +281,8 @@ class KubernetesTarget:
             if record.job:
                 record = job_clusters.wait_for_cluster(record, progress)
                 self.records.write(record, stack)
-            return self._wait(stack, record, progress, deadline, dashboard_port)
+            waiting = starting.Waiting(record.cluster(), progress)
+            return self._wait(stack, record, waiting, deadline, dashboard_port)
         except starting.TakenError:
             self.records.forget(name)
             raise
@@ -295,17 +295,16 @@ class KubernetesTarget:
         self,
         stack: Stack,
         record: Record,
-        progress: Progress,
+        waiting: starting.Waiting,
         deadline: float,
         dashboard_port: int | None,
     ) -> ClusterHandle:
-        waiting = starting.Waiting(record.cluster(), progress)
         waiting.head(deadline)
         # The way in opens while Ray starts.
-        handle = self._handle(stack.name, record, progress, dashboard_port)
+        handle = self._handle(stack.name, record, waiting.progress, dashboard_port)
         waiting.members(stack, handle, deadline)
-        job_clusters.wait_until_seen(record, progress)
-        progress("ready")
+        job_clusters.wait_until_seen(record, waiting.progress)
+        waiting.progress("ready")
         return handle
 
     def _up_again(
@@ -317,7 +316,8 @@ class KubernetesTarget:
         if self._is_whole(record, stack, progress):
             handle = self._handle(name, record, progress, dashboard_port)
         else:
-            handle = self._wait(stack, record, progress, deadline, dashboard_port)
+            waiting = starting.Waiting.again(record.cluster(), progress)
+            handle = self._wait(stack, record, waiting, deadline, dashboard_port)
         return Up(handle, was_up=True)
 
     def _is_whole(self, record: Record, stack: Stack, progress: Progress) -> bool:

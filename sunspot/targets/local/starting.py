@@ -64,14 +64,16 @@ def start(
 
 
 def _clear(folder: ClusterFolder, nodes: list[NodeRecord]) -> None:
-    """Removes what a failed start left; the state of a cluster that was suspended stays."""
+    """Removes what a failed start left; of a suspended cluster, its state and its logs stay."""
     end(folder, grace_s=0)
-    if folder.update_cluster(address=None).suspended_at is None:
+    is_new = folder.update_cluster(address=None).suspended_at is None
+    if is_new:
         shutil.rmtree(folder.gcs_state)
         folder.gcs_state.mkdir(mode=0o700)
     for node in nodes:
         folder.forget_process(node.name)
-        shutil.rmtree(node.temp_dir, ignore_errors=True)
+        if is_new or not node.is_head:
+            shutil.rmtree(node.temp_dir, ignore_errors=True)
 
 
 def end(folder: ClusterFolder, grace_s: float) -> None:

@@ -10,7 +10,7 @@ from kubernetes_api import CUT_OFF, LOST
 from kubernetes_objects import pod
 
 from sunspot.targets.kubernetes import api, objects, outages
-from sunspot.targets.kubernetes.errors import UnreachableError
+from sunspot.targets.kubernetes.errors import ApiError, UnreachableError
 
 UNAVAILABLE, TOO_MANY = 503, 429
 
@@ -77,6 +77,20 @@ def test_an_outage_after_another_one_is_outlasted_too(monkeypatch):
 
     assert outages.outlast(ask, told.append) == "here"
     assert len(told) == 3
+
+
+def test_work_that_ends_in_the_same_refusal_again_and_again_ends(monkeypatch):
+    clock = SimpleNamespace(now=0.0, sleep=lambda _seconds: None, monotonic=lambda: clock.now)
+    monkeypatch.setattr(outages, "time", clock)
+
+    def ask():
+        clock.now += outages.AT_WORK_S + 1
+        raise ApiError("failed calling webhook", 500)
+
+    told = []
+    with pytest.raises(ApiError, match="webhook"):
+        outages.outlast(ask, told.append)
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize("text", ["<html>Log in</html>", "null", "[]", ""])

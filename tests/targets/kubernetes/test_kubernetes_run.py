@@ -204,12 +204,8 @@ def test_what_became_of_it_is_told(kubernetes, status, said):
 
 
 def test_a_run_that_comes_back_late_leaves_another_commands_cluster(kubernetes):
-    def program(_entrypoint, _say):
-        assert run("down", "mine").exit_code == 0
-        assert run("up", "mine").exit_code == 0
-
-    kubernetes.jobs.program = program
-    run(*RUN)
+    assert run("up", "mine").exit_code == 0
+    assert create().for_one_job().down("mine", print) is None
     assert kubernetes.api.names("rayclusters") == ["mine"]
     assert run("down", "mine").exit_code == 0
     assert nothing_is_left(kubernetes)

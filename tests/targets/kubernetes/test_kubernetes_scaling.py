@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from cli_runs import failed, run
@@ -10,6 +12,7 @@ from kubernetes_objects import pod
 
 from sunspot.targets.kubernetes import scaling
 from sunspot.targets.kubernetes.objects import Pod
+from sunspot.targets.kubernetes.starting import Waiting
 
 
 def test_scale_changes_the_limits_and_removes_the_newest(kubernetes, up):
@@ -61,6 +64,30 @@ def test_a_scale_that_goes_back_ends_the_workers_that_came(kubernetes, up, monke
     failed(1, "scale", "mine", "workers=2")
     (group,) = kubernetes.api.one("rayclusters")["spec"]["workerGroupSpecs"]
     assert group["scaleStrategy"] == {"workersToDelete": ["mine-workers-1"]}
+
+
+def test_a_job_api_that_does_not_answer_for_a_moment_undoes_no_scale(kubernetes, up, monkeypatch):
+    answers, alive = [None], scaling.members.alive
+    monkeypatch.setattr(
+        scaling.members, "alive", lambda handle: answers.pop() if answers else alive(handle)
+    )
+    done = run("scale", "mine", "workers=2")
+    assert done.exit_code == 0, done.output
+    assert answers == []
+    (group,) = kubernetes.api.one("rayclusters")["spec"]["workerGroupSpecs"]
+    assert group["replicas"] == 2
+
+
+def test_a_refusal_of_before_is_told_only_once_it_is_repeated():
+    refused = {"FailedToCreateWorkerPod: exceeded quota: small": "13:00"}
+    cluster: Any = SimpleNamespace(found=dict, refusals=lambda _found: dict(refused))
+    told = []
+    waiting = Waiting.again(cluster, told.append)
+    waiting._tell_refusals()
+    assert told == []
+    refused |= dict.fromkeys(refused, "13:40")
+    waiting._tell_refusals()
+    assert told == [f"KubeRay cannot make a pod: {text}" for text in refused]
 
 
 def test_pods_that_wait_for_the_same_are_told_together():

@@ -3,95 +3,102 @@
 from __future__ import annotations
 
 import io
-import select
 import socket
 import sys
 import threading
-from types import SimpleNamespace
 
 import pytest
-from websocket import WebSocketConnectionClosedException
+from websocket import WebSocket
 
 from sunspot.targets.kubernetes import shell
 
+SUCCESS = b'{"status": "Success"}'
+CLOSED = 255  # the channel on which one says that another is closed
 SENT = bytes(range(256)) * 40_000  # 10 MB: more than a connection holds on its way
 
 
 class Connection:
-    """The command `cat` at the other end of a socket, which reads only what it can write."""
+    """The command `cat` at the other end of a WebSocket, which reads only what it can write."""
 
     def __init__(self) -> None:
-        here, there = socket.socketpair()
-        self.sock = SimpleNamespace(sock=here)
-        self.received, self.is_closed = b"", False
-        self.other = threading.Thread(target=self._cat, args=(there,))
+        here, there = map(_web, socket.socketpair())
+        self.sock = here
+        self.other = threading.Thread(target=self._run, args=(there,))
         self.other.start()
 
-    def _cat(self, there: socket.socket) -> None:
-        with there:
-            while data := there.recv(shell.PIECE):
-                there.sendall(data)
+    def _run(self, there: WebSocket) -> None:
+        while (message := there.recv())[0] == shell._STDIN:
+            there.send_binary(bytes([shell._STDOUT]) + message[1:])
+        there.send_binary(bytes([shell._ERROR]) + SUCCESS)
+        there.send_close()
 
-    def is_open(self) -> bool:
-        return not self.is_closed
+    def write_channel(self, channel: int, data: bytes) -> None:
+        self.sock.send_binary(bytes([channel]) + data)
 
-    def update(self, timeout: float) -> None:
-        while select.select([self.sock.sock], [], [], timeout)[0]:
-            data = self.sock.sock.recv(65_536)
-            self.received += data
-            if not data:
-                self.is_closed = True
-                return
+    def close_channel(self, channel: int) -> None:
+        self.sock.send_binary(bytes([CLOSED, channel]))
 
-    def read_channel(self, channel: int) -> bytes:
-        data = self.received if channel == shell._STDOUT else b""
-        if data:
-            self.received = b""
-        return data
 
-    def write_channel(self, _channel: int, data: bytes) -> None:
-        self.sock.sock.sendall(data)
-
-    def close_channel(self, _channel: int) -> None:
-        self.sock.sock.shutdown(socket.SHUT_WR)
+def _web(one: socket.socket) -> WebSocket:
+    web = WebSocket()
+    web.sock, web.connected = one, True
+    return web
 
 
 class Refusing(Connection):
     """A command that reads nothing, says something and ends: the server resets the connection."""
 
-    def _cat(self, there: socket.socket) -> None:
-        there.sendall(b"said")
-        there.close()
+    def _run(self, there: WebSocket) -> None:
+        there.send_binary(bytes([shell._STDOUT]) + b"said")
+        there.shutdown()
 
-    def update(self, timeout: float) -> None:
-        super().update(timeout)
-        if self.is_closed:
-            self.is_closed = False
-            raise WebSocketConnectionClosedException
 
-    def close(self) -> None:
-        self.is_closed = True
+class Stdout(io.BytesIO):
+    """Counts what is written at once."""
+
+    largest = 0
+
+    def write(self, data: bytes) -> int:
+        self.largest = max(self.largest, len(data))
+        return super().write(data)
 
 
 @pytest.mark.timeout(60)
 def test_a_command_that_ends_before_it_has_read_all(tmp_path, monkeypatch):
-    assert passed_on(Refusing(), tmp_path, monkeypatch) == b"said"
+    out = Stdout()
+    assert passed_on(Refusing(), out, tmp_path, monkeypatch) == b""
+    assert out.getvalue() == b"said"
 
 
 @pytest.mark.timeout(60)
 def test_a_command_that_answers_while_it_reads(tmp_path, monkeypatch):
-    assert passed_on(Connection(), tmp_path, monkeypatch) == SENT
+    out = Stdout()
+    assert passed_on(Connection(), out, tmp_path, monkeypatch) == SUCCESS
+    assert out.getvalue() == SENT
+    assert out.largest <= shell.READ, "it is shown as it comes"
 
 
-def passed_on(connection, tmp_path, monkeypatch):
-    """What comes back of a file."""
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (SUCCESS, 0),
+        (b'{"status": "Failure", "details": {"causes": [{"message": "3"}]}}', 3),
+        (b'{"status": "Failure", "message": "no such container"}', 255),
+        (b"", 255),
+    ],
+)
+def test_the_exit_code_is_the_commands(status, code):
+    assert shell._code(status) == code
+
+
+def passed_on(connection, out, tmp_path, monkeypatch):
+    """What is said of the end; the command gets a file, and its output goes to `out`."""
     file = tmp_path / "sent"
     file.write_bytes(SENT)
-    out = io.TextIOWrapper(io.BytesIO())
     with file.open() as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
-        monkeypatch.setattr(sys, "stdout", out)
-        shell._pass_on(connection, has_terminal=False)
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, write_through=True))
+        status = shell._pass_on(connection, has_terminal=False)
     connection.other.join()
-    connection.sock.sock.close()
-    return out.buffer.getvalue()
+    connection.sock.shutdown()
+    return status

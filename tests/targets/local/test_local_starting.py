@@ -81,7 +81,7 @@ def test_a_head_that_the_machine_was_too_slow_for_starts_once_more(
     launches = Launches([died("head", log)], READY)
     monkeypatch.setattr(starting, "launch", launches)
     folder.update_cluster(suspended_at=suspended_at)
-    (folder.temp_dir / "head").mkdir(parents=True)
+    (folder.temp_dir / "head" / "logs").mkdir(parents=True)
     nodes = [replace(n, temp_dir=str(folder.temp_dir / n.name)) for n in folder.nodes()]
     folder.record_process("head", Process(pid=os.getpid(), start_time=1.0))
     steps = []
@@ -89,8 +89,9 @@ def test_a_head_that_the_machine_was_too_slow_for_starts_once_more(
     assert steps == ["node head did not start, as on a busy machine: once more", "ready"]
     assert launches.seen == ["127.0.0.1:1", None]
     assert folder.process("head") is None
-    assert list(folder.temp_dir.iterdir()) == []
-    assert [file.name for file in folder.gcs_state.iterdir()] == ["LOG"] * (suspended_at == 1.0)
+    kept = suspended_at is not None
+    assert [path.name for path in folder.temp_dir.rglob("*")] == ["head", "logs"] * kept
+    assert [file.name for file in folder.gcs_state.iterdir()] == ["LOG"] * kept
 
 
 @pytest.mark.parametrize(

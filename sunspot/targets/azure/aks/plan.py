@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from sunspot.spec_values import HEAD
 from sunspot.stack import Stack
 from sunspot.targets.azure import aks_settings
 from sunspot.targets.azure.aks import pools
-from sunspot.targets.azure.aks.pools import HEAD_NODES, AksPool
+from sunspot.targets.azure.aks.pools import AksPool
 from sunspot.targets.azure.aks_settings import Aks
 from sunspot.targets.azure.fit import fit
 from sunspot.targets.azure.plan import PROJECT, location_of
@@ -88,6 +88,11 @@ class AksPlan:
     def service_account(self, role: str) -> str:
         """The service account of the pods of a role, "head" or "workers"."""
         return f"{self.names.cluster}-{role}"
+
+
+def most_nodes(made: Iterable[AksPool]) -> int:
+    """How many nodes the cluster has with all pools full."""
+    return SYSTEM_NODES + sum(pool.maximum for pool in made)
 
 
 def is_aks(stack: Stack) -> bool:
@@ -203,7 +208,7 @@ def _of_settings(stack: Stack) -> Iterator[str]:
             f"config > {KEY} > service_account: the stack makes the service accounts, whose "
             "identities may write to its storage: leave it out"
         )
-    most = SYSTEM_NODES + HEAD_NODES + sum(one.max_workers for one in stack.cluster.scaling_groups)
+    most = most_nodes(pools.of(stack))
     if most > azure.aks.most_nodes:
         yield (
             f"config > {aks_settings.KEY} > pod_cidr: {azure.aks.pod_cidr} has addresses for the "

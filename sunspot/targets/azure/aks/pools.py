@@ -43,6 +43,9 @@ SPOT = "kubernetes.azure.com/scalesetpriority"
 NO_SCHEDULE = "NoSchedule"
 # Labels that AKS gives every node, with the name of its pool.
 POOL_LABELS = ("agentpool", "kubernetes.azure.com/agentpool")
+# Labels that AKS gives every node of ours (learn.microsoft.com/azure/aks/use-labels).
+_OF_OUR_NODES = {"kubernetes.io/os": "linux", "kubernetes.azure.com/mode": "user"}
+_SIZE_LABEL = "node.kubernetes.io/instance-type"
 _OF_EVERY_NODE = re.compile(r"([\w.-]+\.)?(kubernetes\.io|azure\.com)/.+")
 # By this label, AKS's webhook gives a pod the identity of its service account.
 USES_IDENTITY = {"azure.workload.identity/use": "true"}
@@ -95,8 +98,10 @@ class AksPool:
 
     def may_have(self, key: str, value: str) -> bool:
         """Whether its nodes have a label, or AKS may give it to them."""
-        if key in POOL_LABELS:
-            return value == self.name
+        known = {**_OF_OUR_NODES, **dict.fromkeys(POOL_LABELS, self.name)}
+        known[_SIZE_LABEL] = self.size.name
+        if key in known:
+            return value == known[key]
         if key == SPOT or not _OF_EVERY_NODE.fullmatch(key):
             return self.labels.get(key) == value
         return True

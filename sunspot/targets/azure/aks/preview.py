@@ -16,6 +16,7 @@ from sunspot.targets.azure.aks.costs import costs
 from sunspot.targets.azure.aks.plan import (
     SYSTEM_NODES,
     AksPlan,
+    most_nodes,
     plan,
     reaches_nobody,
     with_some_ranges,
@@ -117,7 +118,7 @@ def _notes(plan: AksPlan) -> Iterator[str]:
 def show(preview: AksPreview, console: Console) -> None:
     """Prints the preview: resources, costs, reach, quota, notes, and the warnings last."""
     plan = preview.plan
-    most = SYSTEM_NODES + 1 + sum(group.max_workers for group in plan.cluster.scaling_groups)
+    most = most_nodes(plan.pools)
     console.print(
         f"[bold]{escape(plan.stack)}[/] on AKS, {plan.location}: at most {most} nodes",
     )
