@@ -79,8 +79,9 @@ def test_the_next_command_of_up_names_the_stack_where_another_is_up(cluster):
 def test_the_next_commands_of_up_name_the_target_where_the_stack_is_up_on_two(
     cluster, monkeypatch, capsys
 ):
-    monkeypatch.setattr(clusters, "running", lambda: [clusters.Cluster(None, "dev")] * 2)
-    print_handle(LocalTarget(cluster[1].path.parent).handle("dev"))
+    target = LocalTarget(cluster[1].path.parent)
+    monkeypatch.setattr(clusters, "running", lambda: [clusters.Cluster(target, "dev")] * 2)
+    print_handle(target.handle("dev"))
     assert capsys.readouterr().err.strip() == (
         "next: sunspot submit --stack dev --target local -- python mine.py · "
         "sunspot down dev --target local"

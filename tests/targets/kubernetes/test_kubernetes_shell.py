@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from typing_extensions import Buffer
 from websocket import WebSocket
 
 from sunspot.targets.kubernetes import shell
@@ -27,7 +28,7 @@ class Connection:
         self.other.start()
 
     def _run(self, there: WebSocket) -> None:
-        while (message := there.recv())[0] == shell._STDIN:
+        while (message := there.recv_data()[1])[0] == shell._STDIN:
             there.send_binary(bytes([shell._STDOUT]) + message[1:])
         there.send_binary(bytes([shell._ERROR]) + SUCCESS)
         there.send_close()
@@ -58,8 +59,8 @@ class Stdout(io.BytesIO):
 
     largest = 0
 
-    def write(self, data: bytes) -> int:
-        self.largest = max(self.largest, len(data))
+    def write(self, data: Buffer, /) -> int:
+        self.largest = max(self.largest, memoryview(data).nbytes)
         return super().write(data)
 
 
