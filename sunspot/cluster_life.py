@@ -183,7 +183,9 @@ class ClusterLife:
 
         def down() -> None:
             try:
-                removal = self._target.down(self.name, silent)
+                # One that has no record here any more may be another machine's by now.
+                here = self.name in self._target.names()
+                removal = self._target.down(self.name, silent) if here else None
                 if removal is not None:
                     removal.check(self.name)
             except BaseException as error:

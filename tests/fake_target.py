@@ -44,6 +44,7 @@ class FakeTarget:
     def up(self, stack, progress, *, timeout_s=900.0, **_ports):
         self.calls.append(f"up {timeout_s:g}")
         self.stacks.append(stack)
+        self.record(stack.name)
         progress(self.step)
         if self.up_error:
             raise self.up_error
@@ -57,12 +58,17 @@ class FakeTarget:
         )
         return Up(handle, was_up=self.was_up)
 
-    def down(self, _name, _progress):
+    def record(self, name):
+        """As targets do before they create anything."""
+        self.taken = [*{*self.taken, name}]
+
+    def down(self, name, _progress):
         self.calls.append("down")
         if self.down_waits_for:
             self.down_waits_for.wait(30)
         if self.down_error:
             raise self.down_error
+        self.taken = [one for one in self.taken if one != name or self.left]
         return Removal(looked_for="thing", left=self.left)
 
     def nodes(self, name, progress=None):  # noqa: ARG002 - as the protocol names them

@@ -83,7 +83,8 @@ def _take_down_after(error: BaseException, target: Target, name: str, show: Show
 
 def _take_down(target: Target, name: str, show: Show) -> Removal | None:
     with uninterrupted(), show(f"taking down {name}") as progress:
-        removal = target.down(name, progress)
+        # One that has no record here any more may be another machine's by now.
+        removal = target.down(name, progress) if name in target.names() else None
         if removal is not None:
             for sentence in removal.kept:
                 progress(Lasting(sentence))

@@ -45,6 +45,7 @@ class Brief(FakeTarget):
         return name in self.taken
 
     def up(self, stack, progress, **options):
+        self.record(stack.name)
         progress(self.step)
         started = super().up(stack, lambda _: None, **options)
         return Up(self.handle(stack.name), was_up=started.was_up)

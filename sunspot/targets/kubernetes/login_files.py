@@ -44,12 +44,16 @@ def in_memory(made: Configuration) -> Iterator[str | None]:
             for key in _FILES
             if (path := getattr(made, key)) and Path(path).parent == Path(folder)
         }
-    _set(made, held)
+    for key, path in held.items():
+        setattr(made, key, path)
     if (renew := made.refresh_api_key_hook) is not None:
 
         def renewed(configuration: Configuration) -> None:
-            renew(configuration)  # names the files of the folder again
-            _set(configuration, held)
+            # It also names the files of the folder again, and itself as the hook (37.0): in another
+            # one, since threads may be reading this one.
+            other = type(configuration)()
+            renew(other)
+            configuration.api_key |= other.api_key
 
         made.refresh_api_key_hook = renewed  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -61,8 +65,3 @@ def _hold(made: Configuration, file: Path) -> str:
     with open(descriptor, "wb", closefd=False) as copy:
         copy.write(file.read_bytes())
     return f"/proc/self/fd/{descriptor}"
-
-
-def _set(configuration: Configuration, held: dict[str, str]) -> None:
-    for key, path in held.items():
-        setattr(configuration, key, path)

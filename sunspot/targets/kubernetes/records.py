@@ -21,6 +21,7 @@ from sunspot.targets.kubernetes.access import Place
 from sunspot.targets.kubernetes.api import Api, Object
 from sunspot.targets.kubernetes.objects import Cluster
 from sunspot.targets.kubernetes.raycluster import Names
+from sunspot.targets.protocol import Progress
 from sunspot.targets.records import BrokenRecordsError, Folders, not_up
 from sunspot.targets.tunnel import Tunnel
 
@@ -132,6 +133,13 @@ class Records:
         """Closes a cluster's port-forward, and removes its record."""
         with self.tunnel(name).closed():
             self.folders.remove(name)
+
+    def forget_stray(self, name: str, progress: Progress) -> None:
+        """Closes a port-forward that was opened while another command removed the record."""
+        if name in self.folders.names():
+            with self.folders.locked(name, progress):
+                if name not in self.names():
+                    self.forget(name)
 
     def tunnel(self, name: str) -> Tunnel:
         return Tunnel(self.folders.path(name))

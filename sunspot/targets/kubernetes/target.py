@@ -41,6 +41,7 @@ from sunspot.targets.protocol import (
     Progress,
     Removal,
     Up,
+    WaitsForOthers,
     silent,
 )
 from sunspot.targets.records import BrokenRecordsError, Folders, state_directory
@@ -107,15 +108,20 @@ class KubernetesTarget:
             )
         raycluster.make(stack)
         stack = job_clusters.fitted(stack) if self.for_job else stack
+
+        def before(step: str) -> None:  # what is there is another command's: nobody's to take down
+            progress(WaitsForOthers(step))
+
         with self.records.folders.locked(stack.name, progress):
+            before("looking for a cluster of this name")
             adopting.refuse_another_place(self.records.readable(stack.name), stack)
-            if self._is_here(stack.name, progress):
-                return self._up_again(stack.name, progress, timeout_s, dashboard_port)
+            if self._is_here(stack.name, before):
+                return self._up_again(stack.name, before, timeout_s, dashboard_port)
             wanted, record = placing.placed(stack)
             known = adopting.adopt_visible(self.records, wanted.name, record)
-            if known and self._is_here(stack.name, progress):
-                return self._up_again(stack.name, progress, timeout_s, dashboard_port)
-            notes = checks.refuse(record.cluster().api, wanted, progress, job=self.for_job)
+            if known and self._is_here(stack.name, before):
+                return self._up_again(stack.name, before, timeout_s, dashboard_port)
+            notes = checks.refuse(record.cluster().api, wanted, before, job=self.for_job)
             made = raycluster.make(wanted)
             if self.for_job:
                 made, record = rayjob.waiting(wanted), job_clusters.unnamed(record)
@@ -130,7 +136,7 @@ class KubernetesTarget:
         delete_storage: bool = False,  # noqa: ARG002 - results are in a storage of the user's
     ) -> Removal | None:
         if not self.discover(name):
-            self._forget_stray(name, progress)
+            self.records.forget_stray(name, progress)
             return None
         with self.records.folders.locked(name, progress):
             recorded = self.records.readable(name)
@@ -371,14 +377,6 @@ class KubernetesTarget:
             return
         if left := ", ".join(removal.left):
             error.add_note(f"this remains: {left}; remove it with: {again}")
-
-    def _forget_stray(self, name: str, progress: Progress) -> None:
-        """Closes a port-forward that was opened while another command removed the record."""
-        folders = self.records.folders
-        if name in folders.names():
-            with folders.locked(name, progress):
-                if name not in self.names():
-                    self.records.forget(name)
 
     def _remove(self, name: str, progress: Progress) -> Removal | None:
         """Removes a cluster and, if nothing of it is left, its record. The caller has the lock."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import job_api
 import pytest
@@ -14,10 +15,13 @@ from kubernetes_stacks import FILE
 
 from sunspot import stack as stacks
 from sunspot.node.free_ports import free_port
+from sunspot.targets import one_job
 from sunspot.targets.kubernetes import starting
 from sunspot.targets.kubernetes.raycluster import MANAGED_BY
 from sunspot.targets.kubernetes.records import STACK_ANNOTATION, as_annotation
 from sunspot.targets.kubernetes.target import create
+from sunspot.targets.protocol import silent
+from sunspot.targets.starting import Start
 
 CLUSTER = "/apis/ray.io/v1/namespaces/default/rayclusters/mine"
 SECRET = "/api/v1/namespaces/default/secrets/mine-token"
@@ -49,6 +53,31 @@ def elsewhere(kubernetes, monkeypatch):
             run("down", "mine")
 
     return another
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_start_that_is_cut_short_leaves_another_machines_cluster(
+    kubernetes, up, elsewhere, number
+):
+    steps = []
+
+    def cut_short(step):
+        steps.append(step)
+        if len(steps) > number:
+            raise KeyboardInterrupt
+
+    with elsewhere():
+        start = Start(create(), stacks.load("mine"))
+        with pytest.raises(KeyboardInterrupt):
+            start.up(cut_short)
+        assert not start.is_ours, steps
+        assert kubernetes.api.names("rayclusters") == ["mine"]
+
+
+def test_what_has_no_record_here_is_not_taken_down_with_a_command(kubernetes, up, elsewhere):
+    with elsewhere():
+        assert one_job._take_down(create(), "mine", lambda _: nullcontext(silent)) is None
+        assert kubernetes.api.names("rayclusters") == ["mine"]
 
 
 def test_up_waits_for_its_end_and_starts_anew(kubernetes, ending):

@@ -42,10 +42,17 @@ def test_certificates_and_key_are_in_no_file(place, tmp_path):
     made = place.configuration()
     assert list((tmp_path / "temporary").iterdir()) == []
     assert read(made) == read(made) == list(PEM.values())
-    # As before each request, which names the package's own files again.
-    made.refresh_api_key_hook(made)
-    assert read(made) == list(PEM.values())
     assert read(place.configuration()) == list(PEM.values())
+
+
+def test_a_token_is_read_before_each_request_and_the_files_stay(kubernetes, place):
+    config = yaml.safe_load(kubernetes.kubeconfig.read_text())
+    config["users"][0]["user"]["token"] = "secret"
+    kubernetes.kubeconfig.write_text(yaml.safe_dump(config))
+    made = place.configuration()
+    for _ in range(3):
+        assert made.auth_settings()["BearerToken"]["value"] == "Bearer secret"
+        assert read(made) == list(PEM.values())
 
 
 def test_they_go_with_the_configuration(place):
