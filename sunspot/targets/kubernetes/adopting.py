@@ -11,6 +11,7 @@ from sunspot.errors import SunspotError, UsageError
 from sunspot.stack import Stack
 from sunspot.targets.kubernetes import job_clusters, raycluster, records, starting
 from sunspot.targets.kubernetes.access import Place
+from sunspot.targets.kubernetes.api import Object
 from sunspot.targets.kubernetes.errors import RefusedError
 from sunspot.targets.kubernetes.objects import Cluster
 from sunspot.targets.kubernetes.records import Record, Records
@@ -26,6 +27,8 @@ def adopt(kept: Records, name: str, record: Record) -> bool:
     found = record.cluster().found()
     if found is None:
         record, found = job_clusters.of(record)
+    if found is not None and records.is_unreadable(found):
+        raise _of_another_version(found)
     stack = records.stack_of(found)
     if found is None or stack is None or stack.name != name:
         return False
@@ -39,6 +42,15 @@ def adopt(kept: Records, name: str, record: Record) -> bool:
     if token is not None:
         kept.write_token(name, token)
     return True
+
+
+def _of_another_version(found: Object) -> UsageError:
+    kind, where = found["kind"], found["metadata"]
+    return UsageError(
+        f"another version of Sunspot made the {kind} {where['name']!r} in namespace "
+        f"{where['namespace']}, and this one cannot read its stack: use that version, or delete "
+        f"it: kubectl delete {kind.lower()} {where['name']} --namespace {where['namespace']}"
+    )
 
 
 def adopt_visible(kept: Records, name: str, record: Record) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -20,7 +21,7 @@ from sunspot.targets.kubernetes import (
     starting,
     state_checks,
 )
-from sunspot.targets.kubernetes.api import AUTHORIZATION, RAY, Api, path
+from sunspot.targets.kubernetes.api import AUTHORIZATION, POLICY, RAY, Api, Object, path
 from sunspot.targets.kubernetes.errors import (
     FORBIDDEN,
     GIVE_RIGHTS,
@@ -107,14 +108,17 @@ def findings(api: Api, stack: Stack, progress: Progress, *, job: bool = False) -
         yield _finding("rights", "failure", f"you may not {', '.join(missing)}", give)
         return
     yield _finding("rights", "ok", "you may bring the cluster up and take it down")
-    yield from _accepted(api, stack, oldest)
+    accepted = list(_accepted(api, stack, oldest))
+    yield from accepted
     yield from _account(api, stack)
     yield from _pull_secrets(api, stack)
     taken = list(_name(api, stack, job=job))
     yield from taken or _secret(api, stack)
+    yield from _budget(api, stack)
     yield from state_checks.findings(api, stack)
-    yield from _nodes(api, stack)
-    yield from _quotas(api, stack)
+    if not any((one.check, one.level) == ("RayCluster", "failure") for one in accepted):
+        yield from _nodes(api, stack)  # these read its pods, which a patch may have spoilt
+        yield from _quotas(api, stack)
 
 
 def _visible(ask: Callable[[], A]) -> A | None:
@@ -156,24 +160,31 @@ def _operator(api: Api, oldest: tuple[int, int]) -> Iterator[Finding]:
             "KubeRay's operator may not run",
             f"if none does: {INSTALL.format(version=_version(oldest))}",
         )
-    for one in listed:
-        image = one["spec"]["template"]["spec"]["containers"][0]["image"]
-        called = f"{one['metadata']['namespace']}/{one['metadata']['name']} ({image})"
-        numbers = re.search(r":v?(\d+)\.(\d+)", image)  # a digest or "nightly" says nothing
-        if numbers and tuple(map(int, numbers.groups())) < oldest:
-            wanted = _version(oldest)
-            upgrade = UPGRADE.format(version=wanted)
-            yield _finding("KubeRay", "failure", f"{called} is older than {wanted}", upgrade)
-        elif not (one.get("status") or {}).get("readyReplicas"):
-            yield _finding(
-                "KubeRay",
-                "failure",
-                f"{called} has no ready replica, so nothing would happen",
-                f"see: kubectl describe deployment --namespace {one['metadata']['namespace']} "
-                f"{one['metadata']['name']}",
-            )
-        else:
-            yield _finding("KubeRay", "ok", called)
+    found = [_state_of(one, oldest) for one in listed]
+    # Several may look after namespaces of their own (KubeRay's chart, singleNamespaceInstall).
+    may_be_another = any(one.level == "ok" for one in found)
+    for one in found:
+        yield replace(one, level="warning") if may_be_another and one.level != "ok" else one
+
+
+def _state_of(one: Object, oldest: tuple[int, int]) -> Finding:
+    """Whether an operator runs, and is new enough."""
+    image = one["spec"]["template"]["spec"]["containers"][0]["image"]
+    called = f"{one['metadata']['namespace']}/{one['metadata']['name']} ({image})"
+    numbers = re.search(r":v?(\d+)\.(\d+)", image)  # a digest or "nightly" says nothing
+    if numbers and tuple(map(int, numbers.groups())) < oldest:
+        wanted = _version(oldest)
+        upgrade = UPGRADE.format(version=wanted)
+        return _finding("KubeRay", "failure", f"{called} is older than {wanted}", upgrade)
+    if not (one.get("status") or {}).get("readyReplicas"):
+        return _finding(
+            "KubeRay",
+            "failure",
+            f"{called} has no ready replica, so nothing would happen",
+            f"see: kubectl describe deployment --namespace {one['metadata']['namespace']} "
+            f"{one['metadata']['name']}",
+        )
+    return _finding("KubeRay", "ok", called)
 
 
 def _missing_rights(api: Api, stack: Stack, *, job: bool) -> list[str]:
@@ -316,6 +327,23 @@ def _secret(api: Api, stack: Stack) -> Iterator[Finding]:
             f"to use the token in it, set {KEY} > token_secret: {called.token_secret}; or delete "
             f"it: kubectl delete secret {called.token_secret} --namespace {called.namespace}",
         )
+
+
+def _budget(api: Api, stack: Stack) -> Iterator[Finding]:
+    """Whether the name of the head's disruption budget is free."""
+    for made in raycluster.make(stack):
+        name, namespace = made["metadata"]["name"], made["metadata"]["namespace"]
+        if made["kind"] != "PodDisruptionBudget":
+            continue
+        found = _visible(partial(api.find, path(POLICY, "poddisruptionbudgets", namespace, name)))
+        # One with an owner goes with it. One that was applied by hand stays without its RayCluster.
+        if found is not None and not found["metadata"].get("ownerReferences"):
+            yield _finding(
+                "disruption budget",
+                "failure",
+                f"namespace {namespace} has a PodDisruptionBudget {name!r} already, without owner",
+                f"delete it: kubectl delete pdb {name} --namespace {namespace}",
+            )
 
 
 def _nodes(api: Api, stack: Stack) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sunspot.errors import SunspotError
@@ -31,6 +31,10 @@ PIECE = 65_536
 
 # How soon a kubelet says that nothing listens on a port. It never says that something does.
 REFUSAL_S, REFUSAL_POLL_S = 1.0, 0.02
+
+
+class NoHeadError(SunspotError):
+    """The cluster has no head at this moment."""
 
 
 @dataclass(frozen=True)
@@ -52,21 +56,29 @@ class HeadPort:
 
         head = self.cluster.head()
         if head is None:
-            raise SunspotError(f"no pod of {self.cluster.names.cluster} is its head")
+            raise NoHeadError(f"no pod of {self.cluster.names.cluster} is its head")
         # A client of its own: `portforward` changes it for the length of the call.
         client = CoreV1Api(ApiClient(configuration=self.cluster.api.client.configuration))
         try:
-            return portforward(
+            opened = portforward(
                 client.connect_get_namespaced_pod_portforward,
                 head.name,
                 self.cluster.names.namespace,
                 ports=str(self.port),
             )
         except (ApiException, OSError) as error:
+            interrupted(error)
             raise SunspotError(
                 f"{self.cluster.api.place.called} cannot forward to {head.name}: "
                 f"{' '.join(str(error).split())}"
             ) from error
+        _end_when_broken(opened.websocket)
+        return opened
+
+    def logged_in_again(self) -> HeadPort:
+        """The same with the login that the kubeconfig has now."""
+        cluster = replace(self.cluster, api=Api(self.cluster.api.place))
+        return replace(self, cluster=cluster)
 
     def listens(self) -> bool:
         """Whether something listens on it. Raises as `connect` does."""
@@ -82,6 +94,27 @@ class HeadPort:
         return True
 
 
+def interrupted(error: BaseException) -> None:
+    """Raises the interrupt that the package took for a failure of the connection (37.0)."""
+    if isinstance(error.__context__, KeyboardInterrupt | SystemExit):
+        raise error.__context__
+
+
+def _end_when_broken(web: Any) -> None:
+    """Makes a connection that breaks off end: otherwise the package leaves our side open (37.0)."""
+    from websocket import WebSocketConnectionClosedException, WebSocketException
+
+    receive = web.recv_data_frame
+
+    def received(control_frame: bool = False) -> Any:
+        try:
+            return receive(control_frame)
+        except (WebSocketException, OSError) as error:
+            raise WebSocketConnectionClosedException(str(error)) from error
+
+    web.recv_data_frame = received
+
+
 class Server(socketserver.ThreadingTCPServer):
     """A port here that leads to a head's."""
 
@@ -92,6 +125,18 @@ class Server(socketserver.ThreadingTCPServer):
     def __init__(self, local: int, to: HeadPort) -> None:
         self.to = to
         super().__init__((LOOPBACK, local), _Connection)
+
+    def connect(self) -> Any:
+        """As `HeadPort.connect`; a login that may have expired is read from its file again."""
+        try:
+            return self.to.connect()
+        except NoHeadError:
+            raise
+        except SunspotError:
+            again = self.to.logged_in_again()
+            opened = again.connect()
+            self.to = again
+            return opened
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[None]:
@@ -111,7 +156,7 @@ class _Connection(socketserver.BaseRequestHandler):
 
     def handle(self) -> None:
         try:
-            opened = self.server.to.connect()
+            opened = self.server.connect()
         except SunspotError as error:
             print(error, file=sys.stderr, flush=True)
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 from sunspot.errors import SunspotError
@@ -34,7 +34,8 @@ def nodes(stack: Stack, cluster: Cluster, handle: ClusterHandle | None) -> list[
         handle: how to reach it; None while its head cannot be reached.
     """
     here = {pod.node_name: pod for pod in cluster.pods()}
-    listed = [(one["node_name"], ray_members.node(one)) for one in _listed(handle)]
+    members = _listed(handle)
+    listed = [(one["node_name"], ray_members.node(one)) for one in members]
     found = [one for _, one in listed if one is not None]
     # The autoscaler has ended Ray on them, and now their pods.
     ended = {name for name, one in listed if one is None}
@@ -44,9 +45,15 @@ def nodes(stack: Stack, cluster: Cluster, handle: ClusterHandle | None) -> list[
     alive = {one.name for one in found if one.state != "lost"}
     found = [one for one in found if one.state != "lost" or one.name not in alive]
     kinds = {kind.node_type: kind for kind in raycluster.pods_of(stack)}
+    names = {one.name for one in found}
+    names |= {
+        pod.node_name
+        for pod in here.values()  # of a pod with the name of its machine, Ray does not know its own
+        if not (pod.gives_its_name or pod.is_head) and any(map(pod.is_node, members))
+    }
     for name, pod in here.items():
         is_leaving = pod.is_ending or (name in ended and not pod.is_head)
-        if name not in {one.name for one in found} and pod.group in kinds and not is_leaving:
+        if name not in names and pod.group in kinds and not is_leaving:
             found.append(_starting(pod, kinds[pod.group], cluster))
     shapes = {kind.group: kind.ray.resources for kind in kinds.values()}
     found += ray_members.lacked(
@@ -71,7 +78,7 @@ def missing(stack: Stack, cluster: Cluster, handle: ClusterHandle) -> str:
     if alive is None:
         return ray_members.UNANSWERED
     here = [pod for pod in cluster.pods() if not pod.is_ending]
-    found = [one for one in alive if any(_is_of(one, pod) for pod in here)]
+    found = [one for one in alive if any(pod.is_node(one) for pod in here)]
     if not any(one["is_head_node"] for one in found):
         return ray_members.HEADLESS
     return ray_members.lacking(stack, found, _least(stack, cluster))
@@ -80,13 +87,6 @@ def missing(stack: Stack, cluster: Cluster, handle: ClusterHandle) -> str:
 def _least(stack: Stack, cluster: Cluster) -> dict[str, int]:
     """How many workers a group has at least, as it was scaled last."""
     return least(scaling.sizes(stack, cluster.found()))
-
-
-def _is_of(member: Mapping[str, Any], pod: Pod) -> bool:
-    """Whether it is a pod's node. An old node's address may be a new pod's."""
-    if pod.gives_its_name:
-        return member["node_name"] == pod.node_name
-    return pod.is_head == member["is_head_node"] and member["node_ip"] in pod.addresses
 
 
 def _listed(handle: ClusterHandle | None) -> Sequence[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +82,12 @@ class Pod:
         """Whether its node in Ray has its name: a worker's host name is that, unless patched."""
         patched = any(key in self.object["spec"] for key in _HOST_NAMES)
         return not (self.is_head or patched)
+
+    def is_node(self, member: Mapping[str, Any]) -> bool:
+        """Whether it is a member of Ray's. An old node's address may be a new pod's."""
+        if self.gives_its_name:
+            return member["node_name"] == self.node_name
+        return self.is_head == member["is_head_node"] and member["node_ip"] in self.addresses
 
     @property
     def addresses(self) -> set[str]:

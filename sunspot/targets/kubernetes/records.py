@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from sunspot.errors import UsageError
 from sunspot.node.files import write_private
 from sunspot.stack import Stack
 from sunspot.targets.kubernetes import raycluster
 from sunspot.targets.kubernetes.access import Place
 from sunspot.targets.kubernetes.api import Api, Object
+from sunspot.targets.kubernetes.errors import ApiError, UnreachableError
 from sunspot.targets.kubernetes.objects import Cluster
 from sunspot.targets.kubernetes.raycluster import Names
 from sunspot.targets.protocol import Progress
@@ -134,6 +138,19 @@ class Records:
         with self.tunnel(name).closed():
             self.folders.remove(name)
 
+    @contextlib.contextmanager
+    def without_its_kubernetes(self, name: str) -> Iterator[None]:
+        """Adds to an error how to forget a cluster whose Kubernetes is gone for good."""
+        try:
+            yield
+        except (UnreachableError, UsageError) as error:
+            if not isinstance(error, ApiError):
+                error.add_note(
+                    "if that Kubernetes does not exist any more: rm -r "
+                    f"{shlex.quote(str(self.folders.path(name)))}"
+                )
+            raise
+
     def forget_stray(self, name: str, progress: Progress) -> None:
         """Closes a port-forward that was opened while another command removed the record."""
         if name in self.folders.names():
@@ -155,6 +172,12 @@ class Records:
 def as_annotation(stack: Stack) -> str:
     """A stack as the text that its RayCluster carries, for machines without a record."""
     return json.dumps(stack.model_dump(mode="json"), separators=(",", ":"))
+
+
+def is_unreadable(found: Object) -> bool:
+    """Whether it carries a stack that this Sunspot cannot read."""
+    annotated = STACK_ANNOTATION in (found["metadata"].get("annotations") or {})
+    return annotated and stack_of(found) is None
 
 
 def stack_of(ray_cluster: Object | None) -> Stack | None:

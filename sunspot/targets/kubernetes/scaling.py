@@ -195,9 +195,8 @@ def _wait_until_members(
     deadline, told = time.monotonic() + UP_TIMEOUT_S, ""
     while True:
         listed = members.alive(handle)
-        joined = members.addresses(listed or ())
         pods = outlast(lambda: _workers(cluster, group), progress)
-        missing = [pod for pod in pods if pod.node_name not in joined]
+        missing = [pod for pod in pods if not any(pod.is_node(one) for one in listed or ())]
         if len(pods) >= count and not missing:
             return
         reasons = [members.UNANSWERED] if listed is None else _reasons(missing)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sunspot.errors import SunspotError, UsageError
+from sunspot.targets.kubernetes.forwarder import interrupted
 from sunspot.targets.kubernetes.objects import Cluster
 from sunspot.targets.kubernetes.pods import RAY_CONTAINER
 
@@ -24,6 +25,12 @@ READ = 32_768
 PIECE = 4_096
 # The channels of a command (kubernetes.io, "WebSocket" in the API's concepts; remotecommand v5).
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE = range(5)
+
+
+class NoExitCodeError(SunspotError):
+    """The command did not run, or nobody knows how it ended."""
+
+    exit_code = 255  # as ssh's
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,7 @@ class HeadShell:
                 _preload_content=False,
             )
         except (ApiException, OSError) as error:
+            interrupted(error)
             raise SunspotError(
                 f"{self.cluster.api.place.called} could not run the command in {head.name}: "
                 f"{' '.join(str(error).split())}"
@@ -182,14 +190,16 @@ def _shown(message: bytes) -> bytes:
 
 
 def _code(status: bytes) -> int:
-    """The command's exit code; 255, as ssh's, where the connection broke off."""
-    try:
+    """The command's exit code.
+
+    Raises:
+        NoExitCodeError: Kubernetes gives none.
+    """
+    said: Any = {}
+    with contextlib.suppress(TypeError, KeyError, IndexError, ValueError):
         said = json.loads(status)
-        if said["status"] == "Success":
-            return 0
-        return int(said["details"]["causes"][0]["message"])
-    except (TypeError, KeyError, IndexError, ValueError):
-        return 255
+        return 0 if said["status"] == "Success" else int(said["details"]["causes"][0]["message"])
+    raise NoExitCodeError(said.get("message") or "the connection to the head's pod broke off")
 
 
 @contextlib.contextmanager

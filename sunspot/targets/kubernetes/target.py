@@ -138,7 +138,8 @@ class KubernetesTarget:
         if not self.discover(name):
             self.records.forget_stray(name, progress)
             return None
-        with self.records.folders.locked(name, progress):
+        here = self.records
+        with here.folders.locked(name, progress), here.without_its_kubernetes(name):
             recorded = self.records.readable(name)
             if self.for_job and recorded is not None and not recorded.job:
                 return None  # somebody has ended this command's, and brought another one up

@@ -111,9 +111,15 @@ def sunspot(tmp_path: Path) -> SunspotCommand:
 
 @pytest.fixture
 def theirs(kubernetes: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch) -> RayCluster:
-    """The stack's cluster, in the namespace of a user whose kubeconfig every command takes."""
-    described = stack(WORKERS, head=SMALL_HEAD, autoscaler=None, namespace=namespace)
+    """The stack's cluster, in the namespace of a user whose kubeconfig every command takes.
+
+    The user logs in by a command that gives a token, as on AKS.
+    """
+    group = f"system:serviceaccounts:{namespace}"
+    described = stack(
+        WORKERS, head=SMALL_HEAD, autoscaler=None, namespace=namespace, user_group=group
+    )
     kubernetes.kubectl("apply", "--filename=-", stdin=manifest.rights_text(described))
-    user = kubernetes.user("ann", "sunspot-users", namespace=namespace)
+    user = kubernetes.account("ann", namespace)
     monkeypatch.setenv("KUBECONFIG", str(user.kubeconfig))
     return RayCluster.of(described, kubernetes.kubectl)

@@ -80,6 +80,27 @@ def test_what_has_no_record_here_is_not_taken_down_with_a_command(kubernetes, up
         assert kubernetes.api.names("rayclusters") == ["mine"]
 
 
+@pytest.mark.parametrize("command", ["up", "down", "status"])
+def test_a_cluster_of_another_version_of_sunspot_is_no_stranger(kubernetes, up, elsewhere, command):
+    made = kubernetes.api.one("rayclusters")["metadata"]
+    text = made["annotations"][STACK_ANNOTATION]
+    with elsewhere():
+        made["annotations"][STACK_ANNOTATION] = text.replace("{", '{"later": 1, ', 1)
+        told = failed(2, command, "mine")
+        assert "another version of Sunspot made the RayCluster 'mine'" in told
+        assert "kubectl delete raycluster mine --namespace default" in told
+        made["annotations"][STACK_ANNOTATION] = text
+
+
+def test_down_of_what_is_in_a_kubernetes_that_is_gone_says_how_to_forget_it(kubernetes, up):
+    kubeconfig = kubernetes.kubeconfig.read_text()
+    kubernetes.kubeconfig.unlink()
+    told = failed(2, "down", "mine")
+    assert f"rm -r {kubernetes.project}/state/kubernetes/mine" in told
+    kubernetes.kubeconfig.write_text(kubeconfig)
+    run("down", "mine")
+
+
 def test_up_waits_for_its_end_and_starts_anew(kubernetes, ending):
     made = run("up", "mine")
     assert made.exit_code == 0

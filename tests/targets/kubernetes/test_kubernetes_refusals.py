@@ -117,6 +117,39 @@ def test_an_operator_that_is_old_or_does_not_run(kubernetes, image, ready, said)
     assert_refused(kubernetes, said, image)
 
 
+def test_an_old_operator_beside_another_one_is_only_told(kubernetes):
+    """Each may look after a namespace of its own (KubeRay's chart, singleNamespaceInstall)."""
+    where = "/apis/apps/v1/namespaces/{}/deployments/kuberay-operator"
+    for namespace, image in (("old", "operator:v1.4.2"), ("ray", "operator:v1.6.0")):
+        made = made_by(f"quay.io/kuberay/{image}")
+        kubernetes.api.add(where.format(namespace), made | {"status": {"readyReplicas": 1}})
+    told = run("doctor", "mine")
+    assert told.exit_code == 0, told.output
+    assert "older than 1.6" in " ".join(told.output.split())
+    assert run("up", "mine").exit_code == 0
+    run("down", "mine")
+
+
+def test_a_budget_that_a_cluster_by_its_manifest_left(kubernetes):
+    where = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/mine-head"
+    kubernetes.api.add(where, {"metadata": {"name": "mine-head"}})
+    assert_refused(kubernetes, "'mine-head' already", "kubectl delete pdb mine-head")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "{containers: [{name: ray, resources: {requests: {ephemeral-storage: 10GB}}}]}",
+        "{tolerations: {key: a}}",
+        "{nodeSelector: gpu}",
+    ],
+)
+def test_a_patch_that_the_api_server_refuses_is_told_as_it_says(kubernetes, spec):
+    kubernetes.write(f"{FILE}  sunspot:kubernetes: {{patch: {{spec: {spec}}}}}\n")
+    kubernetes.api.troubles = {("POST", "rayclusters"): [400]}
+    assert "400" in failed(2, "up", "mine")
+
+
 def test_what_only_a_newer_kuberay_has_asks_for_that_one(kubernetes):
     kubernetes.api.add(
         "/apis/apps/v1/namespaces/ray/deployments/kuberay-operator",

@@ -59,7 +59,7 @@ def test_a_scale_whose_workers_do_not_come_goes_back(kubernetes, up, monkeypatch
 
 
 def test_a_scale_that_goes_back_ends_the_workers_that_came(kubernetes, up, monkeypatch):
-    monkeypatch.setattr(scaling.members, "addresses", lambda _nodes: set())
+    monkeypatch.setattr(Pod, "is_node", lambda *_: False)
     monkeypatch.setattr(scaling, "UP_TIMEOUT_S", 0.1)
     failed(1, "scale", "mine", "workers=2")
     (group,) = kubernetes.api.one("rayclusters")["spec"]["workerGroupSpecs"]

@@ -84,12 +84,24 @@ def test_a_command_that_answers_while_it_reads(tmp_path, monkeypatch):
     [
         (SUCCESS, 0),
         (b'{"status": "Failure", "details": {"causes": [{"message": "3"}]}}', 3),
-        (b'{"status": "Failure", "message": "no such container"}', 255),
-        (b"", 255),
     ],
 )
 def test_the_exit_code_is_the_commands(status, code):
     assert shell._code(status) == code
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (b'{"status": "Failure", "message": "no such container"}', "no such container"),
+        (b"", "broke off"),
+        (b"<html>", "broke off"),
+    ],
+)
+def test_where_there_is_no_exit_code_it_is_255_and_why(status, said):
+    with pytest.raises(shell.NoExitCodeError, match=said) as raised:
+        shell._code(status)
+    assert raised.value.exit_code == 255
 
 
 def passed_on(connection, out, tmp_path, monkeypatch):

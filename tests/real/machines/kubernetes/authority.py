@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -14,6 +15,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALID = datetime.timedelta(days=30)
+
+# The API by which a client takes a login from a command.
+_LOGIN = "client.authentication.k8s.io/v1"
 
 _CERTIFICATE, _KEY, _SERVER = "ca.crt", "ca.key", "server"
 
@@ -51,8 +55,23 @@ class Authority:
     def kubeconfig(self, user: str, groups: Sequence[str] = (), namespace: str = "default") -> Path:
         """A kubeconfig with which a program is that user; its context is named as the user."""
         certificate, key = self.client(user, groups)
-        cluster = {"server": self.server, "certificate-authority-data": _text(self.ca)}
         credentials = {"client-certificate-data": _text(certificate), "client-key-data": _text(key)}
+        return self._kubeconfig(
+            certificate.with_suffix(".kubeconfig"), user, credentials, namespace
+        )
+
+    def kubeconfig_of_token(self, name: str, token: str, namespace: str) -> Path:
+        """A kubeconfig whose login is a command that gives a token, as those of clouds are."""
+        given = {"apiVersion": _LOGIN, "kind": "ExecCredential", "status": {"token": token}}
+        file = _write(self.folder / f"{namespace}-{name}.json", json.dumps(given).encode())
+        command = {"apiVersion": _LOGIN, "command": "cat", "args": [str(file)]}
+        login = {"exec": {**command, "interactiveMode": "Never"}}
+        return self._kubeconfig(file.with_suffix(".kubeconfig"), name, login, namespace)
+
+    def _kubeconfig(
+        self, file: Path, user: str, credentials: dict[str, Any], namespace: str
+    ) -> Path:
+        cluster = {"server": self.server, "certificate-authority-data": _text(self.ca)}
         context = {"cluster": "sunspot", "user": user, "namespace": namespace}
         made = {
             "apiVersion": "v1",
@@ -62,7 +81,7 @@ class Authority:
             "contexts": [{"name": user, "context": context}],
             "current-context": user,
         }
-        return _write(certificate.with_suffix(".kubeconfig"), json.dumps(made, indent=2).encode())
+        return _write(file, json.dumps(made, indent=2).encode())
 
     def _issue(
         self, file: str, subject: x509.Name, extensions: Sequence[x509.ExtensionType]

@@ -118,6 +118,13 @@ class Cluster:
         identities = read(self.folder / IDENTITIES)
         return Kubectl(identities.kubeconfig(name, groups, namespace))
 
+    def account(self, name: str, namespace: str) -> Kubectl:
+        """kubectl as a service account, which is made, and logs in by a token."""
+        self.kubectl("create", "serviceaccount", name, "--namespace", namespace)
+        token = self.kubectl("create", "token", name, "--namespace", namespace).strip()
+        identities = read(self.folder / IDENTITIES)
+        return Kubectl(identities.kubeconfig_of_token(name, token, namespace))
+
 
 @contextlib.contextmanager
 def cluster(report: Callable[[str], None] = lambda _: None) -> Iterator[Cluster]:
