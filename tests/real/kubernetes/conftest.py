@@ -115,9 +115,12 @@ def theirs(kubernetes: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch)
 
     The user logs in by a command that gives a token, as on AKS.
     """
-    group = f"system:serviceaccounts:{namespace}"
     described = stack(
-        WORKERS, head=SMALL_HEAD, autoscaler=None, namespace=namespace, user_group=group
+        WORKERS,
+        head=SMALL_HEAD,
+        autoscaler=None,
+        namespace=namespace,
+        user_group="system:serviceaccounts:default",
     )
     kubernetes.kubectl("apply", "--filename=-", stdin=manifest.rights_text(described))
     user = kubernetes.account("ann", namespace)

@@ -119,9 +119,10 @@ class Cluster:
         return Kubectl(identities.kubeconfig(name, groups, namespace))
 
     def account(self, name: str, namespace: str) -> Kubectl:
-        """kubectl as a service account, which is made, and logs in by a token."""
-        self.kubectl("create", "serviceaccount", name, "--namespace", namespace)
-        token = self.kubectl("create", "token", name, "--namespace", namespace).strip()
+        """kubectl as a service account of the namespace "default", which logs in by a token."""
+        made = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+        self.kubectl.apply(made)
+        token = self.kubectl("create", "token", name).strip()
         identities = read(self.folder / IDENTITIES)
         return Kubectl(identities.kubeconfig_of_token(name, token, namespace))
 
@@ -159,7 +160,15 @@ def _admit(kubectl: Kubectl) -> None:
         kubectl("create", "clusterrolebinding", user, f"--clusterrole={role}", f"--user={user}")
     # Larger than what `apply` may note on a resource.
     kubectl("create", f"--filename={KUBERAY / 'crds'}")
-    kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    # `kubectl wait` fails for one that has no conditions yet.
+    wait_for("KubeRay's resources", lambda: _are_established(kubectl), poll_s=0.5)
+
+
+def _are_established(kubectl: Kubectl) -> bool:
+    conditions = [one.get("status", {}).get("conditions") or [] for one in kubectl.items("crd")]
+    return all(
+        ("Established", "True") in {(c["type"], c["status"]) for c in one} for one in conditions
+    )
 
 
 def _is_ready(kubectl: Kubectl) -> bool:
