@@ -41,6 +41,9 @@ class FakeTarget:
     def names(self):
         return self.taken
 
+    def discover(self, name):
+        return name in self.taken
+
     def up(self, stack, progress, *, timeout_s=900.0, **_ports):
         self.calls.append(f"up {timeout_s:g}")
         self.stacks.append(stack)

@@ -41,9 +41,6 @@ class Brief(FakeTarget):
     step: str = "one node is up"
     kept: tuple[str, ...] = ()
 
-    def discover(self, name):
-        return name in self.taken
-
     def up(self, stack, progress, **options):
         self.record(stack.name)
         progress(self.step)

@@ -195,11 +195,12 @@ def _code(status: bytes) -> int:
     Raises:
         NoExitCodeError: Kubernetes gives none.
     """
-    said: Any = {}
+    why = "the connection to the head's pod broke off"
     with contextlib.suppress(TypeError, KeyError, IndexError, ValueError):
         said = json.loads(status)
+        why = said.get("message") or why
         return 0 if said["status"] == "Success" else int(said["details"]["causes"][0]["message"])
-    raise NoExitCodeError(said.get("message") or "the connection to the head's pod broke off")
+    raise NoExitCodeError(why)
 
 
 @contextlib.contextmanager
