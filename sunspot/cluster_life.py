@@ -89,8 +89,7 @@ class ClusterLife:
                 "Ray is initialised in this process already, so the block's work would go there, "
                 f"not to cluster {self.name}; call ray.shutdown() before the with block"
             )
-        # By the records here, or by what the target itself knows: another machine may have made it.
-        if self.name in self._target.names() or self._target.discover(self.name):
+        if self.name in self._target.names():
             raise self._is_up_already()
         self._move(ResourceState.ACTIVATING, f"Starting Ray cluster {self.name}.")
         start = Start(self._target, self.stack)

@@ -175,13 +175,8 @@ def test_a_ray_that_is_initialised_already_is_refused(make, target, fake_ray, st
 # Trouble
 
 
-@pytest.mark.parametrize("known", ["by its record", "by the target"])
-def test_a_name_that_is_up_already_is_refused_and_that_cluster_stays(
-    make, target, states, monkeypatch, known
-):
+def test_a_name_that_is_up_already_is_refused_and_that_cluster_stays(make, target, states):
     target.taken = ["dev"]
-    if known == "by the target":  # another machine brought it up
-        monkeypatch.setattr(target, "names", list)
     with pytest.raises(SunspotError, match=r"'dev' is up already.*another name"):
         make(name="dev").__enter__()
     assert target.calls == []

@@ -114,7 +114,8 @@ def findings(api: Api, stack: Stack, progress: Progress, *, job: bool = False) -
     yield from _pull_secrets(api, stack)
     taken = list(_name(api, stack, job=job))
     yield from taken or _secret(api, stack)
-    yield from _budget(api, stack)
+    if not job:  # whose RayJob has none
+        yield from _budget(api, stack)
     yield from state_checks.findings(api, stack)
     if not any((one.check, one.level) == ("RayCluster", "failure") for one in accepted):
         yield from _nodes(api, stack)  # these read its pods, which a patch may have spoilt
@@ -331,6 +332,9 @@ def _secret(api: Api, stack: Stack) -> Iterator[Finding]:
 
 def _budget(api: Api, stack: Stack) -> Iterator[Finding]:
     """Whether the name of the head's disruption budget is free."""
+    called = raycluster.names(stack)
+    if api.find(path(RAY, "rayclusters", called.namespace, called.cluster)) is not None:
+        return  # it is that cluster's
     for made in raycluster.make(stack):
         name, namespace = made["metadata"]["name"], made["metadata"]["namespace"]
         if made["kind"] != "PodDisruptionBudget":

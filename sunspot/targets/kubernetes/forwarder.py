@@ -121,6 +121,7 @@ class Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
     request_queue_size = 128  # a browser opens several at once
+    logging_in = threading.Lock()  # the package shares the files of all logins (37.0)
 
     def __init__(self, local: int, to: HeadPort) -> None:
         self.to = to
@@ -128,12 +129,14 @@ class Server(socketserver.ThreadingTCPServer):
 
     def connect(self) -> Any:
         """As `HeadPort.connect`; a login that may have expired is read from its file again."""
+        before = self.to
         try:
-            return self.to.connect()
+            return before.connect()
         except NoHeadError:
             raise
         except SunspotError:
-            again = self.to.logged_in_again()
+            with self.logging_in:
+                again = before.logged_in_again() if self.to is before else self.to
             opened = again.connect()
             self.to = again
             return opened

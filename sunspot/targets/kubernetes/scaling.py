@@ -202,7 +202,9 @@ def _wait_until_members(
         reasons = [members.UNANSWERED] if listed is None else _reasons(missing)
         if len(pods) < count:
             refused = outlast(lambda: cluster.refusals(_found(cluster)), progress)
-            reasons += [text for text, at in refused.items() if known.get(text) != at][-1:]
+            is_late = time.monotonic() > deadline
+            now = (text for text, at in refused.items() if is_late or known.get(text) != at)
+            reasons += list(now)[-1:]
         waits = "; ".join(reasons)
         if time.monotonic() > deadline:
             raise SunspotError(

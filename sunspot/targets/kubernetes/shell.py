@@ -149,12 +149,19 @@ class _Input:
                 self._opened.write_channel(_STDIN, self._waiting[:PIECE])
                 self._waiting = self._waiting[PIECE:]
             if has_more:
-                self._waiting = os.read(sys.stdin.fileno(), READ)
+                self._waiting = _read()
                 self._reads = bool(self._waiting)
                 if not self._reads:
                     self._opened.close_channel(_STDIN)
         except _broken():  # the command has ended; what it said is still to be read
             self._waiting, self._reads = b"", False
+
+
+def _read() -> bytes:
+    """What comes next on stdin; b"" at its end, or where it cannot be read, as below `nohup`."""
+    with contextlib.suppress(OSError):
+        return os.read(sys.stdin.fileno(), READ)
+    return b""
 
 
 def _broken() -> tuple[type[Exception], ...]:

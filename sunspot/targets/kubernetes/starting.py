@@ -352,6 +352,8 @@ class Waiting:
             if not (self._is_own_account(refused) and waited < ACCOUNT_PATIENCE_S):
                 raise UsageError(f"KubeRay cannot make the head's pod: {refused}")
         if waited > OPERATOR_PATIENCE_S:
+            if all_of_them := list(self.cluster.refusals(found)):  # it asks again ever more rarely
+                raise UsageError(f"KubeRay cannot make the head's pod: {all_of_them[-1]}")
             raise SunspotError(
                 f"KubeRay's operator has made no pod of {names.cluster} in "
                 f"{OPERATOR_PATIENCE_S:g} s: does it run, and does it watch namespace "
@@ -377,7 +379,8 @@ class Waiting:
             if why := pod.why():
                 yield f"{pod.name}: {why}"
         over = HEAD_REASONS if any(pod.is_head for pod in pods) else ()
-        yield from (one for one in self._refusals() if not one.startswith(over))
+        if found := self.cluster.found():
+            yield from (one for one in self.cluster.refusals(found) if not one.startswith(over))
 
     def _say(self, about: str, text: str, *, lasting: bool = False) -> None:
         if self.said.get(about) != text:

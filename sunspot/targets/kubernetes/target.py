@@ -41,7 +41,7 @@ from sunspot.targets.protocol import (
     Progress,
     Removal,
     Up,
-    WaitsForOthers,
+    of_others,
     silent,
 )
 from sunspot.targets.records import BrokenRecordsError, Folders, state_directory
@@ -110,7 +110,7 @@ class KubernetesTarget:
         stack = job_clusters.fitted(stack) if self.for_job else stack
 
         def before(step: str) -> None:  # what is there is another command's: nobody's to take down
-            progress(WaitsForOthers(step))
+            progress(of_others(step))
 
         with self.records.folders.locked(stack.name, progress):
             before("looking for a cluster of this name")

@@ -134,6 +134,16 @@ def test_a_budget_that_a_cluster_by_its_manifest_left(kubernetes):
     where = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/mine-head"
     kubernetes.api.add(where, {"metadata": {"name": "mine-head"}})
     assert_refused(kubernetes, "'mine-head' already", "kubectl delete pdb mine-head")
+    (kubernetes.project / "job").mkdir()
+    done = run("run", "mine", "--working-dir", "job", "--", "true")  # which makes none
+    assert done.exit_code == 0, done.output
+
+
+def test_the_budget_of_a_cluster_that_stands_is_its_own(kubernetes, up):
+    kubernetes.api.one("poddisruptionbudgets")["metadata"].pop("ownerReferences")  # as Pulumi's
+    told = run("doctor", "mine")
+    assert "disruption budget" not in told.output
+    run("down", "mine")
 
 
 @pytest.mark.parametrize(

@@ -80,11 +80,14 @@ def test_a_job_api_that_does_not_answer_for_a_moment_undoes_no_scale(kubernetes,
 
 def test_a_refusal_of_before_is_told_only_once_it_is_repeated():
     refused = {"FailedToCreateWorkerPod: exceeded quota: small": "13:00"}
-    cluster: Any = SimpleNamespace(found=dict, refusals=lambda _found: dict(refused))
+    cluster: Any = SimpleNamespace(
+        found=lambda: {"kind": "RayCluster"}, pods=list, refusals=lambda _found: dict(refused)
+    )
     told = []
     waiting = Waiting.again(cluster, told.append)
     waiting._tell_refusals()
     assert told == []
+    assert list(waiting._reasons()) == list(refused), "at the time-out"
     refused |= dict.fromkeys(refused, "13:40")
     waiting._tell_refusals()
     assert told == [f"KubeRay cannot make a pod: {text}" for text in refused]

@@ -115,3 +115,14 @@ def passed_on(connection, out, tmp_path, monkeypatch):
     connection.other.join()
     connection.sock.shutdown()
     return status
+
+
+@pytest.mark.timeout(60)
+def test_a_stdin_that_cannot_be_read_is_at_its_end(tmp_path, monkeypatch):
+    """As below `nohup`, which opens it for writing only."""
+    connection = Connection()
+    with (tmp_path / "written").open("w") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert shell._pass_on(connection, has_terminal=False) == SUCCESS
+    connection.other.join()
+    connection.sock.shutdown()
