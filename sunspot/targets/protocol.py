@@ -29,17 +29,6 @@ class WaitsForOthers(str):
     __slots__ = ()
 
 
-class _LastingOfOthers(Lasting, WaitsForOthers):
-    """Both."""
-
-    __slots__ = ()
-
-
-def of_others(step: str) -> WaitsForOthers:
-    """The step as one in which nothing is done yet, and as lasting as it is."""
-    return _LastingOfOthers(step) if isinstance(step, Lasting) else WaitsForOthers(step)
-
-
 def silent(_step: str) -> None:
     """The `Progress` of a caller that shows none."""
 

@@ -4,7 +4,25 @@ from __future__ import annotations
 
 from sunspot.errors import UsageError
 from sunspot.stack import Stack
-from sunspot.targets.protocol import UP_TIMEOUT_S, Progress, Target, Up, WaitsForOthers
+from sunspot.targets.protocol import (
+    UP_TIMEOUT_S,
+    Lasting,
+    Progress,
+    Target,
+    Up,
+    WaitsForOthers,
+)
+
+
+class _LastingOfOthers(Lasting, WaitsForOthers):
+    """Both."""
+
+    __slots__ = ()
+
+
+def of_others(step: str) -> WaitsForOthers:
+    """The step as one in which nothing is done yet, and as lasting as it is."""
+    return _LastingOfOthers(step) if isinstance(step, Lasting) else WaitsForOthers(step)
 
 
 class Start:

@@ -41,11 +41,11 @@ from sunspot.targets.protocol import (
     Progress,
     Removal,
     Up,
-    of_others,
     silent,
 )
 from sunspot.targets.records import BrokenRecordsError, Folders, state_directory
 from sunspot.targets.scaling import Size
+from sunspot.targets.starting import of_others
 
 
 def create() -> KubernetesTarget:

@@ -130,36 +130,6 @@ def test_an_old_operator_beside_another_one_is_only_told(kubernetes):
     run("down", "mine")
 
 
-def test_a_budget_that_a_cluster_by_its_manifest_left(kubernetes):
-    where = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/mine-head"
-    kubernetes.api.add(where, {"metadata": {"name": "mine-head"}})
-    assert_refused(kubernetes, "'mine-head' already", "kubectl delete pdb mine-head")
-    (kubernetes.project / "job").mkdir()
-    done = run("run", "mine", "--working-dir", "job", "--", "true")  # which makes none
-    assert done.exit_code == 0, done.output
-
-
-def test_the_budget_of_a_cluster_that_stands_is_its_own(kubernetes, up):
-    kubernetes.api.one("poddisruptionbudgets")["metadata"].pop("ownerReferences")  # as Pulumi's
-    told = run("doctor", "mine")
-    assert "disruption budget" not in told.output
-    run("down", "mine")
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "{containers: [{name: ray, resources: {requests: {ephemeral-storage: 10GB}}}]}",
-        "{tolerations: {key: a}}",
-        "{nodeSelector: gpu}",
-    ],
-)
-def test_a_patch_that_the_api_server_refuses_is_told_as_it_says(kubernetes, spec):
-    kubernetes.write(f"{FILE}  sunspot:kubernetes: {{patch: {{spec: {spec}}}}}\n")
-    kubernetes.api.troubles = {("POST", "rayclusters"): [400]}
-    assert "400" in failed(2, "up", "mine")
-
-
 def test_what_only_a_newer_kuberay_has_asks_for_that_one(kubernetes):
     kubernetes.api.add(
         "/apis/apps/v1/namespaces/ray/deployments/kuberay-operator",

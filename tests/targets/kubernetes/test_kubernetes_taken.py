@@ -1,4 +1,4 @@
-"""Names that something else has, and Secrets that nobody made: refused before anything is made."""
+"""Names that something else has, Secrets that nobody made, bad patches: refused at once."""
 
 from __future__ import annotations
 
@@ -32,3 +32,36 @@ def test_secrets_that_are_not_there(kubernetes):
     assert "has no Secret 'registry', so images are pulled without it" in said
     assert "has no Secret 'tok'" in (refused := failed(2, "up", "mine"))
     assert "deleting" not in refused
+
+
+def test_a_budget_that_a_cluster_by_its_manifest_left(kubernetes):
+    where = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/mine-head"
+    kubernetes.api.add(where, {"metadata": {"name": "mine-head"}})
+    said = failed(2, "up", "mine")
+    assert "'mine-head' already" in said
+    assert "kubectl delete pdb mine-head" in said
+    assert kubernetes.api.names("rayclusters") == []
+    (kubernetes.project / "job").mkdir()
+    done = run("run", "mine", "--working-dir", "job", "--", "true")  # which makes none
+    assert done.exit_code == 0, done.output
+
+
+def test_the_budget_of_a_cluster_that_stands_is_its_own(kubernetes, up):
+    kubernetes.api.one("poddisruptionbudgets")["metadata"].pop("ownerReferences")  # as Pulumi's
+    told = run("doctor", "mine")
+    assert "disruption budget" not in told.output
+    run("down", "mine")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "{containers: [{name: ray, resources: {requests: {ephemeral-storage: 10GB}}}]}",
+        "{tolerations: {key: a}}",
+        "{nodeSelector: gpu}",
+    ],
+)
+def test_a_patch_that_the_api_server_refuses_is_told_as_it_says(kubernetes, spec):
+    kubernetes.write(f"{FILE}  sunspot:kubernetes: {{patch: {{spec: {spec}}}}}\n")
+    kubernetes.api.troubles = {("POST", "rayclusters"): [400]}
+    assert "400" in failed(2, "up", "mine")
