@@ -23,7 +23,7 @@ from sunspot.signals import uninterrupted
 from sunspot.stack import Stack
 from sunspot.targets import clusters
 from sunspot.targets.protocol import NodeStatus, silent
-from sunspot.targets.starting import Start
+from sunspot.targets.starting import Start, take_down
 
 logger = logging.getLogger(__name__)
 
@@ -183,9 +183,7 @@ class ClusterLife:
 
         def down() -> None:
             try:
-                # One that has no record here any more may be another machine's by now.
-                here = self.name in self._target.names()
-                removal = self._target.down(self.name, silent) if here else None
+                removal = take_down(self._target, self.name, silent)
                 if removal is not None:
                     removal.check(self.name)
             except BaseException as error:

@@ -16,7 +16,7 @@ from sunspot.stack import Stack
 from sunspot.targets import abilities
 from sunspot.targets.job_clusters import JobClusters
 from sunspot.targets.protocol import Lasting, Progress, Removal, Target
-from sunspot.targets.starting import Start
+from sunspot.targets.starting import Start, take_down
 
 Show = Callable[[str], AbstractContextManager[Progress]]
 """Shows the steps of what it is given the title of."""
@@ -83,8 +83,7 @@ def _take_down_after(error: BaseException, target: Target, name: str, show: Show
 
 def _take_down(target: Target, name: str, show: Show) -> Removal | None:
     with uninterrupted(), show(f"taking down {name}") as progress:
-        # One that has no record here any more may be another machine's by now.
-        removal = target.down(name, progress) if name in target.names() else None
+        removal = take_down(target, name, progress)
         if removal is not None:
             for sentence in removal.kept:
                 progress(Lasting(sentence))

@@ -8,10 +8,19 @@ from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
     Lasting,
     Progress,
+    Removal,
     Target,
     Up,
     WaitsForOthers,
 )
+
+
+def take_down(target: Target, name: str, progress: Progress) -> Removal | None:
+    """Takes down what was brought up here.
+
+    What has no record here any more may be another machine's by now, and stays.
+    """
+    return target.down(name, progress) if name in target.names() else None
 
 
 class _LastingOfOthers(Lasting, WaitsForOthers):

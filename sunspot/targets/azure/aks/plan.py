@@ -23,10 +23,7 @@ from sunspot.targets.azure.settings import Access, AzureSettings, Storage
 from sunspot.targets.azure.sizes import check_counts, check_regions, check_sizes
 from sunspot.targets.kubernetes import gcs_state, quantities, raycluster, records
 from sunspot.targets.kubernetes.raycluster import Names
-from sunspot.targets.kubernetes.settings import (
-    KEY,
-    TARGET,
-)
+from sunspot.targets.kubernetes.settings import KEY, TARGET
 
 SYSTEM_NODES = 2
 # A cluster's DNS prefix has at most 54 characters (the API's reference of ManagedCluster).
