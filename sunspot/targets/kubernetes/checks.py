@@ -113,8 +113,10 @@ def findings(api: Api, stack: Stack, progress: Progress, *, job: bool = False) -
     yield from _account(api, stack)
     yield from _pull_secrets(api, stack)
     taken = list(_name(api, stack, job=job))
-    yield from taken or _secret(api, stack)
-    if not job:  # whose RayJob has none
+    called = raycluster.names(stack)
+    stands = api.find(path(RAY, "rayclusters", called.namespace, called.cluster)) is not None
+    yield from taken or _secret(api, stack, stands=stands)
+    if not (job or stands):  # a RayJob has none
         yield from _budget(api, stack)
     yield from state_checks.findings(api, stack)
     if not any((one.check, one.level) == ("RayCluster", "failure") for one in accepted):
@@ -306,7 +308,7 @@ def _name(api: Api, stack: Stack, *, job: bool) -> Iterator[Finding]:
             )
 
 
-def _secret(api: Api, stack: Stack) -> Iterator[Finding]:
+def _secret(api: Api, stack: Stack, *, stands: bool) -> Iterator[Finding]:
     """Whether the user's own Secret is there, or the name of the one that `up` makes is free."""
     called = raycluster.names(stack)
     if raycluster.settings(stack).token_secret is not None:
@@ -315,7 +317,7 @@ def _secret(api: Api, stack: Stack) -> Iterator[Finding]:
         except UsageError as error:
             yield _finding("token_secret", "failure", str(error))
         return
-    if api.find(path(RAY, "rayclusters", called.namespace, called.cluster)) is not None:
+    if stands:
         return  # it is that cluster's
     # One with an owner goes with it: a cluster of this name was deleted a moment ago.
     found = api.find(path("v1", "secrets", called.namespace, called.token_secret))
@@ -332,9 +334,6 @@ def _secret(api: Api, stack: Stack) -> Iterator[Finding]:
 
 def _budget(api: Api, stack: Stack) -> Iterator[Finding]:
     """Whether the name of the head's disruption budget is free."""
-    called = raycluster.names(stack)
-    if api.find(path(RAY, "rayclusters", called.namespace, called.cluster)) is not None:
-        return  # it is that cluster's
     for made in raycluster.make(stack):
         name, namespace = made["metadata"]["name"], made["metadata"]["namespace"]
         if made["kind"] != "PodDisruptionBudget":

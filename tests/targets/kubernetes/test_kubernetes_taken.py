@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from cli_runs import failed, run
 from kubernetes_stacks import FILE
+from test_kubernetes_refusals import assert_refused
 
 
 @pytest.mark.parametrize("kind", ["RayJob", "RayService"])
@@ -37,10 +38,7 @@ def test_secrets_that_are_not_there(kubernetes):
 def test_a_budget_that_a_cluster_by_its_manifest_left(kubernetes):
     where = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/mine-head"
     kubernetes.api.add(where, {"metadata": {"name": "mine-head"}})
-    said = failed(2, "up", "mine")
-    assert "'mine-head' already" in said
-    assert "kubectl delete pdb mine-head" in said
-    assert kubernetes.api.names("rayclusters") == []
+    assert_refused(kubernetes, "'mine-head' already", "kubectl delete pdb mine-head")
     (kubernetes.project / "job").mkdir()
     done = run("run", "mine", "--working-dir", "job", "--", "true")  # which makes none
     assert done.exit_code == 0, done.output
