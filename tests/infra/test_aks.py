@@ -27,9 +27,9 @@ GROUPS = (
 )
 
 
-def aks_stack(*groups, name="a", **keys):
+def aks_stack(*groups, name="a", region="uksouth", **keys):
     block = {
-        "azure-native:location": "uksouth",
+        "azure-native:location": region,
         "sunspot:target": "kubernetes",
         "sunspot:cluster": {
             "head_node": {"vm_size": "Standard_D4s_v5"},
@@ -120,6 +120,21 @@ def test_a_subnet_decides_which_addresses_are_free_inside():
 def test_premium_asks_for_long_term_support(tier, support):
     cluster = build(aks_stack(aks={**RANGES, "tier": tier})).one("ManagedCluster").inputs
     assert (cluster["sku"]["tier"], cluster["supportPlan"]) == (tier, support)
+
+
+@pytest.mark.parametrize(("tier", "usd"), [("Free", 0), ("Standard", 0.1), ("Premium", 0.6)])
+def test_the_cost_has_the_tier_of_the_control_plane(tier, usd):
+    others = preview.collect(aks_stack(aks={**RANGES, "tier": tier})).costs.others
+    assert sum(one.minimum for one in others if one.name == "control plane") == usd
+
+
+def test_nodes_in_a_subnet_must_be_let_out_to_the_api_server():
+    network = {"subnet_ids": {"head": SUBNET, "workers": SUBNET}}
+    found = preview.collect(aks_stack(network=network))
+    assert "NAT gateway or a firewall" in found.warnings[0]
+    assert "own nodes" not in found.reach[0]
+    others = (aks_stack(), aks_stack(aks={"private": True}, network=network))
+    assert [preview.collect(stack).warnings for stack in others] == [[], []]
 
 
 def test_kubernetes_own_pods_have_nodes_on_demand(both):
@@ -313,6 +328,7 @@ def test_pools_of_long_or_odd_names_are_told_apart():
         ({"aks": {**RANGES, "system_vm_size": "Standard_D2s_v5"}}, "system_vm_size"),
         ({"aks": {**RANGES, "system_vm_size": "Standard_D4s_v9"}}, "system_vm_size"),
         ({"aks": {**RANGES, "system_vm_size": "Standard_B4as_v2"}}, "B series"),
+        ({"kubernetes": {"gpu_key": "nvidia.com/mig-1g.5gb"}}, "gpu_key"),
         ({"name": "x" * 60}, "stack name"),
     ],
 )
@@ -327,6 +343,7 @@ def test_what_cannot_be_is_refused_before_anything_is_made(keys, named):
     [
         ({"authorized_ip_ranges": ["0.0.0.0/0"]}, "'0.0.0.0/0'"),
         ({"authorized_ip_ranges": ["8.0.0.0/8"]}, "'8.0.0.0/8'"),
+        ({"authorized_ip_ranges": ["10.1.2.0/24"]}, "'10.1.2.0/24' is private"),
         ({"private": True, **RANGES}, "private"),
         ({"tier": "Gold"}, "tier"),
         ({"kubernetes_version": "latest"}, "'latest'"),

@@ -56,6 +56,19 @@ def test_a_selector_by_what_aks_gives_nodes_is_taken(key, value):
     assert plan(aks_stack(kubernetes={"cpu_nodes": nodes}))
 
 
+def test_a_size_that_aks_does_not_take_is_refused():
+    with pytest.raises(UsageError, match=r"cpu has Standard_F1as_v7 with 1 vCPU, .* 2 or more"):
+        plan(aks_stack(group("cpu", "Standard_F1as_v7", max_workers=2)))
+
+
+def test_the_region_has_the_size_of_kubernetes_own_nodes_too():
+    elsewhere = {**RANGES, "system_vm_size": "Standard_FX4mds"}
+    stack = aks_stack(group("cpu", max_workers=2), aks=elsewhere, region="australiacentral")
+    with pytest.raises(UsageError, match=r"has no Standard_FX4mds \(for system_vm_size\)"):
+        plan(stack)
+    assert plan(aks_stack(group("cpu", max_workers=2), region="australiacentral"))
+
+
 def test_more_nodes_than_there_are_addresses_for_are_refused():
     many = group("fixed", min_workers=0, max_workers=300)
     with pytest.raises(UsageError, match=r"addresses for the pods of 256 nodes.*304: give a /15,"):

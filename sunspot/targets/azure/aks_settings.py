@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from sunspot.errors import UsageError
 from sunspot.spec_values import Config, Text
-from sunspot.targets.azure.cidrs import cidr
+from sunspot.targets.azure.cidrs import PRIVATE_NETWORKS, cidr
 
 KEY = "sunspot:aks"
 
@@ -44,6 +44,17 @@ _TAKEN = tuple(
 )
 
 
+def _public(text: str) -> str:
+    """The block, if the API server may see an address of it: its own address is a public one."""
+    block = cidr(text)
+    if any(IPv4Network(block).subnet_of(network) for network in PRIVATE_NETWORKS):
+        raise UsageError(
+            f"{text!r} is private, and the API server has a public address: give the public one "
+            "of your network or VPN (`curl -4 https://ifconfig.me` shows it), or private: true"
+        )
+    return block
+
+
 def _pod_range(text: str) -> str:
     return _range_inside(text, POD_PREFIXES)
 
@@ -73,7 +84,7 @@ def _range_inside(text: str, prefixes: range) -> str:
 class Aks(Config, frozen=True):
     """The AKS cluster, where the stack's target is kubernetes."""
 
-    authorized_ip_ranges: tuple[Annotated[Text, AfterValidator(cidr)], ...] = Field(
+    authorized_ip_ranges: tuple[Annotated[Text, AfterValidator(_public)], ...] = Field(
         default=(),
         max_length=MAX_RANGES,
         description="address blocks that may reach the API server; the whole internet is refused",

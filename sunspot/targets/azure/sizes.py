@@ -1,6 +1,7 @@
 """Which VM sizes the nodes of a cluster may have on Azure, where, and how many of them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from sunspot.catalog import VmSize, regions
 from sunspot.errors import UsageError
@@ -32,8 +33,8 @@ def check_sizes(stack: Stack) -> None:
         raise UsageError("\n  ".join(problems))
 
 
-def check_regions(stack: Stack) -> None:
-    """Checks that the stack's region has the sizes.
+def check_regions(stack: Stack, others: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Checks that the stack's region has the sizes of its nodes, and `others` by what needs them.
 
     A stack without a region, or with `check_region: false`, passes.
 
@@ -44,8 +45,11 @@ def check_regions(stack: Stack) -> None:
     if azure.location is None or not azure.check_region:
         return
     needed_by: dict[str, list[str]] = {size_for(stack.cluster.head_node).name: [HEAD]}
-    for group in stack.cluster.scaling_groups:
-        needed_by.setdefault(size_for(group.worker_nodes).name, []).append(group.name)
+    nodes = {
+        group.name: size_for(group.worker_nodes).name for group in stack.cluster.scaling_groups
+    }
+    for name, size in (*nodes.items(), *others.items()):
+        needed_by.setdefault(size, []).append(name)
     problems = [
         _not_sold(size, who, azure.location)
         for size, who in needed_by.items()

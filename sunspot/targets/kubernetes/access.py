@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -24,6 +25,9 @@ DEFAULT_NAMESPACE = "default"
 
 # What the package raises besides, where a part of a kubeconfig is missing or of another kind.
 _MALFORMED = (OSError, ValueError, TypeError, AttributeError, KeyError)
+
+# The package keeps the files of all logins of a process together (37.0), and so do its errors.
+_LOGGING_IN = threading.Lock()
 
 # Kubernetes sets the first in every pod, and mounts the second (kubernetes.io, "Accessing the
 # Kubernetes API from a Pod").
@@ -103,6 +107,10 @@ class Place:
         Raises:
             UsageError: the kubeconfig is gone or wrong, or its login command failed.
         """
+        with _LOGGING_IN:
+            return self._log_in()
+
+    def _log_in(self) -> Configuration:
         try:
             from kubernetes import config
             from kubernetes.client import Configuration

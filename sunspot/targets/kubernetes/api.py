@@ -18,6 +18,7 @@ from sunspot.targets.kubernetes.errors import (
     NOT_FOUND,
     PASSING,
     TOO_MANY,
+    UNAUTHORIZED,
     ApiError,
     UnreachableError,
     explained,
@@ -173,6 +174,24 @@ class Api:
         read_timeout_s: float | None,
     ) -> Any:
         """The answer, which is a success."""
+        try:
+            return self._answer(method, where, query, body, content, read_timeout_s)
+        except ApiError as error:
+            if error.status != UNAUTHORIZED:
+                raise
+        # A login for a long time may have ended: the kubeconfig, or its command, has the next one.
+        vars(self).pop("client", None)
+        return self._answer(method, where, query, body, content, read_timeout_s)
+
+    def _answer(
+        self,
+        method: str,
+        where: str,
+        query: Mapping[str, Any],
+        body: Any,
+        content: str | None,
+        read_timeout_s: float | None,
+    ) -> Any:
         import urllib3
 
         client = self.client

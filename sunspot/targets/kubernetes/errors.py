@@ -20,7 +20,7 @@ BAD_REQUEST, TOO_MANY = 400, 429
 PASSING = (TOO_MANY, 500, 502, 503, 504)
 
 # What a 403 says where no right is missing.
-_NO_RIGHT = ("exceeded quota", "being terminated")
+_NO_RIGHT = ("exceeded quota", "being terminated", "denied the request")
 
 
 class UnreachableError(SunspotError):

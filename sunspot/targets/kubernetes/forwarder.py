@@ -121,7 +121,7 @@ class Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
     request_queue_size = 128  # a browser opens several at once
-    logging_in = threading.Lock()  # the package shares the files of all logins (37.0)
+    logging_in = threading.Lock()  # once for all connections
 
     def __init__(self, local: int, to: HeadPort) -> None:
         self.to = to

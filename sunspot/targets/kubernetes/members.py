@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from typing import Any, TextIO
 
@@ -148,8 +149,9 @@ def show_log(
     pod = here[node]
     query = {"container": templates.RAY_CONTAINER, "follow": "true" if follow else None}
     try:
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a piece ends anywhere
         for piece in cluster.api.stream(cluster.log_path(pod.name), **query):
-            out.write(piece.decode(errors="replace"))
+            out.write(decoder.decode(piece))
             out.flush()
     except ApiError as error:
         if _NOT_BEGUN not in str(error):

@@ -28,6 +28,8 @@ _MERGE_KEYS = {
     "hostAliases": "ip",
     "topologySpreadConstraints": "topologyKey",
 }
+# Their keys are names of the user's, such as `env`.
+_FREE = ("labels", "annotations", "nodeSelector", "matchLabels")
 # An addition to one of their items changes what the item means.
 _WHOLE = ("env", "volumes")
 _DIRECTIVE = "$"
@@ -84,12 +86,13 @@ def _check_list(path: str, key: str, items: Any) -> None:
 
 
 def _keys(value: Any, path: str = "") -> Iterator[tuple[str, str, Any]]:
-    """Each key of the value and of what is in it: its path, itself, its value."""
+    """Each key of the value that Kubernetes names, and of what is in it: path, itself, value."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             here = f"{path} > {key}" if path else str(key)
             yield here, str(key), inner
-            yield from _keys(inner, here)
+            if key not in _FREE:
+                yield from _keys(inner, here)
     elif isinstance(value, list):
         for at, inner in enumerate(value):
             yield from _keys(inner, f"{path}[{at}]")
@@ -140,7 +143,7 @@ def _merged(key: str, ours: Any, given: Any) -> Any:
     if isinstance(given, Mapping):
         # Also without a counterpart, since null stands for nothing there as well.
         return _merged_maps(ours if isinstance(ours, Mapping) else {}, given)
-    if key in _MERGE_KEYS:
+    if key in _MERGE_KEYS and isinstance(given, list):
         return _merged_lists(_MERGE_KEYS[key], ours or [], given)
     return given
 

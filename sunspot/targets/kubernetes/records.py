@@ -8,6 +8,7 @@ token          the cluster's token, mode 0600
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import shlex
 from collections.abc import Iterator
@@ -62,7 +63,7 @@ class Record:
 
     def cluster(self) -> Cluster:
         """Its objects."""
-        return Cluster(Api(self.place), self.names)
+        return Cluster(_api(self.place), self.names)
 
     def of_stack(self, stack: Stack) -> Record:
         """The record of a cluster that was made from this stack, whatever its file says now."""
@@ -73,6 +74,12 @@ class Record:
         claim = volume.claim if volume is not None and volume.is_own else None
         own_secret = given.token_secret is None
         return replace(self, names=names, own_secret=own_secret, own_claim=claim)
+
+
+@functools.cache
+def _api(place: Place) -> Api:
+    """One login for each place: its command may take a second, and a watch asks every second."""
+    return Api(place)
 
 
 @dataclass(frozen=True)

@@ -56,10 +56,15 @@ def check(stack: Stack, sizes: Mapping[str, Size]) -> None:
             )
 
 
+def node_types(stack: Stack, group: str) -> tuple[str, ...]:
+    """The worker groups of the RayCluster that a group of the stack is."""
+    return abilities.group(stack, group).node_types()
+
+
 def scale(
     cluster: Cluster,
     handle: ClusterHandle,
-    group: str,
+    node_types: Sequence[str],
     size: Size,
     progress: Progress,
 ) -> None:
@@ -67,22 +72,35 @@ def scale(
 
     Whatever stops new workers, the group has what it had before. The caller holds the cluster's
     lock.
+
+    Args:
+        cluster: its objects.
+        handle: the cluster.
+        node_types: the group's own, which new workers have, then its on-demand twin if it has one.
+        size: the size of both together.
+        progress: called with what happens.
     """
-    found, workers = _found(cluster), _workers(cluster, group)
-    before, known = _group(found, group), cluster.refusals(found)
+    found, workers = _found(cluster), _workers(cluster, node_types)
+    before, known = [_group(found, one) for one in node_types], cluster.refusals(found)
     count = size.nearest(len(workers))
     # The newest first, as on the other targets.
     leaving = list(reversed(workers))[: max(0, len(workers) - count)]
     is_range = bool(found["spec"].get("enableInTreeAutoscaling"))
-    limits = _limits(before, size, count, is_range=is_range)
-    _change(cluster, found, group, limits, [pod.name for pod in leaving])
+    counts = _counts(node_types, [pod for pod in workers if pod not in leaving], count)
+    limits = {
+        one["groupName"]: _limits(one, size, counts[one["groupName"]], is_range=is_range)
+        for one in before
+    }
+    for twin in node_types[1:]:
+        limits[twin]["minReplicas"] = 0  # the workers that there must be are the group's own
+    _change(cluster, found, limits, leaving)
     if leaving:
         names = ", ".join(pod.name for pod in leaving)
         progress(f"draining {names} (at most {_grace(leaving)} s)")
         _wait_until_gone(cluster, leaving, progress)
         progress(f"stopped {names}")
     try:
-        _wait_until_members(cluster, handle, group, count, known, progress)
+        _wait_until_members(cluster, handle, node_types, count, known, progress)
     except BaseException as error:
         if count > len(workers):
             with uninterrupted():
@@ -97,8 +115,15 @@ def _found(cluster: Cluster) -> Object:
     return found
 
 
-def _workers(cluster: Cluster, group: str) -> list[Pod]:
-    return [pod for pod in cluster.pods() if pod.group == group and not pod.is_ending]
+def _workers(cluster: Cluster, node_types: Sequence[str]) -> list[Pod]:
+    return [pod for pod in cluster.pods() if pod.group in node_types and not pod.is_ending]
+
+
+def _counts(node_types: Sequence[str], here: Sequence[Pod], count: int) -> dict[str, int]:
+    """How many pods each node type is to have: those here, and new ones of the first."""
+    counts = {one: sum(pod.group == one for pod in here) for one in node_types}
+    counts[node_types[0]] += count - len(here)
+    return counts
 
 
 def _groups(found: Object) -> list[Object]:
@@ -119,37 +144,43 @@ def _limits(group: Object, size: Size, count: int, *, is_range: bool) -> dict[st
     if most is None:
         most = max(group.get("maxReplicas", 0), size.minimum) if is_range else size.minimum
     least = size.minimum if is_range else count
-    # KubeRay demands a maximum of at least 1.
-    return {"minReplicas": least, "maxReplicas": max(1, most), "replicas": count}
+    return {"minReplicas": least, "maxReplicas": most, "replicas": count}
 
 
 def _change(
-    cluster: Cluster, found: Object, group: str, limits: Mapping[str, int], doomed: Sequence[str]
+    cluster: Cluster, found: Object, limits: Mapping[str, Mapping[str, int]], doomed: Sequence[Pod]
 ) -> None:
-    """Changes the limits of one worker group, if it is still where it was, and ends some pods."""
-    where = f"/spec/workerGroupSpecs/{_groups(found).index(_group(found, group))}"
-    made: list[Object] = [{"op": "test", "path": f"{where}/groupName", "value": group}]
-    changes: dict[str, Any] = dict(limits)
-    if doomed:
-        changes["scaleStrategy"] = {"workersToDelete": list(doomed)}
-    made += [
-        {"op": "add", "path": f"{where}/{key}", "value": value} for key, value in changes.items()
-    ]
+    """Changes limits of worker groups that are still where they were, and ends some pods."""
+    made: list[Object] = []
+    for group, given in limits.items():
+        where = f"/spec/workerGroupSpecs/{_groups(found).index(_group(found, group))}"
+        made.append({"op": "test", "path": f"{where}/groupName", "value": group})
+        changes: dict[str, Any] = dict(given)
+        if names := [pod.name for pod in doomed if pod.group == group]:
+            changes["scaleStrategy"] = {"workersToDelete": names}
+        made += [
+            {"op": "add", "path": f"{where}/{key}", "value": value}
+            for key, value in changes.items()
+        ]
     cluster.api.patch(cluster.where, made, "json")
 
 
-def _put_back(cluster: Cluster, name: str, before: Object, workers: Sequence[Pod]) -> str:
+def _put_back(cluster: Cluster, name: str, before: Sequence[Object], workers: Sequence[Pod]) -> str:
     """Gives a group the limits and the workers that it had before; says what became of it."""
-    group, count = before["groupName"], len(workers)
+    node_types, count = [one["groupName"] for one in before], len(workers)
+    group, counts = node_types[0], _counts(node_types, workers, count)
     limits = {
-        "minReplicas": before.get("minReplicas", 0),
-        "maxReplicas": before.get("maxReplicas", 1),
-        "replicas": count,
+        one["groupName"]: {
+            "minReplicas": one.get("minReplicas", 0),
+            "maxReplicas": one.get("maxReplicas", 1),
+            "replicas": counts[one["groupName"]],
+        }
+        for one in before
     }
     had = {pod.name for pod in workers}
     try:
-        doomed = [pod.name for pod in _workers(cluster, group) if pod.name not in had]
-        _change(cluster, _found(cluster), group, limits, doomed)
+        doomed = [pod for pod in _workers(cluster, node_types) if pod.name not in had]
+        _change(cluster, _found(cluster), limits, doomed)
     except SunspotError as error:
         again = f"sunspot scale {name} {group}={count}"
         return f"in addition, group {group} did not get its size back: {error}; try: {again}"
@@ -186,16 +217,16 @@ def _reasons(pods: Sequence[Pod]) -> list[str]:
 def _wait_until_members(
     cluster: Cluster,
     handle: ClusterHandle,
-    group: str,
+    node_types: Sequence[str],
     count: int,
     known: Mapping[str, str],
     progress: Progress,
 ) -> None:
     """Waits for a group's workers. What KubeRay was refused before, `known`, is not told."""
-    deadline, told = time.monotonic() + UP_TIMEOUT_S, ""
+    group, deadline, told = node_types[0], time.monotonic() + UP_TIMEOUT_S, ""
     while True:
         listed = members.alive(handle)
-        pods = outlast(lambda: _workers(cluster, group), progress)
+        pods = outlast(lambda: _workers(cluster, node_types), progress)
         missing = [pod for pod in pods if not any(pod.is_node(one) for one in listed or ())]
         if len(pods) >= count and not missing:
             return

@@ -26,6 +26,7 @@ from sunspot.targets.kubernetes.values import (
 # This target's name in sunspot/registry.py.
 TARGET = "kubernetes"
 KEY = "sunspot:kubernetes"
+NVIDIA_KEY = "nvidia.com/gpu"
 
 # AKS's default with Azure CNI overlay, and the most that it allows.
 MAX_PODS = 250
@@ -155,9 +156,7 @@ class KubeRay(Config, frozen=True):
     image_pull_secrets: tuple[ObjectName, ...] = Field(
         default=(), description="Secrets with the passwords of registries; they must exist"
     )
-    gpu_key: GpuKey = Field(
-        default="nvidia.com/gpu", description="what the device plugin calls a GPU"
-    )
+    gpu_key: GpuKey = Field(default=NVIDIA_KEY, description="what the device plugin calls a GPU")
     cpu_nodes: Placement = Field(
         default=Placement(), description="where pods without GPUs run, and what marks them"
     )

@@ -23,6 +23,8 @@ from sunspot.targets.kubernetes.pods import RAY_CONTAINER
 READ = 32_768
 # What is sent at once: a connection that takes something at all takes so much without waiting.
 PIECE = 4_096
+# How soon a program there hears that the terminal has another size.
+SIZE_POLL_S = 0.5
 # The channels of a command (kubernetes.io, "WebSocket" in the API's concepts; remotecommand v5).
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE = range(5)
 
@@ -104,16 +106,18 @@ def _pass_on(opened: Any, *, has_terminal: bool) -> bytes:
     Returns:
         What Kubernetes says of the command's end, a Status in JSON; b"" if it says nothing.
     """
-    web, way, status = opened.sock, opened.sock.sock, b""
-    if has_terminal:
-        size = os.get_terminal_size()
-        opened.write_channel(_RESIZE, f'{{"Width":{size.columns},"Height":{size.lines}}}'.encode())
+    web, way, status, size = opened.sock, opened.sock.sock, b"", None
     given = _Input(opened)
     while True:
+        if has_terminal and (now := os.get_terminal_size()) != size:
+            size = now
+            told = f'{{"Width":{size.columns},"Height":{size.lines}}}'
+            opened.write_channel(_RESIZE, told.encode())
+        wait_s = SIZE_POLL_S if has_terminal else None
         # A command that answers while it reads stops reading where nobody takes its output.
         is_held = isinstance(way, ssl.SSLSocket) and way.pending() > 0  # which select does not see
         readable, writable, _ = select.select(
-            [way, *given.sources], [way] if given.waits else [], [], 0 if is_held else None
+            [way, *given.sources], [way] if given.waits else [], [], 0 if is_held else wait_s
         )
         if is_held or way in readable:
             message = _message(web)

@@ -16,12 +16,7 @@ from sunspot.targets.kubernetes import members, raycluster, records
 from sunspot.targets.kubernetes.api import POLICY, RAY, Object, path
 from sunspot.targets.kubernetes.errors import CONFLICT, ApiError, UnreachableError
 from sunspot.targets.kubernetes.gcs_state import CLAIM
-from sunspot.targets.kubernetes.objects import (
-    CRASH_REASON,
-    Cluster,
-    Pod,
-    pull_patience_s,
-)
+from sunspot.targets.kubernetes.objects import CRASH_REASON, Cluster, Pod, pull_patience_s
 from sunspot.targets.kubernetes.outages import outlast
 from sunspot.targets.kubernetes.pods import RAY_CONTAINER, TOKEN_KEY
 from sunspot.targets.protocol import Lasting, Progress
@@ -196,17 +191,18 @@ class Waiting:
     """The wait for a cluster's pods, with what was said of it so far.
 
     `had_head` is when it had a head's pod last, or else when the wait began; `pulls` is when each
-    pod's image could not be pulled first; `crashes` has the pods that crashed, by group, and
+    pod's image could not be pulled first, `unmade` when its container could not be created first;
+    `crashes` has the pods that crashed, by group, and
     `restarts` how often each pod that waits had been started again when that was first seen;
     `known` are the refusals of before.
     """
 
     cluster: Cluster
     progress: Progress
-    began: float = field(default_factory=time.monotonic)
     said: dict[str, str] = field(default_factory=dict)
     had_head: float = field(default_factory=time.monotonic)
     pulls: dict[str, float] = field(default_factory=dict)
+    unmade: dict[str, float] = field(default_factory=dict)
     crashes: dict[str, set[str]] = field(default_factory=dict)
     restarts: dict[str, int] = field(default_factory=dict)
     known: Mapping[str, str] = field(default_factory=dict)
@@ -297,8 +293,7 @@ class Waiting:
                     f"{message or _image(pod)}. Check the name in sunspot:image > reference, and "
                     "the registry's password in sunspot:kubernetes > image_pull_secrets"
                 )
-            waited = time.monotonic() - self.began
-            if reason == CONFIG_ERROR and waited > CONFIG_PATIENCE_S:
+            if reason == CONFIG_ERROR and _since(self.unmade, pod) > CONFIG_PATIENCE_S:
                 raise UsageError(
                     f"container {container} of {pod.name} cannot be created: {message}"
                 )
@@ -321,8 +316,7 @@ class Waiting:
         patience_s = pull_patience_s(reason, message)
         if patience_s == math.inf:
             return False
-        first = self.pulls.setdefault(pod.name, time.monotonic())
-        return time.monotonic() - first >= patience_s
+        return _since(self.pulls, pod) >= patience_s
 
     def _crashes(self, pod: Pod, container: str, *, previous: bool) -> SunspotError:
         """The error for a container that crashed; `previous` if another has taken its place."""
@@ -386,6 +380,12 @@ class Waiting:
         if self.said.get(about) != text:
             self.said[about] = text
             self.progress(Lasting(text) if lasting else text)
+
+
+def _since(firsts: dict[str, float], pod: Pod) -> float:
+    """For how long this has been seen of a pod."""
+    now = time.monotonic()
+    return now - firsts.setdefault(pod.name, now)
 
 
 def _ray_runs(pod: Pod) -> bool:

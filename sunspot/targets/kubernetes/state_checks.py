@@ -14,8 +14,12 @@ from sunspot.targets.protocol import Finding
 
 _KEY = f"{KEY} > gcs_fault_tolerance"
 
-# Of the class of claims that name none (kubernetes.io, "Default StorageClass").
-_DEFAULT = "storageclass.kubernetes.io/is-default-class"
+# Of the class of claims that name none (kubernetes.io, "Default StorageClass"); the second is old,
+# and counts, too (Kubernetes, pkg/volume/util/storageclass.go).
+_DEFAULT = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
 
 
 def findings(api: Api, stack: Stack) -> Iterator[Finding]:
@@ -123,4 +127,5 @@ def _of_class(chosen: Object) -> Iterator[Finding]:
 
 
 def _is_default(storage_class: Object) -> bool:
-    return (storage_class["metadata"].get("annotations") or {}).get(_DEFAULT) == "true"
+    annotations = storage_class["metadata"].get("annotations") or {}
+    return any(annotations.get(one) == "true" for one in _DEFAULT)

@@ -205,7 +205,8 @@ class KubernetesTarget:
         handle = self.handle(name, progress)
         with self.records.folders.locked(name, progress):
             for group, size in sizes.items():
-                scaling.scale(self._read(name).cluster(), handle, group, size, progress)
+                types = scaling.node_types(stack, group)
+                scaling.scale(self._read(name).cluster(), handle, types, size, progress)
 
     def sizes(self, name: str) -> Mapping[str, Size]:
         return scaling.sizes(self.stack(name), self._read(name).cluster().found())

@@ -30,7 +30,6 @@ def settings(
         "azure-native:location": "uksouth",
         "sunspot:target": "kubernetes",
         "sunspot:aks": {"authorized_ip_ranges": list(ranges)},
-        "sunspot:storage": {"protect": False},
         "sunspot:cluster": {
             "head_node": {"vm_size": head},
             "scaling_groups": [
@@ -146,9 +145,19 @@ def test_another_size_makes_only_its_pools_again(project: Project):
     }
 
 
-def test_destroy_leaves_nothing_and_needs_no_api_server(project: Project):
+def test_destroy_leaves_what_is_protected_or_nothing_and_needs_no_api_server(project: Project):
     (project.kubernetes / provider.UNREACHABLE).touch()
-    project.pulumi("destroy", "-s", STACK, "--yes", "--skip-preview", "--refresh=false")
+    destroy = ("destroy", "-s", STACK, "--yes", "--skip-preview", "--refresh=false")
+    project.pulumi(*destroy, "--exclude-protected")
+    assert {resource["kind"] for resource in project.cloud.resources().values()} == {
+        "ResourceGroup",
+        "StorageAccount",
+        "BlobServiceProperties",
+        "BlobContainer",
+        "ManagementPolicy",
+    }
+    project.pulumi("state", "unprotect", "--all", "-s", STACK, "--yes")
+    project.pulumi(*destroy)
     assert project.cloud.resources() == {}
     # All of it went with its cluster.
     assert list(provider.notes(project.kubernetes)) == []

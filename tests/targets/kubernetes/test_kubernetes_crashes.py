@@ -8,6 +8,8 @@ import pytest
 from cli_runs import failed, run
 from kubernetes_objects import member, pod
 
+from sunspot.targets.kubernetes import starting
+
 PODS = "/api/v1/namespaces/default/pods"
 LOG = "ModuleNotFoundError: No module named 'ray'"
 
@@ -107,4 +109,29 @@ def test_a_crash_that_passes_is_waited_for(kubernetes, looks):
     then(kubernetes, *looks, [HEAD, pod("mine", "workers", "w1")])
     done = run("up", "mine")
     assert done.exit_code == 0, done.stderr
+    assert nothing_is_left(kubernetes)
+
+
+UNMADE = pod(
+    "mine",
+    "head",
+    "mine-head-1",
+    waiting={
+        "reason": starting.CONFIG_ERROR,
+        "message": "failed to sync secret cache: timed out waiting for the condition",
+    },
+)
+
+
+def test_a_container_that_is_not_created_for_a_moment_is_waited_for(kubernetes, monkeypatch):
+    """The kubelet tries again, on a node that came late as well."""
+    monkeypatch.setattr(starting, "CONFIG_PATIENCE_S", 0.4)
+    late = [[STARTS]] * 12
+    then(kubernetes, *late, [UNMADE], [HEAD, pod("mine", "workers", "w1")])
+    done = run("up", "mine")
+    assert done.exit_code == 0, done.stderr
+    assert nothing_is_left(kubernetes)
+    then(kubernetes, *late, [UNMADE])
+    said = failed(2, "up", "mine")
+    assert "container ray of mine-head-1 cannot be created: failed to sync" in said
     assert nothing_is_left(kubernetes)

@@ -182,6 +182,13 @@ def write(kubernetes):
     run("down", "mine")
 
 
+def test_an_old_annotation_makes_a_default_class_too(kubernetes, write):
+    write()
+    found = kubernetes.api.objects[f"{CLASSES}/fast"]["metadata"]
+    found["annotations"] = {"storageclass.beta.kubernetes.io/is-default-class": "true"}
+    assert run("up", "mine").exit_code == 0
+
+
 def has_claims(kubernetes):
     return kubernetes.api.names("persistentvolumeclaims")
 

@@ -8,11 +8,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+import kubernetes_server
 import pytest
 import yaml
 from cli_runs import failed
 
 from sunspot.targets.kubernetes.access import Place
+from sunspot.targets.kubernetes.errors import RefusedError
+from sunspot.targets.kubernetes.raycluster import Names
+from sunspot.targets.kubernetes.records import Record
 
 PEM = {"certificate-authority": "ca", "client-certificate": "certificate", "client-key": "key"}
 
@@ -90,3 +94,44 @@ def test_a_login_command_that_fails(kubernetes, capfd, command, said):
     assert said in told
     assert "ERROR:root" not in capfd.readouterr().err
     assert kubernetes.api.names("rayclusters") == []
+
+
+LOGIN = """
+import json, pathlib, sys
+token, logins = map(pathlib.Path, sys.argv[1:])
+logins.write_text(logins.read_text() + "once ")
+status = {"token": token.read_text()}
+kind = {"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1"}
+print(json.dumps({**kind, "status": status}))
+"""
+
+
+def test_a_login_command_runs_once_and_again_when_its_token_is_refused(
+    kubernetes, tmp_path, monkeypatch
+):
+    token, logins = tmp_path / "token", tmp_path / "logins"
+    token.write_text(kubernetes_server.TOKEN)
+    logins.write_text("")
+    config = yaml.safe_load(kubernetes.kubeconfig.read_text())
+    config["users"][0]["user"] = {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": sys.executable,
+            "args": ["-c", LOGIN, str(token), str(logins)],
+            "interactiveMode": "Never",
+        }
+    }
+    kubernetes.kubeconfig.write_text(yaml.safe_dump(config))
+    record = Record(place=Place.find("here", "default"), names=Names.of_cluster("mine", "default"))
+    for _ in range(3):
+        assert record.cluster().found() is None
+    assert logins.read_text() == "once "
+    token.write_text("another")
+    monkeypatch.setattr(kubernetes_server, "TOKEN", "another")
+    for _ in range(3):
+        assert record.cluster().found() is None
+    assert logins.read_text() == "once once "
+    token.write_text("wrong")
+    monkeypatch.setattr(kubernetes_server, "TOKEN", "a third")
+    with pytest.raises(RefusedError, match="does not know you"):
+        record.cluster().found()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ from kubernetes_api import CUT_OFF, LOST
 from kubernetes_objects import pod
 
 from sunspot.targets.kubernetes import api, objects, outages
-from sunspot.targets.kubernetes.errors import ApiError, UnreachableError
+from sunspot.targets.kubernetes.errors import ApiError, UnreachableError, explained
 
 UNAVAILABLE, TOO_MANY = 503, 429
 
@@ -153,3 +154,11 @@ def test_what_a_registry_goes_on_to_say_ends_up(kubernetes, says, patience, monk
     said = failed(2, "up", "mine")
     assert f"the image of {name} cannot be pulled (ErrImagePull): {says}" in said
     assert kubernetes.api.names("rayclusters") == []
+
+
+def test_a_policy_that_refuses_is_no_missing_right():
+    said = 'admission webhook "validation.gatekeeper.sh" denied the request: no privileged pods'
+    told = str(explained(403, json.dumps({"message": said}), "Kubernetes"))
+    assert told == f"Kubernetes forbids it (403): {said}"
+    missing = 'pods is forbidden: User "ann" cannot create resource "pods"'
+    assert "--rbac" in str(explained(403, json.dumps({"message": missing}), "Kubernetes"))

@@ -64,10 +64,19 @@ OURS = {
             {"spec": {"securityContext": {"fsGroup": 100, "runAsUser": None}}},
             {**OURS, "spec": {**OURS["spec"], "securityContext": {"fsGroup": 100}}},
         ),
+        # A user's own names, which are not those of the lists.
+        (
+            {"metadata": {"labels": {"env": "prod"}}, "spec": {"nodeSelector": {"ports": "10"}}},
+            {
+                "metadata": {"labels": {"a": "1", "env": "prod"}},
+                "spec": {**OURS["spec"], "nodeSelector": {"ports": "10"}},
+            },
+        ),
     ],
 )
 def test_a_patch_is_merged_as_kubernetes_does(patch, expected):
     before = str(OURS)
+    assert patching.check(patch) == patch
     assert patching.merged(OURS, patch) == expected
     assert str(OURS) == before
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from cli_runs import failed, run
 from kubernetes_objects import pod
+from kubernetes_stacks import FILE
 
 from sunspot.targets.kubernetes import scaling
 from sunspot.targets.kubernetes.objects import Pod
@@ -56,6 +57,31 @@ def test_a_scale_whose_workers_do_not_come_goes_back(kubernetes, up, monkeypatch
     assert group["replicas"] == 1
     assert {key: group.get(key) for key in before} == before
     assert "scaleStrategy" not in group
+
+
+def test_a_groups_on_demand_workers_count_and_leave_too(kubernetes):
+    file = FILE.replace("on-demand\n", "spot-with-fallback\n        min_workers: 0\n")
+    kubernetes.write(file + "  sunspot:kubernetes: {spot_nodes: {}}\n")
+
+    def limits():
+        both = kubernetes.api.one("rayclusters")["spec"]["workerGroupSpecs"]
+        return [[one[key] for key in ("minReplicas", "maxReplicas", "replicas")] for one in both]
+
+    done = run("up", "mine")
+    assert done.exit_code == 0, done.output
+    twin = kubernetes.api.one("rayclusters")["spec"]["workerGroupSpecs"][1]
+    twin["replicas"] = 2  # as the autoscaler does where no spot machine is to be had
+    kubernetes.api.reconcile()
+    assert run("scale", "mine", "workers=0:1").exit_code == 0
+    assert limits() == [[0, 1, 0], [0, 1, 1]]
+    own, twin = kubernetes.api.one("rayclusters")["spec"]["workerGroupSpecs"]
+    assert twin["scaleStrategy"] == {"workersToDelete": ["mine-workers-on-demand-1"]}
+    assert "scaleStrategy" not in own
+    assert run("scale", "mine", "workers=2").exit_code == 0
+    assert limits() == [[2, 2, 1], [0, 2, 1]]
+    assert run("scale", "mine", "workers=0:0").exit_code == 0
+    assert limits() == [[0, 0, 0], [0, 0, 0]]
+    run("down", "mine")
 
 
 def test_a_scale_that_goes_back_ends_the_workers_that_came(kubernetes, up, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import socket
 import sys
 import threading
@@ -115,6 +116,32 @@ def passed_on(connection, out, tmp_path, monkeypatch):
     connection.other.join()
     connection.sock.shutdown()
     return status
+
+
+class Resized(Connection):
+    """A program that ends when its terminal has had two sizes."""
+
+    def _run(self, there: WebSocket) -> None:
+        self.sizes = [there.recv_data()[1] for _ in range(2)]
+        there.send_binary(bytes([shell._ERROR]) + SUCCESS)
+        there.send_close()
+
+
+@pytest.mark.timeout(60)
+def test_a_program_there_hears_of_the_terminals_size(monkeypatch):
+    sizes, larger = [os.terminal_size((80, 24))], os.terminal_size((100, 30))
+    monkeypatch.setattr(os, "get_terminal_size", lambda: sizes.pop(0) if sizes else larger)
+    monkeypatch.setattr(shell, "SIZE_POLL_S", 0.01)
+    connection, (silent, other) = Resized(), socket.socketpair()
+    with silent, other:
+        monkeypatch.setattr(sys, "stdin", silent)
+        assert shell._pass_on(connection, has_terminal=True) == SUCCESS
+    connection.other.join()
+    connection.sock.shutdown()
+    assert connection.sizes == [
+        bytes([shell._RESIZE]) + b'{"Width":80,"Height":24}',
+        bytes([shell._RESIZE]) + b'{"Width":100,"Height":30}',
+    ]
 
 
 @pytest.mark.timeout(60)

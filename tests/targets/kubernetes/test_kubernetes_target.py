@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import socket
 import stat
+from types import SimpleNamespace
+from typing import Any
 
 import job_api
 import psutil
@@ -17,8 +20,9 @@ from kubernetes_objects import pod
 from waiting import wait_for
 
 from sunspot.node.free_ports import free_port
-from sunspot.targets.kubernetes import api, pods, way_in
+from sunspot.targets.kubernetes import api, members, pods, way_in
 from sunspot.targets.kubernetes.forwarder import HeadPort
+from sunspot.targets.kubernetes.objects import Pod
 from sunspot.targets.kubernetes.removing import Removing
 from sunspot.targets.kubernetes.target import create
 
@@ -81,6 +85,14 @@ def test_the_log_of_a_node(kubernetes, up):
     assert "has no node 'nobody'; it has: head, mine-workers-0" in failed(
         2, "logs", "--node", "nobody"
     )
+
+
+def test_a_log_comes_in_pieces_that_end_anywhere():
+    head, out = Pod(pod("mine", "head", "mine-head-1")), io.StringIO()
+    api = SimpleNamespace(stream=lambda *_, **__: iter([b"a \xe2\x94", b"\x80 b\n"]))
+    cluster: Any = SimpleNamespace(api=api, pods=lambda: [head], log_path=str)
+    assert members.show_log("mine", cluster, "head", out, print, follow=False) == 0
+    assert out.getvalue() == "a \u2500 b\n"
 
 
 def test_a_worker_that_was_removed_is_not_a_lost_one(kubernetes, up):

@@ -34,8 +34,8 @@ def refuse_down(stack: Stack) -> None:
     if _describes_aks(stack):
         raise UsageError(
             f"stack {stack.name!r} describes an AKS cluster, which only Pulumi knows and deletes: "
-            f"pulumi destroy -s {stack.name}. No Ray cluster of it was found on this machine or by "
-            "its kubeconfig"
+            f"pulumi destroy --exclude-protected -s {stack.name}. No Ray cluster of it was found "
+            "on this machine or by its kubeconfig"
         )
 
 

@@ -11,8 +11,8 @@ from sunspot.spec_values import HEAD
 from sunspot.targets.azure.aks.plan import SYSTEM_NODES, AksPlan
 from sunspot.targets.azure.aks.pools import DISK_GIB, SYSTEM_POOL
 
-# Of the tier without long-term support; Premium costs more, which the table does not have.
-_PAID_TIERS = ("Standard", "Premium")
+# What the table of services calls the control plane of a tier that costs something.
+_PAID_TIERS = {"Standard": "aks-standard", "Premium": "aks-premium"}
 
 
 def costs(plan: AksPlan, prices: Prices) -> cost.Costs:
@@ -66,7 +66,7 @@ def _others(plan: AksPlan) -> Iterator[cost.Other]:
     yield cost.Other(name="disks", minimum=round(disks[0], 5), maximum=round(disks[1], 5))
     fixed = {"load balancer": services.usd("load-balancer"), "address": services.usd("address")}
     if plan.aks.tier in _PAID_TIERS:
-        fixed["control plane"] = services.usd("aks-standard")
+        fixed["control plane"] = services.usd(_PAID_TIERS[plan.aks.tier])
     for name, usd in fixed.items():
         yield cost.Other(name=name, minimum=usd, maximum=usd)
 

@@ -23,7 +23,7 @@ from sunspot.targets.azure.settings import Access, AzureSettings, Storage
 from sunspot.targets.azure.sizes import check_counts, check_regions, check_sizes
 from sunspot.targets.kubernetes import gcs_state, quantities, raycluster, records
 from sunspot.targets.kubernetes.raycluster import Names
-from sunspot.targets.kubernetes.settings import KEY, TARGET
+from sunspot.targets.kubernetes.settings import KEY, NVIDIA_KEY, TARGET
 
 SYSTEM_NODES = 2
 # A cluster's DNS prefix has at most 54 characters (the API's reference of ManagedCluster).
@@ -159,11 +159,12 @@ def _check(stack: Stack) -> None:
     parts: tuple[Callable[[], object], ...] = (
         lambda: location_of(stack),
         lambda: check_sizes(stack),
-        lambda: check_regions(stack),
+        lambda: check_regions(stack, {"system_vm_size": _system_size(stack).name}),
         lambda: check_counts(stack),
         lambda: _cluster_name(stack),
         lambda: _system_size(stack),
         lambda: _refuse(_of_settings(stack)),
+        lambda: _refuse(_of_sizes(stack)),
         lambda: _refuse(_without_nodes(stack)),
     )
     problems: list[str] = []
@@ -212,10 +213,27 @@ def _of_settings(stack: Stack) -> Iterator[str]:
             f"pods of {azure.aks.most_nodes} nodes, a /24 each, and with all groups full there are "
             f"{most}: give a /{24 - (most - 1).bit_length()}, or lower max_workers"
         )
+
+
+def _of_sizes(stack: Stack) -> Iterator[str]:
+    """Machines that AKS, or what runs on it here, cannot use."""
+    gpu_key = raycluster.settings(stack).gpu_key
     nodes = {HEAD: stack.cluster.head_node}
     nodes |= {group.name: group.worker_nodes for group in stack.cluster.scaling_groups}
     for name, node in nodes.items():
-        if (size := size_for(node)).has_amd_gpus:
+        size = size_for(node)
+        # Microsoft, "Quotas, virtual machine size restrictions, and region availability in AKS".
+        if size.vcpus < 2:
+            yield (
+                f"config > sunspot:cluster: {name} has {size.name} with {size.vcpus:g} vCPU, and "
+                "AKS takes only sizes with 2 or more: choose another size"
+            )
+        if size.gpu_count and gpu_key != NVIDIA_KEY:
+            yield (
+                f"config > {KEY} > gpu_key: {gpu_key}: on AKS, the stack installs NVIDIA's "
+                f"device plugin, by which {name}'s GPUs are {NVIDIA_KEY}: leave it out"
+            )
+        if size.has_amd_gpus:
             yield (
                 f"config > sunspot:cluster: {name} has {size.name} with AMD GPUs, and Sunspot "
                 "installs only NVIDIA's device plugin on AKS: choose another size, or virtual "

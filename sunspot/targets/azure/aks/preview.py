@@ -65,7 +65,7 @@ def collect(stack: Stack, *, refresh_prices: bool = False) -> AksPreview:
         reach=list(_reach(made, listed=missing is None)),
         quotas=quotas(made),
         notes=list(_notes(made)),
-        warnings=[*refused, *unlisted(made.sizes, made.location)],
+        warnings=[*refused, *_ways_out(made), *unlisted(made.sizes, made.location)],
     )
 
 
@@ -91,7 +91,8 @@ def _reach(plan: AksPlan, *, listed: bool) -> Iterator[str]:
         yield "The API server: hosts of the network of your subnet, and of peered ones."
     else:
         blocks = ", ".join(plan.aks.authorized_ip_ranges) if listed else "no address yet"
-        yield f"The API server, with a kubeconfig: {blocks}, and the cluster's own nodes."
+        own = ", and the cluster's own nodes" if plan.subnet_id is None else ""
+        yield f"The API server, with a kubeconfig: {blocks}{own}."
     yield (
         "Ray: pods of the Kubernetes cluster, with the token; from outside through the API server "
         "(`kubectl port-forward`). Nodes have no public address."
@@ -110,8 +111,17 @@ def _notes(plan: AksPlan) -> Iterator[str]:
         )
     if plan.storage.protect:
         yield (
-            "The storage is protected: `pulumi destroy` refuses to delete it until "
-            "sunspot:storage has protect: false and an update has run."
+            "The storage is protected, so that `pulumi destroy` refuses: with --exclude-protected "
+            "it deletes all but the storage, and after `pulumi state unprotect --all` everything."
+        )
+
+
+def _ways_out(plan: AksPlan) -> Iterator[str]:
+    """Microsoft, "Secure access to the API server using authorized IP address ranges in AKS"."""
+    if plan.subnet_id is not None and not plan.aks.private:
+        yield (
+            "The nodes are in your subnet: where that goes out by a NAT gateway or a firewall, "
+            "list its public address in sunspot:aks > authorized_ip_ranges, or no node can join."
         )
 
 
