@@ -57,6 +57,7 @@ def test_the_head_comes_up(site: Site, head: Machine):
 def test_the_worker_boots_without_an_error(head: Machine, worker: Machine):
     with head.paused():
         _check_first_boot(worker)
+        worker.wait("all but its join", lambda: _has_prepared(worker), timeout_s=PATIENCE_S)
 
 
 def test_a_worker_that_has_not_joined_tells_what_it_does(site: Site, worker: Machine):
@@ -169,6 +170,11 @@ def _check_first_boot(machine: Machine) -> None:
         "'ordering cycle|Unknown (key|lvalue)|Failed to parse' || true"
     )
     assert complaints == ""
+
+
+def _has_prepared(worker: Machine) -> bool:
+    """Whether a worker has done all for which it needs no head."""
+    return {entry["phase"] for entry in worker.phases()} >= PHASES - {"join"}
 
 
 def _ended(machine: Machine) -> dict[str, Any]:
