@@ -25,6 +25,8 @@ LOOPBACK = "127.0.0.1"
 # A machine that has not joined by then is terminated by Ray, and another one is created. Ray's own
 # is an hour, all of it paid for. On Azure, node/joins.py does so earlier, and knows when to stop.
 JOIN_TIMEOUT_S = 25 * 60
+# ray/autoscaler/v2/instance_manager/config.py, InstanceReconcileConfig, 2.60.
+ALLOCATE_TIMEOUT = "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"
 
 ON = "true"
 # Flags of `ray start` that take no value.
@@ -237,8 +239,7 @@ def _environment_of_head(head: Head) -> dict[str, str | int | None]:
             "RAY_enable_autoscaler_v2": 1,
             # Tasks that no node type can ever hold fail at once instead of waiting forever.
             "RAY_enable_infeasible_task_early_exit": "true",
-            # ray/autoscaler/v2/instance_manager/config.py, InstanceReconcileConfig, 2.60.
-            "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S": JOIN_TIMEOUT_S,
+            ALLOCATE_TIMEOUT: JOIN_TIMEOUT_S,
             "AUTOSCALER_UPDATE_INTERVAL_S": head.autoscaler.interval_s,
             "AUTOSCALER_MAX_LAUNCH_BATCH": head.autoscaler.launch_batch,
             "AUTOSCALER_MAX_CONCURRENT_LAUNCHES": head.autoscaler.concurrent_launches,

@@ -1,4 +1,7 @@
-"""Object stores on this machine: Azurite for Azure Blob, moto for S3."""
+"""Object stores on this machine: Azurite for Azure Blob, moto for S3.
+
+PYTHONPATH=tests python tests/train/servers.py    # fetches Azurite ahead of the tests
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import ssl
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -89,14 +93,21 @@ def machine(client_id: str) -> Iterator[tuple[FakeAzure, dict[str, str]]]:
         yield azure, found
 
 
+def installed_azurite() -> Path:
+    """Azurite's folder, fetched from npm the first time; git ignores it."""
+    home = ROOT / ".cache" / AZURITE.replace("@", "-")
+    if not home.exists():
+        home.parent.mkdir(exist_ok=True)
+        # What is cut off is not taken for whole.
+        with tempfile.TemporaryDirectory(prefix=f"{home.name}-new-", dir=home.parent) as part:
+            arguments = ["install", "--no-audit", "--no-fund", "--prefix", part, AZURITE]
+            npm(arguments, return_completed_process=True, check=True, timeout=INSTALL_TIMEOUT_S)
+            (Path(part) / "node_modules").rename(home)
+    return home / "azurite"
+
+
 def _azurite(port: int, folder: Path) -> list[str]:
-    """The command; Azurite is fetched from npm the first time, into a folder that git ignores."""
-    home = ROOT / ".cache" / "azurite"
-    program = home / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
-    if not program.exists():
-        home.mkdir(parents=True, exist_ok=True)
-        arguments = ["install", "--no-audit", "--no-fund", "--prefix", str(home), AZURITE]
-        npm(arguments, return_completed_process=True, check=True, timeout=INSTALL_TIMEOUT_S)
+    program = installed_azurite() / "dist" / "src" / "blob" / "main.js"
     return [
         *(str(Path(executable.ROOT_DIR) / "bin" / "node"), str(program)),
         *("--silent", "--skipApiVersionCheck", "--disableTelemetry"),
@@ -127,3 +138,7 @@ def _answers(address: str, process: subprocess.Popen[bytes]) -> bool:
             return True
     except OSError as error:
         return "HTTP Error" in str(error)
+
+
+if __name__ == "__main__":
+    print(installed_azurite())

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from sunspot.errors import UsageError
 from sunspot.spec_values import Config, Text
-from sunspot.targets.azure.cidrs import PRIVATE_NETWORKS, cidr
+from sunspot.targets.azure.cidrs import cidr, is_private
 
 KEY = "sunspot:aks"
 
@@ -44,10 +44,10 @@ _TAKEN = tuple(
 )
 
 
-def _public(text: str) -> str:
-    """The block, if the API server may see an address of it: its own address is a public one."""
+def _not_private(text: str) -> str:
+    """The block, unless it is private: the API server sees only public addresses."""
     block = cidr(text)
-    if any(IPv4Network(block).subnet_of(network) for network in PRIVATE_NETWORKS):
+    if is_private(IPv4Network(block)):
         raise UsageError(
             f"{text!r} is private, and the API server has a public address: give the public one "
             "of your network or VPN (`curl -4 https://ifconfig.me` shows it), or private: true"
@@ -84,10 +84,11 @@ def _range_inside(text: str, prefixes: range) -> str:
 class Aks(Config, frozen=True):
     """The AKS cluster, where the stack's target is kubernetes."""
 
-    authorized_ip_ranges: tuple[Annotated[Text, AfterValidator(_public)], ...] = Field(
+    authorized_ip_ranges: tuple[Annotated[Text, AfterValidator(_not_private)], ...] = Field(
         default=(),
         max_length=MAX_RANGES,
-        description="address blocks that may reach the API server; the whole internet is refused",
+        description="blocks of public addresses that may reach the API server; the whole internet "
+        "is refused",
         examples=[["203.0.113.7/32"]],
     )
     private: bool = Field(

@@ -31,10 +31,14 @@ def cidr(text: str) -> str:
         raise UsageError(
             f"{text!r} is IPv6, but what it may reach has an IPv4 address: give an IPv4 block"
         )
-    private = any(block.subnet_of(network) for network in PRIVATE_NETWORKS)
-    if block.prefixlen < MIN_PREFIX and not private:
+    if block.prefixlen < MIN_PREFIX and not is_private(block):
         raise UsageError(
             f"{text!r} has {block.num_addresses} addresses, at most a /{MIN_PREFIX} is "
             "allowed: list the addresses that are to connect"
         )
     return str(block)
+
+
+def is_private(block: ipaddress.IPv4Network) -> bool:
+    """Whether all of its addresses are of private networks, which the internet does not route."""
+    return any(block.subnet_of(network) for network in PRIVATE_NETWORKS)

@@ -14,7 +14,7 @@ from sunspot.settings import Settings
 from sunspot.spec_values import Config, Count, Text
 from sunspot.targets.azure import aks_settings
 from sunspot.targets.azure.aks_settings import Aks
-from sunspot.targets.azure.cidrs import PRIVATE_NETWORKS, cidr
+from sunspot.targets.azure.cidrs import PRIVATE_NETWORKS, cidr, is_private
 
 # This target's name in sunspot/registry.py.
 TARGET = "azure"
@@ -66,7 +66,7 @@ def _address_space(text: str) -> str:
         block = ipaddress.IPv4Network(text)
     except ValueError as error:
         raise UsageError(f"{text!r} is not an IPv4 block such as 10.60.0.0/16: {error}") from None
-    if not any(block.subnet_of(network) for network in PRIVATE_NETWORKS):
+    if not is_private(block):
         shown = ", ".join(str(network) for network in PRIVATE_NETWORKS)
         raise UsageError(f"{text!r} is not private: choose a block within {shown}")
     return str(block)

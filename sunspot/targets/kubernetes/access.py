@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -25,9 +24,6 @@ DEFAULT_NAMESPACE = "default"
 
 # What the package raises besides, where a part of a kubeconfig is missing or of another kind.
 _MALFORMED = (OSError, ValueError, TypeError, AttributeError, KeyError)
-
-# The package keeps the files of all logins of a process together (37.0), and so do its errors.
-_LOGGING_IN = threading.Lock()
 
 # Kubernetes sets the first in every pod, and mounts the second (kubernetes.io, "Accessing the
 # Kubernetes API from a Pod").
@@ -101,13 +97,18 @@ class Place:
         """What messages call its API server."""
         return f"Kubernetes (context {self.context})" if self.context else "this pod's Kubernetes"
 
+    def stamps(self) -> tuple[int, ...]:
+        """When each file of the kubeconfig was changed last, in ns; 0 for one that is not there."""
+        files = [Path(one) for one in self.kubeconfig.split(os.pathsep) if one]
+        return tuple(one.stat().st_mtime_ns if one.exists() else 0 for one in files)
+
     def configuration(self) -> Configuration:
         """How to reach the API server: address, certificates, login.
 
         Raises:
             UsageError: the kubeconfig is gone or wrong, or its login command failed.
         """
-        with _LOGGING_IN:
+        with login_files.LOGGING_IN:
             return self._log_in()
 
     def _log_in(self) -> Configuration:

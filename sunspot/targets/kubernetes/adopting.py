@@ -18,6 +18,9 @@ from sunspot.targets.kubernetes.records import Record, Records
 from sunspot.targets.protocol import Progress
 from sunspot.targets.records import readable_disk_errors
 
+# Its storage is protected by default, and stays.
+DESTROY = "pulumi destroy --exclude-protected -s"
+
 
 def adopt(kept: Records, name: str, record: Record) -> bool:
     """Records a cluster that Pulumi or another machine brought up; False if there is none.
@@ -81,7 +84,7 @@ def refuse_another_place(record: Record | None, stack: Stack) -> None:
 
 
 def _is_elsewhere(name: str, record: Record, asked: str) -> UsageError:
-    down = "pulumi destroy -s" if record.by_pulumi else "sunspot down"
+    down = DESTROY if record.by_pulumi else "sunspot down"
     return UsageError(
         f"{name!r} is up in namespace {record.names.namespace} of {record.place.called}, and "
         f"cannot be in {asked} as well: give one of them another name, or first: {down} {name}"
@@ -167,7 +170,7 @@ def made_by_pulumi(name: str, *, is_closed: bool = False) -> UsageError:
     """The error for what only Pulumi takes down; `is_closed` if the port-forward to it was."""
     error = UsageError(
         f"Pulumi made the Ray cluster of {name!r}, and AKS with it: take both down with: "
-        f"pulumi destroy -s {name}"
+        f"{DESTROY} {name}"
     )
     if is_closed:
         error.add_note("this machine's port-forward to it is closed")

@@ -34,8 +34,10 @@ from sunspot.targets.kubernetes.settings import KEY, TARGET
 from sunspot.targets.protocol import Finding, Level, Progress
 
 INSTALL = (
-    "an administrator installs it: helm install kuberay-operator kuberay/kuberay-operator "
-    "--version {version}.0 (docs.ray.io, KubeRay Operator Installation)"
+    "an administrator installs it: helm repo add kuberay "
+    "https://ray-project.github.io/kuberay-helm/ && helm install kuberay-operator "
+    "kuberay/kuberay-operator --version {version}.0 --namespace ray-system --create-namespace "
+    "(docs.ray.io, KubeRay Operator Installation)"
 )
 UPGRADE = (
     "an administrator upgrades KubeRay to {version}, with its CRDs, which helm does not upgrade "

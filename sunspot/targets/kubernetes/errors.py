@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from sunspot import extras
@@ -19,8 +20,9 @@ BAD_REQUEST, TOO_MANY = 400, 429
 # What a server, or a balancer before it, answers while it is overloaded or restarts.
 PASSING = (TOO_MANY, 500, 502, 503, 504)
 
-# What a 403 says where no right is missing.
-_NO_RIGHT = ("exceeded quota", "being terminated", "denied the request")
+# What a 403 says where a right is missing (apiserver, its authorizers' errors). A quota, a policy
+# and a namespace that ends say something else.
+_MISSING = re.compile(r'User "[^"]*" cannot ')
 
 
 class UnreachableError(SunspotError):
@@ -78,7 +80,7 @@ def explained(status: int, body: str, where: str) -> ApiError:
         )
     if status == FORBIDDEN:
         give = GIVE_RIGHTS.format(stack="STACK", namespace="NAMESPACE")
-        hint = "" if any(words in said for words in _NO_RIGHT) else f". {give}"
+        hint = f". {give}" if _MISSING.search(said) else ""
         return RefusedError(f"{where} forbids it (403): {said}{hint}", status, reason)
     kind = RefusedError if status in (BAD_REQUEST, INVALID) else ApiError
     return kind(f"{where} answered {status}: {said}", status, reason)

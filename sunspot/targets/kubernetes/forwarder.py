@@ -121,7 +121,7 @@ class Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
     request_queue_size = 128  # a browser opens several at once
-    logging_in = threading.Lock()  # once for all connections
+    logging_in = threading.Lock()  # once for all connections of a port
 
     def __init__(self, local: int, to: HeadPort) -> None:
         self.to = to

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kubernetes.client import Configuration
+
+# The package keeps the files of all logins of a process together (37.0), and so its errors.
+LOGGING_IN = threading.Lock()
 
 _MEMORY = "/dev/shm"  # noqa: S108 - the folder in it is private
 _FILES = ("ssl_ca_cert", "cert_file", "key_file")
@@ -52,7 +56,8 @@ def in_memory(made: Configuration) -> Iterator[str | None]:
             # It also names the files of the folder again, and itself as the hook (37.0): in another
             # one, since threads may be reading this one.
             other = type(configuration)()
-            renew(other)
+            with LOGGING_IN:
+                renew(other)
             configuration.api_key |= other.api_key
 
         made.refresh_api_key_hook = renewed  # pyright: ignore[reportAttributeAccessIssue]

@@ -153,6 +153,7 @@ def show_log(
         for piece in cluster.api.stream(cluster.log_path(pod.name), **query):
             out.write(decoder.decode(piece))
             out.flush()
+        out.write(decoder.decode(b"", final=True))
     except ApiError as error:
         if _NOT_BEGUN not in str(error):
             raise

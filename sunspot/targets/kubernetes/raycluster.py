@@ -10,6 +10,7 @@ from sunspot.errors import UsageError
 from sunspot.node.autoscaler_config import ON_DEMAND_PRIORITY, SPOT_PRIORITY
 from sunspot.problems import hint
 from sunspot.ray import images
+from sunspot.ray.start import ALLOCATE_TIMEOUT, JOIN_TIMEOUT_S
 from sunspot.spec import RayNodeConfig, ScalingGroup
 from sunspot.spec_values import HEAD
 from sunspot.stack import Stack
@@ -170,7 +171,12 @@ def _cluster(called: Names, spec: dict[str, Any]) -> dict[str, Any]:
 
 def _autoscaler(stack: Stack) -> dict[str, Any]:
     config = stack.cluster.autoscaler_config
-    asked = {} if config is None else {"resources": pods.amounts(config.cpu, config.memory_gb)}
+    asked: dict[str, Any] = {}
+    if config is not None:
+        asked["resources"] = pods.amounts(config.cpu, config.memory_gb)
+    if any(group.market == "spot-with-fallback" for group in stack.cluster.scaling_groups):
+        # Ray turns to the twin only then, by default after an hour (autoscaler v2, config.py).
+        asked["env"] = [{"name": ALLOCATE_TIMEOUT, "value": f"{JOIN_TIMEOUT_S:g}"}]
     return {
         "version": "v2",
         "idleTimeoutSeconds": settings(stack).idle_timeout_s,

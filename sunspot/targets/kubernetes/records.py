@@ -63,7 +63,7 @@ class Record:
 
     def cluster(self) -> Cluster:
         """Its objects."""
-        return Cluster(_api(self.place), self.names)
+        return Cluster(_api(self.place, self.place.stamps()), self.names)
 
     def of_stack(self, stack: Stack) -> Record:
         """The record of a cluster that was made from this stack, whatever its file says now."""
@@ -76,8 +76,8 @@ class Record:
         return replace(self, names=names, own_secret=own_secret, own_claim=claim)
 
 
-@functools.cache
-def _api(place: Place) -> Api:
+@functools.lru_cache(maxsize=8)
+def _api(place: Place, stamps: tuple[int, ...]) -> Api:  # noqa: ARG001 - another file, another login
     """One login for each place: its command may take a second, and a watch asks every second."""
     return Api(place)
 

@@ -77,14 +77,14 @@ def scale(
         cluster: its objects.
         handle: the cluster.
         node_types: the group's own, which new workers have, then its on-demand twin if it has one.
-        size: the size of both together.
+        size: the size. Both together are scaled to it; from then on, `minimum` workers are of the
+            group's own type, and each type may grow to `maximum`.
         progress: called with what happens.
     """
     found, workers = _found(cluster), _workers(cluster, node_types)
     before, known = [_group(found, one) for one in node_types], cluster.refusals(found)
     count = size.nearest(len(workers))
-    # The newest first, as on the other targets.
-    leaving = list(reversed(workers))[: max(0, len(workers) - count)]
+    leaving = _last(node_types, workers)[: max(0, len(workers) - count)]
     is_range = bool(found["spec"].get("enableInTreeAutoscaling"))
     counts = _counts(node_types, [pod for pod in workers if pod not in leaving], count)
     limits = {
@@ -117,6 +117,12 @@ def _found(cluster: Cluster) -> Object:
 
 def _workers(cluster: Cluster, node_types: Sequence[str]) -> list[Pod]:
     return [pod for pod in cluster.pods() if pod.group in node_types and not pod.is_ending]
+
+
+def _last(node_types: Sequence[str], workers: Sequence[Pod]) -> list[Pod]:
+    """Those that leave first, first: what waits, then the twin's; the newest, as elsewhere."""
+    newest_first = list(reversed(workers))
+    return sorted(newest_first, key=lambda pod: (pod.runs, pod.group == node_types[0]))
 
 
 def _counts(node_types: Sequence[str], here: Sequence[Pod], count: int) -> dict[str, int]:
@@ -228,7 +234,8 @@ def _wait_until_members(
         listed = members.alive(handle)
         pods = outlast(lambda: _workers(cluster, node_types), progress)
         missing = [pod for pod in pods if not any(pod.is_node(one) for one in listed or ())]
-        if len(pods) >= count and not missing:
+        # Beside those of an on-demand twin, pods of the group's own type may wait for spot.
+        if len(pods) - len(missing) >= count:
             return
         reasons = [members.UNANSWERED] if listed is None else _reasons(missing)
         if len(pods) < count:

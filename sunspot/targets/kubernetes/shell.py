@@ -106,25 +106,35 @@ def _pass_on(opened: Any, *, has_terminal: bool) -> bytes:
     Returns:
         What Kubernetes says of the command's end, a Status in JSON; b"" if it says nothing.
     """
-    web, way, status, size = opened.sock, opened.sock.sock, b"", None
+    web, way, status, told = opened.sock, opened.sock.sock, b"", b""
     given = _Input(opened)
     while True:
-        if has_terminal and (now := os.get_terminal_size()) != size:
-            size = now
-            told = f'{{"Width":{size.columns},"Height":{size.lines}}}'
-            opened.write_channel(_RESIZE, told.encode())
-        wait_s = SIZE_POLL_S if has_terminal else None
+        size = _size() if has_terminal else b""
+        waits, wait_s = given.waits or size != told, SIZE_POLL_S if has_terminal else None
         # A command that answers while it reads stops reading where nobody takes its output.
         is_held = isinstance(way, ssl.SSLSocket) and way.pending() > 0  # which select does not see
         readable, writable, _ = select.select(
-            [way, *given.sources], [way] if given.waits else [], [], 0 if is_held else wait_s
+            [way, *given.sources], [way] if waits else [], [], 0 if is_held else wait_s
         )
         if is_held or way in readable:
             message = _message(web)
             if message is None:
                 return status
             status += _shown(message)
-        given.go_on(has_more=sys.stdin in readable, may_send=bool(writable))
+        if writable and size != told:
+            told = size
+            with contextlib.suppress(*_broken()):  # as of what is typed
+                opened.write_channel(_RESIZE, size)
+        given.go_on(has_more=sys.stdin in readable, may_send=bool(writable) and given.waits)
+
+
+def _size() -> bytes:
+    """The terminal's size, as the command's end is told it; b"" if the terminal is gone."""
+    try:
+        size = os.get_terminal_size()
+    except OSError:
+        return b""
+    return f'{{"Width":{size.columns},"Height":{size.lines}}}'.encode()
 
 
 class _Input:

@@ -192,9 +192,8 @@ class Waiting:
 
     `had_head` is when it had a head's pod last, or else when the wait began; `pulls` is when each
     pod's image could not be pulled first, `unmade` when its container could not be created first;
-    `crashes` has the pods that crashed, by group, and
-    `restarts` how often each pod that waits had been started again when that was first seen;
-    `known` are the refusals of before.
+    `crashes` has the pods that crashed, by group, and `restarts` how often each pod that waits had
+    been started again when that was first seen; `known` are the refusals of before.
     """
 
     cluster: Cluster
@@ -293,7 +292,9 @@ class Waiting:
                     f"{message or _image(pod)}. Check the name in sunspot:image > reference, and "
                     "the registry's password in sunspot:kubernetes > image_pull_secrets"
                 )
-            if reason == CONFIG_ERROR and _since(self.unmade, pod) > CONFIG_PATIENCE_S:
+            if reason != CONFIG_ERROR:
+                self.unmade.pop(pod.name, None)
+            elif _since(self.unmade, pod) > CONFIG_PATIENCE_S:
                 raise UsageError(
                     f"container {container} of {pod.name} cannot be created: {message}"
                 )

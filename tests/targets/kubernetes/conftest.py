@@ -89,7 +89,8 @@ def pods_of(cluster):
     name, spec = cluster["metadata"]["name"], cluster["spec"]
     made = [pod(name, "head", f"{name}-head-1")]
     for group in spec["workerGroupSpecs"]:
-        count = group.get("replicas", group["minReplicas"])
+        # As KubeRay does (GetWorkerGroupDesiredReplicas, 1.6).
+        count = min(max(group.get("replicas", 0), group["minReplicas"]), group["maxReplicas"])
         kind = group["groupName"]
         made += [pod(name, kind, f"{name}-{kind}-{at}") for at in range(count)]
     return made

@@ -71,7 +71,7 @@ def test_with_a_context_it_is_the_ray_cluster_in_that_kubernetes(aks):
 
 
 def test_down_of_what_is_not_known_here_does_not_say_that_nothing_is_up(aks):
-    assert "pulumi destroy -s mine" in failed(2, "down", "mine")
+    assert "pulumi destroy --exclude-protected -s mine" in failed(2, "down", "mine")
 
 
 def test_the_other_commands_find_what_pulumi_made(up):
@@ -86,7 +86,7 @@ def test_the_other_commands_find_what_pulumi_made(up):
 
 def test_down_leaves_it_to_pulumi_and_keeps_no_record(up):
     assert run("status", "mine").exit_code == 0
-    assert "pulumi destroy -s mine" in failed(2, "down", "mine")
+    assert "pulumi destroy --exclude-protected -s mine" in failed(2, "down", "mine")
     assert up.api.deleted == []
     assert not (up.project / "state" / "kubernetes" / "mine").exists()
 
@@ -95,12 +95,12 @@ def test_up_elsewhere_than_in_aks_does_not_offer_to_delete_what_pulumi_deletes(u
     found = up.api.one("rayclusters")["metadata"]
     found |= {"finalizers": ["foregroundDeletion"], "deletionTimestamp": "2026-01-01T01:00:00Z"}
     said = failed(2, "up", "mine", "--context", "here")
-    assert "pulumi destroy -s mine" in said
+    assert "pulumi destroy --exclude-protected -s mine" in said
     assert "kubectl delete" not in said
 
 
 def test_down_forgets_it_when_its_api_server_is_gone(up):
     assert run("status", "mine").exit_code == 0
     up.kubeconfig.unlink()
-    assert "pulumi destroy -s mine" in failed(2, "down", "mine")
+    assert "pulumi destroy --exclude-protected -s mine" in failed(2, "down", "mine")
     assert not (up.project / "state" / "kubernetes" / "mine").exists()

@@ -14,7 +14,7 @@ import yaml
 from cli_runs import failed
 
 from sunspot.targets.kubernetes.access import Place
-from sunspot.targets.kubernetes.errors import RefusedError
+from sunspot.targets.kubernetes.errors import RefusedError, UnreachableError
 from sunspot.targets.kubernetes.raycluster import Names
 from sunspot.targets.kubernetes.records import Record
 
@@ -135,3 +135,17 @@ def test_a_login_command_runs_once_and_again_when_its_token_is_refused(
     monkeypatch.setattr(kubernetes_server, "TOKEN", "a third")
     with pytest.raises(RefusedError, match="does not know you"):
         record.cluster().found()
+
+
+def test_another_server_under_the_same_context_is_found(kubernetes):
+    """As where a cluster was destroyed and made again, while this process runs."""
+    record = Record(place=Place.find("here", "default"), names=Names.of_cluster("mine", "default"))
+    config = yaml.safe_load(kubernetes.kubeconfig.read_text())
+    cluster = config["clusters"][0]["cluster"]
+    right, cluster["server"] = cluster["server"], "http://127.0.0.1:1"
+    kubernetes.kubeconfig.write_text(yaml.safe_dump(config))
+    with pytest.raises(UnreachableError, match=r"does not answer at http://127\.0\.0\.1:1"):
+        record.cluster().found()
+    cluster["server"] = right
+    kubernetes.kubeconfig.write_text(yaml.safe_dump(config))
+    assert record.cluster().found() is None

@@ -190,6 +190,10 @@ def test_spot_with_fallback_is_two_groups_and_spot_comes_first():
     made = groups(cluster(group(market="spot-with-fallback", minimum=1, maximum=4)))
     spot, twin = made["workers"], made["workers-on-demand"]
     assert spot["priority"] > twin["priority"]
+    waits = {"name": "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", "value": "1500"}
+    options = cluster(group(market="spot-with-fallback"))["spec"]["autoscalerOptions"]
+    assert options["env"] == [waits]
+    assert "env" not in cluster(group(minimum=0))["spec"]["autoscalerOptions"]
     assert (spot["minReplicas"], spot["maxReplicas"]) == (1, 4)
     assert (twin["minReplicas"], twin["maxReplicas"]) == (0, 4)
 

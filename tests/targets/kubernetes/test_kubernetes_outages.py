@@ -156,9 +156,20 @@ def test_what_a_registry_goes_on_to_say_ends_up(kubernetes, says, patience, monk
     assert kubernetes.api.names("rayclusters") == []
 
 
-def test_a_policy_that_refuses_is_no_missing_right():
-    said = 'admission webhook "validation.gatekeeper.sh" denied the request: no privileged pods'
+@pytest.mark.parametrize(
+    "said",
+    [
+        'admission webhook "validation.gatekeeper.sh" denied the request: no privileged pods',
+        "ValidatingAdmissionPolicy 'pods' with binding 'pods' denied request: no privileged pods",
+        'pods "w0" is forbidden: exceeded quota: small',
+        'persistentvolumeclaims "c" is forbidden: minimum storage usage per claim is 20Gi',
+    ],
+)
+def test_a_policy_that_refuses_is_not_a_missing_right(said):
     told = str(explained(403, json.dumps({"message": said}), "Kubernetes"))
     assert told == f"Kubernetes forbids it (403): {said}"
+
+
+def test_a_missing_right_is_told_with_what_gives_it():
     missing = 'pods is forbidden: User "ann" cannot create resource "pods"'
     assert "--rbac" in str(explained(403, json.dumps({"message": missing}), "Kubernetes"))

@@ -42,7 +42,9 @@ def test_a_scale_whose_workers_do_not_come_goes_back(kubernetes, up, monkeypatch
     def refused(cluster):
         kubernetes.api.add("/api/v1/namespaces/default/events/e", refusal(cluster, said))
         (one,) = cluster["spec"]["workerGroupSpecs"]
-        return makes({**cluster, "spec": {"workerGroupSpecs": [{**one, "replicas": 1}]}})
+        return makes(
+            {**cluster, "spec": {"workerGroupSpecs": [{**one, "replicas": 1, "minReplicas": 1}]}}
+        )
 
     kubernetes.api.make_pods = refused
     monkeypatch.setattr(scaling, "UP_TIMEOUT_S", 0.1)
@@ -79,9 +81,19 @@ def test_a_groups_on_demand_workers_count_and_leave_too(kubernetes):
     assert "scaleStrategy" not in own
     assert run("scale", "mine", "workers=2").exit_code == 0
     assert limits() == [[2, 2, 1], [0, 2, 1]]
+    workers = {"mine-workers-0", "mine-workers-1", "mine-workers-on-demand-0"}
+    assert set(kubernetes.api.names("pods")) == {"mine-head-1", *workers}
     assert run("scale", "mine", "workers=0:0").exit_code == 0
     assert limits() == [[0, 0, 0], [0, 0, 0]]
     run("down", "mine")
+
+
+def test_what_waits_leaves_first_then_what_is_on_demand_then_the_newest():
+    waits = pod("mine", "w", "w2", unschedulable="no spot machine")
+    names = ("w", "w0"), ("w", "w1"), ("w-on-demand", "d0"), ("w-on-demand", "d1")
+    here = [Pod(pod("mine", kind, name)) for kind, name in names]
+    order = scaling._last(("w", "w-on-demand"), [Pod(waits), *here])
+    assert [one.name for one in order] == ["w2", "d1", "d0", "w1", "w0"]
 
 
 def test_a_scale_that_goes_back_ends_the_workers_that_came(kubernetes, up, monkeypatch):

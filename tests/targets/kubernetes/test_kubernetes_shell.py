@@ -145,6 +145,16 @@ def test_a_program_there_hears_of_the_terminals_size(monkeypatch):
 
 
 @pytest.mark.timeout(60)
+def test_a_size_that_nobody_takes_any_more_ends_nothing(monkeypatch):
+    monkeypatch.setattr(os, "get_terminal_size", lambda: os.terminal_size((80, 24)))
+    connection, (silent, other) = Refusing(), socket.socketpair()
+    connection.other.join()
+    with silent, other:
+        monkeypatch.setattr(sys, "stdin", silent)
+        assert shell._pass_on(connection, has_terminal=True) == b""
+
+
+@pytest.mark.timeout(60)
 def test_a_stdin_that_cannot_be_read_is_at_its_end(tmp_path, monkeypatch):
     """As below `nohup`, which opens it for writing only."""
     connection = Connection()

@@ -89,10 +89,10 @@ def test_the_log_of_a_node(kubernetes, up):
 
 def test_a_log_comes_in_pieces_that_end_anywhere():
     head, out = Pod(pod("mine", "head", "mine-head-1")), io.StringIO()
-    api = SimpleNamespace(stream=lambda *_, **__: iter([b"a \xe2\x94", b"\x80 b\n"]))
+    api = SimpleNamespace(stream=lambda *_, **__: iter([b"a \xe2\x94", b"\x80 b\n\xe2"]))
     cluster: Any = SimpleNamespace(api=api, pods=lambda: [head], log_path=str)
     assert members.show_log("mine", cluster, "head", out, print, follow=False) == 0
-    assert out.getvalue() == "a \u2500 b\n"
+    assert out.getvalue() == "a \u2500 b\n\ufffd"
 
 
 def test_a_worker_that_was_removed_is_not_a_lost_one(kubernetes, up):

@@ -6,6 +6,7 @@ from sunspot.errors import UsageError
 from sunspot.stack import Stack
 from sunspot.targets.azure.aks_settings import Aks
 from sunspot.targets.azure.settings import AzureSettings
+from sunspot.targets.kubernetes.adopting import DESTROY
 from sunspot.targets.kubernetes.settings import TARGET
 
 
@@ -34,7 +35,7 @@ def refuse_down(stack: Stack) -> None:
     if _describes_aks(stack):
         raise UsageError(
             f"stack {stack.name!r} describes an AKS cluster, which only Pulumi knows and deletes: "
-            f"pulumi destroy --exclude-protected -s {stack.name}. No Ray cluster of it was found "
+            f"{DESTROY} {stack.name}. No Ray cluster of it was found "
             "on this machine or by its kubeconfig"
         )
 

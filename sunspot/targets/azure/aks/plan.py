@@ -141,7 +141,7 @@ def with_some_ranges(stack: Stack) -> Stack:
 
 def reaches_nobody(stack: Stack) -> str | None:
     """Why no address may reach the API server, and what to do; None if the stack says who may."""
-    aks = AzureSettings.of(stack).aks
+    aks = _aks(stack)
     if aks.private or aks.authorized_ip_ranges:
         return None
     return (
@@ -159,7 +159,7 @@ def _check(stack: Stack) -> None:
     parts: tuple[Callable[[], object], ...] = (
         lambda: location_of(stack),
         lambda: check_sizes(stack),
-        lambda: check_regions(stack, {"system_vm_size": _system_size(stack).name}),
+        lambda: check_regions(stack, {"system_vm_size": _aks(stack).system_vm_size}),
         lambda: check_counts(stack),
         lambda: _cluster_name(stack),
         lambda: _system_size(stack),
@@ -175,6 +175,10 @@ def _check(stack: Stack) -> None:
             problems.append(str(error))
     if problems:
         raise UsageError("\n  ".join([f"stack {stack.name} on AKS:", *problems]))
+
+
+def _aks(stack: Stack) -> Aks:
+    return AzureSettings.of(stack).aks
 
 
 def _refuse(problems: Iterator[str]) -> None:
@@ -218,6 +222,11 @@ def _of_settings(stack: Stack) -> Iterator[str]:
 def _of_sizes(stack: Stack) -> Iterator[str]:
     """Machines that AKS, or what runs on it here, cannot use."""
     gpu_key = raycluster.settings(stack).gpu_key
+    if gpu_key != NVIDIA_KEY:
+        yield (
+            f"config > {KEY} > gpu_key: {gpu_key}: on AKS the stack installs NVIDIA's device "
+            f"plugin, which calls a GPU {NVIDIA_KEY}: leave it out"
+        )
     nodes = {HEAD: stack.cluster.head_node}
     nodes |= {group.name: group.worker_nodes for group in stack.cluster.scaling_groups}
     for name, node in nodes.items():
@@ -227,11 +236,6 @@ def _of_sizes(stack: Stack) -> Iterator[str]:
             yield (
                 f"config > sunspot:cluster: {name} has {size.name} with {size.vcpus:g} vCPU, and "
                 "AKS takes only sizes with 2 or more: choose another size"
-            )
-        if size.gpu_count and gpu_key != NVIDIA_KEY:
-            yield (
-                f"config > {KEY} > gpu_key: {gpu_key}: on AKS, the stack installs NVIDIA's "
-                f"device plugin, by which {name}'s GPUs are {NVIDIA_KEY}: leave it out"
             )
         if size.has_amd_gpus:
             yield (
@@ -269,7 +273,7 @@ def _cluster_name(stack: Stack) -> str:
 
 
 def _system_size(stack: Stack) -> VmSize:
-    name = AzureSettings.of(stack).aks.system_vm_size
+    name = _aks(stack).system_vm_size
     try:
         size = get(name)
     except UsageError as error:
