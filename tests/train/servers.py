@@ -100,10 +100,11 @@ def installed_azurite() -> Path:
         home.parent.mkdir(exist_ok=True)
         # What is cut off is not taken for whole.
         with tempfile.TemporaryDirectory(prefix=f"{home.name}-new-", dir=home.parent) as part:
-            arguments = ["install", "--no-audit", "--no-fund", "--prefix", part, AZURITE]
+            whole = Path(part) / "whole"
+            arguments = ["install", "--no-audit", "--no-fund", "--prefix", str(whole), AZURITE]
             npm(arguments, return_completed_process=True, check=True, timeout=INSTALL_TIMEOUT_S)
-            (Path(part) / "node_modules").rename(home)
-    return home / "azurite"
+            whole.rename(home)
+    return home / "node_modules" / "azurite"
 
 
 def _azurite(port: int, folder: Path) -> list[str]:
