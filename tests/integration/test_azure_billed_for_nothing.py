@@ -17,7 +17,7 @@ from sunspot.node.joins import TRIES
 
 pytestmark = pytest.mark.timeout(600)
 # Three machines that never boot are waited for, and one that does has to make it beside other work.
-JOIN_TIMEOUT_S = 40.0
+JOIN_TIMEOUT_S = 60.0
 TICKS = 5
 
 
