@@ -65,6 +65,18 @@ def path(api: str, kind: str, namespace: str | None = None, name: str | None = N
 
 
 @dataclass(frozen=True)
+class _Request:
+    """What is asked of a server; without a limit of time, its answer is read piece by piece."""
+
+    method: str
+    where: str
+    query: Mapping[str, Any]
+    body: Any = None
+    content: str = "application/json"
+    read_timeout_s: float | None = READ_TIMEOUT_S
+
+
+@dataclass(frozen=True)
 class Api:
     """The API server of one place. Every method may raise UnreachableError, and ApiError."""
 
@@ -130,7 +142,7 @@ class Api:
         """As `text`, piece by piece as they come, without a limit of time between them."""
         import urllib3
 
-        answer = self._send("GET", where, query, None, None, read_timeout_s=None)
+        answer = self._send(_Request("GET", where, query, read_timeout_s=None))
         try:
             yield from answer.stream(None)
         except urllib3.exceptions.HTTPError as error:
@@ -160,62 +172,45 @@ class Api:
         body: Any = None,
         content: str = "application/json",
     ) -> str:
-        answer = self._send(method, where, query, body, content, read_timeout_s=READ_TIMEOUT_S)
+        answer = self._send(_Request(method, where, query, body, content))
         return answer.data.decode(errors="replace")
 
-    def _send(
-        self,
-        method: str,
-        where: str,
-        query: Mapping[str, Any],
-        body: Any,
-        content: str | None,
-        *,
-        read_timeout_s: float | None,
-    ) -> Any:
+    def _send(self, request: _Request) -> Any:
         """The answer, which is a success."""
         try:
-            return self._answer(method, where, query, body, content, read_timeout_s)
+            return self._answer(request)
         except ApiError as error:
             if error.status != UNAUTHORIZED:
                 raise
         # A login for a long time may have ended: the kubeconfig, or its command, has the next one.
         vars(self).pop("client", None)
-        return self._answer(method, where, query, body, content, read_timeout_s)
+        return self._answer(request)
 
-    def _answer(
-        self,
-        method: str,
-        where: str,
-        query: Mapping[str, Any],
-        body: Any,
-        content: str | None,
-        read_timeout_s: float | None,
-    ) -> Any:
+    def _answer(self, request: _Request) -> Any:
         import urllib3
 
-        client = self.client
+        client, body = self.client, request.body
         headers = {"Accept": "application/json, */*"}
-        if content is not None and body is not None:
-            headers["Content-Type"] = content
+        if body is not None:
+            headers["Content-Type"] = request.content
         arguments = client.param_serialize(
-            method,
-            where,
-            query_params=[(key, value) for key, value in query.items() if value is not None],
+            request.method,
+            request.where,
+            query_params=[(key, one) for key, one in request.query.items() if one is not None],
             header_params=headers,
             auth_settings=["BearerToken"],
         )
         _, url, sent, _, _ = arguments
         try:
             answer = client.rest_client.pool_manager.request(
-                method,
+                request.method,
                 url,
                 body=None if body is None else json.dumps(body),
                 headers=sent,
-                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=read_timeout_s),
-                retries=_retries(method),
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=request.read_timeout_s),
+                retries=_retries(request.method),
                 # Read here, an answer that is cut off is asked for again.
-                preload_content=read_timeout_s is not None,
+                preload_content=request.read_timeout_s is not None,
             )
             if answer.status < 300:
                 return answer

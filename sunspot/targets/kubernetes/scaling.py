@@ -56,15 +56,11 @@ def check(stack: Stack, sizes: Mapping[str, Size]) -> None:
             )
 
 
-def node_types(stack: Stack, group: str) -> tuple[str, ...]:
-    """The worker groups of the RayCluster that a group of the stack is."""
-    return abilities.group(stack, group).node_types()
-
-
 def scale(
     cluster: Cluster,
     handle: ClusterHandle,
-    node_types: Sequence[str],
+    stack: Stack,
+    group: str,
     size: Size,
     progress: Progress,
 ) -> None:
@@ -76,11 +72,13 @@ def scale(
     Args:
         cluster: its objects.
         handle: the cluster.
-        node_types: the group's own, which new workers have, then its on-demand twin if it has one.
-        size: the size. Both together are scaled to it; from then on, `minimum` workers are of the
-            group's own type, and each type may grow to `maximum`.
+        stack: what it is made from.
+        group: the group's name.
+        size: the size. With an on-demand twin, both together are scaled to it; from then on,
+            `minimum` workers are of the group's own type, and each type may grow to `maximum`.
         progress: called with what happens.
     """
+    node_types = abilities.group(stack, group).node_types()
     found, workers = _found(cluster), _workers(cluster, node_types)
     before, known = [_group(found, one) for one in node_types], cluster.refusals(found)
     count = size.nearest(len(workers))

@@ -107,10 +107,10 @@ def _pass_on(opened: Any, *, has_terminal: bool) -> bytes:
         What Kubernetes says of the command's end, a Status in JSON; b"" if it says nothing.
     """
     web, way, status, told = opened.sock, opened.sock.sock, b"", b""
-    given = _Input(opened)
+    given, wait_s = _Input(opened), SIZE_POLL_S if has_terminal else None
     while True:
         size = _size() if has_terminal else b""
-        waits, wait_s = given.waits or size != told, SIZE_POLL_S if has_terminal else None
+        waits = given.waits or size != told
         # A command that answers while it reads stops reading where nobody takes its output.
         is_held = isinstance(way, ssl.SSLSocket) and way.pending() > 0  # which select does not see
         readable, writable, _ = select.select(

@@ -205,8 +205,7 @@ class KubernetesTarget:
         handle = self.handle(name, progress)
         with self.records.folders.locked(name, progress):
             for group, size in sizes.items():
-                types = scaling.node_types(stack, group)
-                scaling.scale(self._read(name).cluster(), handle, types, size, progress)
+                scaling.scale(self._read(name).cluster(), handle, stack, group, size, progress)
 
     def sizes(self, name: str) -> Mapping[str, Size]:
         return scaling.sizes(self.stack(name), self._read(name).cluster().found())

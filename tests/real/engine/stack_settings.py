@@ -2,6 +2,14 @@
 
 from machines.pulumi_project import PUBLIC_KEY
 
+# What stays where the results are protected: the container needs the account's settings.
+KEPT = {
+    "ResourceGroup",
+    "StorageAccount",
+    "BlobServiceProperties",
+    "BlobContainer",
+    "ManagementPolicy",
+}
 STACK = "x"
 
 

@@ -10,6 +10,7 @@ import pytest
 from azure_model.pulumi_wire import opened
 from kubernetes_model import provider
 from machines.pulumi_project import Project
+from stack_settings import KEPT
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -149,13 +150,7 @@ def test_destroy_leaves_what_is_protected_or_nothing_and_needs_no_api_server(pro
     (project.kubernetes / provider.UNREACHABLE).touch()
     destroy = ("destroy", "-s", STACK, "--yes", "--skip-preview", "--refresh=false")
     project.pulumi(*destroy, "--exclude-protected")
-    assert {resource["kind"] for resource in project.cloud.resources().values()} == {
-        "ResourceGroup",
-        "StorageAccount",
-        "BlobServiceProperties",
-        "BlobContainer",
-        "ManagementPolicy",
-    }
+    assert {resource["kind"] for resource in project.cloud.resources().values()} == KEPT
     project.pulumi("state", "unprotect", "--all", "-s", STACK, "--yes")
     project.pulumi(*destroy)
     assert project.cloud.resources() == {}

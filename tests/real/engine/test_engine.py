@@ -9,7 +9,7 @@ from azure_model.answers import PUBLIC_ADDRESS
 from azure_model.cloud import part
 from azure_model.pulumi_wire import opened
 from machines.pulumi_project import PUBLIC_KEY, ROOT, Project
-from stack_settings import STACK, settings
+from stack_settings import KEPT, STACK, settings
 
 from sunspot import stack as stacks
 from sunspot.node.azure.live import decoded, parse
@@ -273,14 +273,7 @@ def test_protected_results_outlive_the_cluster(deployed):
     unprotect(deployed, HEAD, STATE)
     deployed.pulumi("destroy", "-s", STACK, "--yes", "--skip-preview", "--exclude-protected")
     left = [resource["kind"] for resource in deployed.cloud.resources().values()]
-    # The container needs the account's settings, so that they stay with it.
-    assert set(left) == {
-        "ResourceGroup",
-        "StorageAccount",
-        "BlobServiceProperties",
-        "BlobContainer",
-        "ManagementPolicy",
-    }
+    assert set(left) == KEPT
 
 
 def test_the_token_is_nowhere_in_clear(up):
