@@ -14,7 +14,7 @@ from azure_model.arm import Arm
 
 from cloud_init import render
 
-LIMIT_S, PAUSE_S = 3, 0.05
+LIMIT_S, PAUSE_S = 3.0, 0.05
 # As a VM does, the script ends with its machine; a pause is short.
 SLEEP = f"if [ -e /run/gone ]; then kill $PPID; fi; /usr/bin/sleep {PAUSE_S}"
 
@@ -33,7 +33,7 @@ class Orphan:
         self.machine.overrides["SUNSPOT_AGENT_PORT"] = str(agent_port)
 
         def run() -> None:
-            self.ended.append(self.machine.script("orphan.sh"))
+            self.ended.append(self.machine.script("orphan.sh", timeout_s=900))
 
         self.thread = threading.Thread(target=run)
         self.thread.start()
@@ -53,7 +53,7 @@ class Orphan:
         return "systemctl stop sunspot-ray.service" in self.machine.calls
 
 
-def orphan(root: Path, arm: Arm, name: str, *, head_port: int) -> Orphan:
+def orphan(root: Path, arm: Arm, name: str, *, head_port: int, limit_s: float = LIMIT_S) -> Orphan:
     """The machine of a worker whose head is to listen at `head_port` of this machine."""
     scale_set = name.rpartition("_")[0]
     facts = replace(node_values.FACTS, resource_group=azure_arm.GROUP)
@@ -69,7 +69,7 @@ def orphan(root: Path, arm: Arm, name: str, *, head_port: int) -> Orphan:
         "SUNSPOT_SUBSCRIPTION_ID": azure_arm.SUBSCRIPTION,
         "SUNSPOT_HEAD_ADDRESS": "127.0.0.1",
         "SUNSPOT_HEAD_PORT": str(head_port),
-        "SUNSPOT_ORPHAN_SECONDS": str(LIMIT_S),
+        "SUNSPOT_ORPHAN_SECONDS": f"{limit_s:g}",
         "RAY_CLOUD_INSTANCE_ID": name,
     }
     return Orphan(machine, name)

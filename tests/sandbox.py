@@ -123,7 +123,10 @@ class Machine:
             path.rmdir() if path.is_dir() else path.unlink()
 
     def run(
-        self, *command: str, env_files: Sequence[str] = ("/etc/sunspot/node.env",)
+        self,
+        *command: str,
+        env_files: Sequence[str] = ("/etc/sunspot/node.env",),
+        timeout_s: float = 120,
     ) -> subprocess.CompletedProcess[str]:
         """Runs a command with the variables of these files, where they exist; nothing else."""
         load = "".join(f"if [ -e {file} ]; then . {file}; fi; " for file in env_files)
@@ -134,14 +137,14 @@ class Machine:
             env={"PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=timeout_s,
         )
 
-    def script(self, name: str) -> subprocess.CompletedProcess[str]:
+    def script(self, name: str, *, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
         """Runs one of our scripts as its unit would, /run's variables included."""
         files = ["/etc/sunspot/node.env"]
         files += [f"/run/sunspot/{name}.env" for name in ("disk", "image", "instance", "devices")]
-        return self.run(f"{LIBRARY}/{name}", env_files=files)
+        return self.run(f"{LIBRARY}/{name}", env_files=files, timeout_s=timeout_s)
 
     def start(self, unit: str) -> subprocess.CompletedProcess[str]:
         """Runs the ExecStart of a unit with its environment files, as systemd reads them."""

@@ -40,6 +40,8 @@ STACKS = {
 
 # What a fault began to end may take this long to be gone: a job's guard looks every second.
 SETTLE_S = 30.0
+# What is down has nothing left at once, but on a busy machine a look takes seconds.
+GONE_S = 10.0
 
 
 class Clusters:
@@ -110,7 +112,7 @@ class Clusters:
 
     def swept(self, before: Census) -> Iterator[str]:
         """Yields what is left besides what was there before, and removes it."""
-        if left := self.changes(before, within_s=2):
+        if left := self.changes(before, within_s=GONE_S):
             yield f"left: {left}"
             self._machine.sweep(before, self._up())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cut_off import Ended, Installed
-from fault_clusters import OWN, Clusters
+from fault_clusters import GONE_S, OWN, Clusters
 from fault_table import AS_IT_WAS, NOTHING, Row
 
 Record = Callable[[Row], None]
@@ -36,7 +36,7 @@ def test_up_and_down(sunspot: Installed, clusters: Clusters, record: Record):
     assert (first.code, second.code) == (0, 0)
     assert f"{OWN} is down" in first.out
     assert f"{OWN} is down" in second.out or "nothing to do" in second.out
-    assert clusters.changes(before, within_s=2) == []
+    assert clusters.changes(before, within_s=GONE_S) == []
     record(Row(fault=TWO, to="down", code="0, 0", says="is down", left=NOTHING))
 
 

@@ -8,7 +8,7 @@ import psutil
 import pytest
 from cut_off import Installed
 from ending import name_of, words_of
-from fault_clusters import OWN, SHARED, Clusters
+from fault_clusters import GONE_S, OWN, SHARED, Clusters
 from fault_table import AFTER_DOWN, AS_IT_WAS, Row
 from harness import FOREVER
 from waiting import wait_for
@@ -123,7 +123,7 @@ def test_of_the_head(sunspot: Installed, clusters: Clusters, kind: str, record: 
     first, *more = told.errors[told.errors.index(told.error) :].splitlines()[:3]
     assert OF_THE_HEAD[kind] in " ".join([first, *more])
     assert f"{name} is down" in sunspot.ok("down", name)
-    assert clusters.changes(clusters.nothing, within_s=2) == []
+    assert clusters.changes(clusters.nothing, within_s=GONE_S) == []
     record(
         Row(fault=KILL, to=f"{kind} of the head", code="", says=OF_THE_HEAD[kind], left=AFTER_DOWN)
     )

@@ -32,7 +32,7 @@ def test_sigterm_during_up_takes_everything_away_as_ctrl_c_does(sunspot: Sunspot
         wait_for_gcs(up)
         processes, agents = folder.processes(), ports_of(sunspot, "solo")
         up.terminate()
-        _, errors = up.communicate(timeout=60)
+        _, errors = up.communicate(timeout=300)
     assert up.returncode == 130
     assert "interrupted" in errors
     assert "Traceback" not in errors

@@ -44,7 +44,7 @@ def is_on_the_cluster(cluster: ClusterHandle, directory: Path) -> bool:
     with packaging.package(directory, packaging.collect(directory)) as package:
         url = f"{cluster.job_address}/api/packages/{package.uri.replace('://', '/')}"
     headers = {"Authorization": f"Bearer {cluster.token()}"}
-    return requests.get(url, headers=headers, timeout=30).status_code == 200
+    return requests.get(url, headers=headers, timeout=120).status_code == 200
 
 
 @pytest.fixture
@@ -256,7 +256,7 @@ def test_a_job_that_needs_a_gpu_runs_where_one_is(
     answer = requests.get(
         f"{cluster.job_address}/api/jobs/{name}",
         headers={"Authorization": f"Bearer {cluster.token()}"},
-        timeout=30,
+        timeout=120,
     ).json()
     nodes = {node["node_id"]: node["node_name"] for node in sunspot.client("main").state("nodes")}
     assert nodes[answer["driver_node_id"]] == "fixed-0"

@@ -20,7 +20,7 @@ GIB = 2**30
 ASK_THE_GCS = """
 import sys
 from ray._raylet import GcsClient
-print(len(GcsClient(address=sys.argv[1]).get_all_node_info(timeout=30)), "nodes")
+print(len(GcsClient(address=sys.argv[1]).get_all_node_info(timeout=120)), "nodes")
 """
 
 
@@ -106,7 +106,7 @@ def test_nothing_is_written_to_the_home(sunspot: Sunspot, cluster: ClusterHandle
 
 def test_the_job_api_refuses_who_has_no_token(cluster: ClusterHandle):
     answers = {
-        path: requests.get(cluster.job_address + path, timeout=30).status_code
+        path: requests.get(cluster.job_address + path, timeout=120).status_code
         for path in ("/api/jobs/", "/nodes?view=summary", "/api/v0/nodes")
     }
     assert set(answers.values()) == {401}, answers

@@ -34,7 +34,7 @@ import nbformat
 from nbclient import NotebookClient
 
 notebook = nbformat.read(sys.argv[1], as_version=4)
-NotebookClient(notebook, timeout=300).execute()
+NotebookClient(notebook, timeout=300, startup_timeout=300).execute()
 for cell in notebook.cells:
     for output in cell.get("outputs", ()):
         print(output.get("text", ""), end="")

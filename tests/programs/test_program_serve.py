@@ -36,11 +36,11 @@ pytestmark = pytest.mark.skipif(
 BROUGHT = Path(__file__).parent / "brought"
 WORKLOADS = Path(__file__).parents[2] / "workloads"
 RATE = 60.0
-# Twice Azure's, for a machine that other tests use, too; the node leaves as soon as it may.
-NOTICE_S = 60
+# Azure's is 30 s; this machine is busy with other tests, too. The node leaves as soon as it may.
+NOTICE_S = 240
 # A look is a whole command, which costs as much as many requests.
 LOOK_S = 1.0
-JOIN_S = 150.0
+JOIN_S = 400.0
 STACK = "serving"
 # Two workers, either of which can hold both replicas.
 CLUSTER = """
@@ -146,7 +146,7 @@ def test_a_drained_node_fails_no_request(sunspot: Sunspot, url: str, cluster: Cl
         seen.wait_for_more(200)
         command = [sys.executable, "-m", "sunspot.node.drain", f"--seconds={NOTICE_S}", node]
         began = time.monotonic()
-        drained = subprocess.run(command, env=environment, check=False, timeout=NOTICE_S + 30)
+        drained = subprocess.run(command, env=environment, check=False, timeout=NOTICE_S + 120)
         took = time.monotonic() - began
         seen.wait_for_more(300)
     print(f"drained in {took:.1f} s: {seen.told()}")
@@ -198,7 +198,7 @@ def test_an_application_that_cannot_be_imported_leaves_the_one_before(
     done = sunspot(*deploy("nowhere:app", folder, port_of(url)))
     assert done.returncode == 1
     assert "ModuleNotFoundError: No module named 'nowhere'" in done.stderr
-    assert requests.get(url, timeout=30).json()["version"] == "two"
+    assert requests.get(url, timeout=120).json()["version"] == "two"
     assert "nowhere" in sunspot.ok("serve", "status", STACK)
 
 

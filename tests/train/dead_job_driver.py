@@ -20,7 +20,7 @@ from ray._private.state import state
 from ray.util import placement_group, placement_group_table
 
 HELD, LEFT = "held", "left"
-DEADLINE_S, POLL_S = 60.0, 0.1
+DEADLINE_S, POLL_S = 240.0, 0.1
 
 
 class Maker:

@@ -17,7 +17,7 @@ import ray
 from ray.util import placement_group, placement_group_table
 
 SOUGHT_S, LOOK_EVERY_S = 2.0, 0.2
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 POLL_S = 0.1
 
 

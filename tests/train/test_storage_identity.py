@@ -50,7 +50,7 @@ def run(code: str, found: dict[str, str], sent: bytes = b"", path: str = "") -> 
         input=sent,
         capture_output=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout

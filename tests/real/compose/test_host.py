@@ -101,7 +101,7 @@ def inspect(behind: Behind) -> dict[str, dict[str, Any]]:
 
 
 def ask(behind: Behind, url: str) -> Any:
-    answer = behind.run("curl", "--silent", "--fail", "--max-time", "20", url)
+    answer = behind.run("curl", "--silent", "--fail", "--max-time", "120", url)
     return json.loads(answer.stdout) if answer.returncode == 0 else None
 
 
@@ -248,7 +248,7 @@ def test_a_port_of_the_head_that_is_not_published(
         with site.started("forward", NAME, "8123") as forward:
             assert forward.stdout is not None
             address = forward.stdout.readline().strip()
-            asked = behind.run("curl", "--silent", "--max-time", "20", f"{address}/")
+            asked = behind.run("curl", "--silent", "--max-time", "120", f"{address}/")
             assert "Directory listing" in asked.stdout
             forward.send_signal(signal.SIGINT)
             assert forward.wait(DEADLINE_S) == 130

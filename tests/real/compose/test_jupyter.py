@@ -30,7 +30,7 @@ def where():
 print("ran on", ray.get(where.remote()))
 '''
 notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
-NotebookClient(notebook, timeout=300).execute()
+NotebookClient(notebook, timeout=300, startup_timeout=300).execute()
 print(notebook.cells[0].outputs)
 """
 

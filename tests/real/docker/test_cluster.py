@@ -32,7 +32,7 @@ def where():
 
 found = {
     node["NodeName"]: ray.get(
-        where.options(scheduling_strategy=On(node["NodeID"], soft=False)).remote(), timeout=120
+        where.options(scheduling_strategy=On(node["NodeID"], soft=False)).remote(), timeout=400
     )
     for node in ray.nodes() if node["Alive"]
 }
@@ -168,17 +168,17 @@ def ask(head: Machine, header: str | None, *flags: str, body: bool = False) -> s
 
 
 TASK = """
-import json, pathlib, time, ray
+import json, pathlib, sys, time, ray
 ray.init(address="auto", log_to_driver=False)
 
 @ray.remote(max_retries=0, label_selector={"ray.io/node-group": "spot"})
 def slow():
     pathlib.Path("/tmp/ray/begun").touch()
-    time.sleep(8)
+    time.sleep(float(sys.argv[1]))
     return "done"
 
 try:
-    answer = ray.get(slow.remote(), timeout=150)
+    answer = ray.get(slow.remote(), timeout=500)
 except ray.exceptions.RayError as error:
     answer = type(error).__name__
 print("ANSWER", json.dumps(answer))
@@ -188,7 +188,7 @@ print("ANSWER", json.dumps(answer))
 def test_a_stopped_unit_lets_its_task_end(cluster: Cluster) -> None:
     spot = cluster.workers[0]
     assert spot.unit
-    assert outcome_when(cluster, spot, spot.unit.stop) == "done"
+    assert outcome_when(cluster, spot, spot.unit.stop, task_s=8) == "done"
     gone = [n for n in cluster.all_nodes() if n["NodeName"] == spot.node.name]
     assert [node["Alive"] for node in gone] == [False]
     assert spot.docker("ps", "--all", "--quiet") == ""
@@ -199,18 +199,19 @@ def test_a_stopped_unit_lets_its_task_end(cluster: Cluster) -> None:
 
 def test_a_killed_container_loses_its_task(cluster: Cluster) -> None:
     spot = cluster.workers[0]
-    outcome = outcome_when(cluster, spot, lambda: spot.docker("kill", "sunspot-ray"))
+    # Longer than a busy machine takes to kill it.
+    outcome = outcome_when(cluster, spot, lambda: spot.docker("kill", "sunspot-ray"), task_s=240)
     assert outcome != "done"
     spot.start_ray()
     wait_for("the worker again", lambda: spot.node.name in cluster.nodes(), DEADLINE_S)
 
 
-def outcome_when(cluster: Cluster, machine: Machine, happens) -> str:
-    """What becomes of a task on the machine when something happens while it runs."""
+def outcome_when(cluster: Cluster, machine: Machine, happens, *, task_s: float) -> str:
+    """What becomes of a task of so many seconds on the machine when something happens meanwhile."""
     begun = machine.node.path("/var/lib/sunspot/ray/begun")
     begun.unlink(missing_ok=True)
     driver = subprocess.Popen(
-        cluster.head.docker.command("exec", "sunspot-ray", "python", "-c", TASK),
+        cluster.head.docker.command("exec", "sunspot-ray", "python", "-c", TASK, str(task_s)),
         env=environment(PATH=PATH),
         stdout=subprocess.PIPE,
         text=True,
@@ -218,5 +219,5 @@ def outcome_when(cluster: Cluster, machine: Machine, happens) -> str:
     with driver:
         wait_for("the task's begin", begun.exists, DEADLINE_S)
         happens()
-        printed, _ = driver.communicate(timeout=180)
+        printed, _ = driver.communicate(timeout=600)
     return json.loads(printed.split("ANSWER ")[1])

@@ -62,7 +62,7 @@ ray.init(address="auto", namespace="kept", log_to_driver=False)
 counts = {}
 for name in ACTORS:
     actor = ray.get_actor(NAME + name)
-    counts[name] = ray.get(actor.add.remote(), timeout=120)
+    counts[name] = ray.get(actor.add.remote(), timeout=400)
     ray.kill(actor)
 ids = {node["NodeName"]: node["NodeID"] for node in ray.nodes() if node["Alive"]}
 jobs = [job.submission_id for job in job_api().list_jobs()]

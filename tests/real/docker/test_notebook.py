@@ -36,7 +36,7 @@ import nbformat
 from nbclient import NotebookClient
 
 notebook = nbformat.read(sys.stdin, as_version=4)
-NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+NotebookClient(notebook, timeout=300, startup_timeout=300, kernel_name="python3").execute()
 for cell in notebook.cells:
     for output in cell.get("outputs", ()):
         print(output.get("text", ""), end="")

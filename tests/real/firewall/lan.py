@@ -14,7 +14,7 @@ import psutil
 
 PREFIX = "sunspot-fw"
 ROUTER = "router"
-DEADLINE_S = 60
+DEADLINE_S = 240
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ from site_plan import Site
 from sunspot.ray import ports
 
 TOLD: Refusal = "reject with icmp type admin-prohibited"
+pytestmark = pytest.mark.timeout(900)
+
 ASK = str(Path(__file__).with_name("connect.py"))
 SILENCE_S = "30"
 LISTEN = (

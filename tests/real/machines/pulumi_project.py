@@ -32,7 +32,7 @@ PROGRAM = (
     "cloud_init",
     "sunspot",
 )
-DEADLINE_S = 300
+DEADLINE_S = 600
 
 _KEY = base64.b64encode(b"\0\0\0\x0bssh-ed25519\0\0\0\x20" + bytes(range(32))).decode()
 PUBLIC_KEY = f"ssh-ed25519 {_KEY} someone@example"

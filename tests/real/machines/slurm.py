@@ -108,7 +108,7 @@ def slurm(first_job: int = 1) -> Iterator[Slurm]:
             yield made
         finally:
             made("scancel", "--user", "root", check=False)
-            wait_for("every job's end", lambda: not made("squeue", "--noheader"), 90)
+            wait_for("every job's end", lambda: not made("squeue", "--noheader"), 300)
 
 
 def _idle(made: Slurm) -> int:

@@ -11,7 +11,6 @@ import pytest
 from machines import slurm as machine
 from machines.slurm import Slurm
 from slurm_project import Project
-from waiting import wait_for
 
 # Beside the one of the contract, whose jobs begin with 1 and are fewer than this (.ci/slurm).
 FIRST_JOB = 126
@@ -44,7 +43,7 @@ def project(slurm: Slurm, tmp_path: Path) -> Iterator[Project]:
     for record in (made.state / "slurm").glob("[!.]*/"):
         made("down", record.name)
     slurm("scancel", "--user", "root", check=False)
-    wait_for("every process to end", lambda: not made.processes(), 90)
+    made.wait_until_gone()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -12,6 +12,7 @@ import yaml
 from leftovers import pids_with_files_in
 from machines.slurm import Slurm
 from sunspot_command import SunspotCommand
+from waiting import wait_for
 
 from sunspot.node.slurm.task import CLUSTER_VARIABLE
 
@@ -63,6 +64,10 @@ class Project(SunspotCommand):
             except (psutil.Error, OSError):
                 continue
         return sorted(found)
+
+    def wait_until_gone(self) -> None:
+        """Returns when no process of a cluster is left; Ray's agents end seconds after the rest."""
+        wait_for("every process to end", lambda: not self.processes(), 120)
 
     def job(self, name: str = "dev") -> str:
         """The id of the newest job of a stack."""

@@ -57,4 +57,4 @@ def test_the_lesson(project: Project, slurm: Slurm):
     wait_for("its end", lambda: slurm.state(job) == "COMPLETED", 300)
     assert ANSWER in (project.project / f"sunspot-lesson-{job}.out").read_text()
     assert "lesson is down" in in_bash(project, kept)
-    assert not project.processes()
+    project.wait_until_gone()

@@ -40,7 +40,7 @@ from sunspot.targets.azure.first_contact import head_jobs, on_site
 from sunspot.targets.azure.first_contact.on_site import EVICTION, GROWTH, RESTART
 
 # Two real Ray nodes, twice, and a restart, on a machine that may be busy.
-pytestmark = [needs_sshd, pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [needs_sshd, pytest.mark.integration, pytest.mark.timeout(1500)]
 NOTICE_S = 30.0
 
 
@@ -116,7 +116,7 @@ class Pulumi(FakeStack):
         autoscaler_file(plan, self.machines.arm, self.machines.config, storage_url=self.storage)
         self.machines.boot_head()
         # The tunnel wishes for the same port on this side, which is the same machine's here.
-        wait_for("the head's dashboard", lambda: listens(self.dashboard), 120)
+        wait_for("the head's dashboard", lambda: listens(self.dashboard), 400)
         return super().up(progress)
 
     def destroy(self, progress, *, delete_storage):
