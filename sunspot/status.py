@@ -16,12 +16,12 @@ from rich.table import Table
 from sunspot import group_status, recorded
 from sunspot.errors import SunspotError, UsageError
 from sunspot.group_status import GroupStatus
-from sunspot.ray import demand, feasibility
+from sunspot.ray import demand
 from sunspot.ray.demand import Waiting
 from sunspot.ray.handle import ClusterHandle
 from sunspot.ray.jobs import Job, JobClient
 from sunspot.recorded import Summary
-from sunspot.targets import abilities, drift
+from sunspot.targets import abilities, drift, node_types
 from sunspot.targets.protocol import Costing, HourlyCost, NodeStatus, Progress, Target, silent
 from sunspot.targets.scaling import Scaling
 from sunspot.targets.suspending import Suspending
@@ -265,7 +265,7 @@ def _waiting(client: JobClient, target: Target, name: str) -> list[tuple[Waiting
     with contextlib.suppress(SunspotError):
         asked = demand.waiting(client)
         nodes = client.state("nodes") if asked else []
-        types = demand.cluster_types(feasibility.node_types(target.stack(name)), nodes)
+        types = demand.cluster_types(node_types.of(target, target.stack(name)), nodes)
         return [(one, demand.never(one, types)) for one in asked]
     return []
 

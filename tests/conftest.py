@@ -5,6 +5,7 @@ import dataclasses
 import gc
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,11 +24,32 @@ gc.set_threshold(GC_THRESHOLD)
 atexit.register(gc.freeze)
 
 
+_SESSION = pytest.StashKey[pytest.Session]()
+
+
+def _leave(config: pytest.Config) -> None:
+    """Ends the process where Ray was in it, without the destructors of C++ objects.
+
+    Each `ray.init` leaves a thread that goes on with them (OpenCensus's RunHarvesterLoop, Ray
+    2.60): now and then a process crashed that way, after it had passed all tests.
+    """
+    if "ray._raylet" in sys.modules and _SESSION in config.stash:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(int(config.stash[_SESSION].exitstatus))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):  # a worker of xdist has no exit code that counts
+        session.config.stash[_SESSION] = session
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    atexit.register(_leave, config)  # early, so that it is one of the last
     config.addinivalue_line("markers", "integration: needs real Ray clusters on this machine")
     # Ignored under nohup and in the background of a script, also in what the tests start.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -24,7 +24,7 @@ from sunspot.cli.base import (
 )
 from sunspot.errors import UsageError
 from sunspot.stack import Stack
-from sunspot.targets import abilities, clusters, one_job
+from sunspot.targets import abilities, clusters, node_types, one_job
 from sunspot.targets.job_clusters import JobClusters
 from sunspot.targets.protocol import Batches, Target
 
@@ -122,7 +122,7 @@ def _run(
     """Runs the job on a cluster of its own, and tells `submitted` its id; returns the exit code."""
     from sunspot.ray import feasibility
 
-    types = feasibility.node_types(stack)
+    types = node_types.of(target, stack)
     feasibility.check_feasible(job.request, types, may_wait=False)
     sending.check_folder(job)
     code: int | None = None

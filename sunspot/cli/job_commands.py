@@ -14,7 +14,7 @@ from sunspot import console
 from sunspot.cli import sending
 from sunspot.cli.base import AsJson, Commands, JobId, StackOption, UpStack, UpTarget, connect
 from sunspot.errors import SunspotError, UsageError
-from sunspot.targets import abilities, clusters
+from sunspot.targets import abilities, clusters, node_types
 from sunspot.targets.protocol import NodeLogs
 
 commands = Commands()
@@ -74,7 +74,7 @@ def submit(
         raise UsageError("--wait waits here, so it excludes --detach: leave one of them out")
     target, cluster = clusters.find(stack, target_name)
     client = connect(target, cluster)
-    types = feasibility.node_types(target.stack(cluster))
+    types = node_types.of(target, target.stack(cluster))
     if feasibility.can_hold(job.request.amounts(), types):
         pass  # the usual case: the live nodes need not be read
     elif wait:
@@ -125,7 +125,6 @@ def logs(
 
     With -f, Ctrl-C stops the printing, but neither the job nor the node.
     """
-    from sunspot.ray import feasibility
     from sunspot.ray.watching import JobWatch
 
     if (job_id is None) == (node is None):
@@ -142,7 +141,7 @@ def logs(
         sys.stdout.write(client.logs(job_id))
         return
     found = client.get(job_id)
-    types = feasibility.node_types(target.stack(name))
+    types = node_types.of(target, target.stack(name))
     watch = JobWatch(client, types, console.note, console.warn)
     sys.exit(sending.follow_to_end(client, found.id, watch))
 

@@ -12,7 +12,7 @@ from sunspot import console
 from sunspot.cli import interrupts
 from sunspot.cli.base import AsJson, Commands, Subcommands, UpStack, UpTarget, connect
 from sunspot.errors import SunspotError, UsageError
-from sunspot.targets import abilities, clusters
+from sunspot.targets import abilities, clusters, node_types
 from sunspot.targets.callers import Callers, Opens
 from sunspot.targets.forwarding import Forwarding
 from sunspot.targets.protocol import Target, silent
@@ -64,7 +64,7 @@ def deploy(
     The ingress runs on the head, on its loopback address unless the stack
     opens it to networks. Ctrl-C stops the waiting only.
     """
-    from sunspot.ray import feasibility, hints, serve_config, serve_files
+    from sunspot.ray import hints, serve_config, serve_files
     from sunspot.ray.api_errors import RefusedError
     from sunspot.ray.serving import FailedError, ServeClient
 
@@ -91,7 +91,7 @@ def deploy(
         serve_files.stop(client, kept, console.note)
         raise
     except FailedError as error:
-        types = feasibility.node_types(target.stack(name))
+        types = node_types.of(target, target.stack(name))
         told = [str(error), *hints.of_application(str(error), types)]
         raise SunspotError(". ".join(told)) from error
     except KeyboardInterrupt:

@@ -82,7 +82,8 @@ class Place:
         if context is not None:
             raise UsageError(
                 f"context {context!r} cannot be found: this is a pod without a kubeconfig, which "
-                "uses its own Kubernetes; leave --context out"
+                "uses its own Kubernetes; leave out --context, and sunspot:kubernetes > context in "
+                "the stack file"
             )
         own = _POD_NAMESPACE.read_text().strip()
         return cls(kubeconfig="", context="", namespace=namespace or own)

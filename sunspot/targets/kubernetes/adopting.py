@@ -70,9 +70,14 @@ def adopt_visible(kept: Records, name: str, record: Record) -> bool:
     return False
 
 
-def refuse_another_place(record: Record | None, stack: Stack) -> None:
+def refuse_another_place(kept: Records, stack: Stack) -> None:
     """Raises UsageError where a stack is up, and is now to be in another place."""
-    if record is None or record.cluster().standing() is None:
+    record = kept.readable(stack.name)
+    if record is None:
+        return
+    with kept.without_its_kubernetes(stack.name):
+        standing = record.cluster().standing()
+    if standing is None:
         return
     given, is_in = raycluster.settings(stack), record.names.namespace
     if given.context not in (None, record.place.context):

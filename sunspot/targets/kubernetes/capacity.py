@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
+from sunspot.ray import feasibility
+from sunspot.ray.feasibility import NodeType
 from sunspot.stack import Stack
 from sunspot.targets.kubernetes import quantities, raycluster
 from sunspot.targets.kubernetes.api import Object
@@ -65,10 +67,7 @@ class Misfit:
 def kinds(stack: Stack) -> list[Kind]:
     """The kinds of pods of a stack's cluster, the head first."""
     spec = raycluster.make(stack)[0]["spec"]
-    # KubeRay's own default for the autoscaler's container (common/pod.go, 1.6).
     beside = spec.get("autoscalerOptions", {}).get("resources", {}).get("requests", {})
-    if spec["enableInTreeAutoscaling"] and not beside:
-        beside = {"cpu": "500m", "memory": "512Mi"}
     head = spec["headGroupSpec"]["template"]["spec"]
     made = [Kind(group="head", count=1, asks=_asks(head, beside), spec=head)]
     for group in spec["workerGroupSpecs"]:
@@ -81,6 +80,12 @@ def kinds(stack: Stack) -> list[Kind]:
 def _asks(pod: Mapping[str, Any], beside: Mapping[str, str] | None = None) -> quantities.Amounts:
     parts = [one.get("resources", {}).get("requests", {}) for one in pod["containers"]]
     return quantities.total(map(quantities.amounts, [*parts, *([beside] if beside else [])]))
+
+
+def node_types(stack: Stack) -> list[NodeType]:
+    """What Ray counts on the cluster's nodes: less than a whole node where others need a part."""
+    counted = {pod.node_type: pod.ray.resources.amounts() for pod in raycluster.pods_of(stack)}
+    return [replace(one, resources=counted[one.groups[0]]) for one in feasibility.node_types(stack)]
 
 
 def misfits(stack: Stack, nodes: Sequence[Object]) -> Iterator[Misfit]:

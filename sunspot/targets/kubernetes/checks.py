@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import shlex
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from sunspot import stack as stacks
 from sunspot.errors import SunspotError, UsageError
 from sunspot.stack import Stack
 from sunspot.stack_problems import wrong
@@ -21,7 +23,7 @@ from sunspot.targets.kubernetes import (
     starting,
     state_checks,
 )
-from sunspot.targets.kubernetes.api import AUTHORIZATION, POLICY, RAY, Api, Object, path
+from sunspot.targets.kubernetes.api import POLICY, RAY, Api, Object, path
 from sunspot.targets.kubernetes.errors import (
     FORBIDDEN,
     GIVE_RIGHTS,
@@ -46,7 +48,6 @@ UPGRADE = (
 # How KubeRay's Helm chart labels the operator, and how its Kustomize files do
 # (helm-chart/kuberay-operator and ray-operator/config/manager, 1.6).
 _OPERATOR = "app.kubernetes.io/name in (kuberay-operator,kuberay)"
-_PARALLEL = 8
 
 A = TypeVar("A")
 
@@ -103,10 +104,10 @@ def findings(api: Api, stack: Stack, progress: Progress, *, job: bool = False) -
         yield _finding("KubeRay", "failure", f"this Kubernetes has no {RAY} RayCluster", install)
         return
     yield from _operator(api, oldest)
-    missing = _missing_rights(api, stack, job=job)
+    missing = rights.missing(api, stack, job=job)
     if missing:
         namespace = raycluster.names(stack).namespace
-        give = GIVE_RIGHTS.format(stack=stack.name, namespace=namespace)
+        give = GIVE_RIGHTS.format(stack=_given(stack), namespace=namespace)
         yield _finding("rights", "failure", f"you may not {', '.join(missing)}", give)
         return
     yield _finding("rights", "ok", "you may bring the cluster up and take it down")
@@ -120,10 +121,11 @@ def findings(api: Api, stack: Stack, progress: Progress, *, job: bool = False) -
     yield from taken or _secret(api, stack, stands=stands)
     if not (job or stands):  # a RayJob has none
         yield from _budget(api, stack)
-    yield from state_checks.findings(api, stack)
+    yield from state_checks.findings(api, stack, stands=stands)
     if not any((one.check, one.level) == ("RayCluster", "failure") for one in accepted):
         yield from _nodes(api, stack)  # these read its pods, which a patch may have spoilt
-        yield from _quotas(api, stack)
+        if not stands:  # its pods are in what is used
+            yield from _quotas(api, stack)
 
 
 def _visible(ask: Callable[[], A]) -> A | None:
@@ -192,39 +194,12 @@ def _state_of(one: Object, oldest: tuple[int, int]) -> Finding:
     return _finding("KubeRay", "ok", called)
 
 
-def _missing_rights(api: Api, stack: Stack, *, job: bool) -> list[str]:
-    """What this user may not do and needs to, such as "create rayclusters.ray.io"."""
-    called = raycluster.names(stack)
-    needed = list(rights.needed(called, raycluster.state_volume(stack), job=job))
-    with ThreadPoolExecutor(_PARALLEL) as pool:
-        allowed = pool.map(lambda one: _may(api, called.namespace, one), needed)
-        refused = [one for one, may in zip(needed, allowed, strict=True) if not may]
-    texts = (
-        f"{one.verb} {one.resource}"
-        + (f".{one.group}" if one.group else "")
-        + f" in namespace {called.namespace}"
-        for one in refused
-    )
-    return list(dict.fromkeys(texts))
-
-
-def _may(api: Api, namespace: str, asked: rights.Right) -> bool:
-    resource, _, sub = asked.resource.partition("/")
-    attributes = {
-        "namespace": namespace,
-        "verb": asked.verb,
-        "group": asked.group,
-        "resource": resource,
-        "subresource": sub,
-        "name": asked.name or "",
-    }
-    body = {
-        "apiVersion": AUTHORIZATION,
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {key: text for key, text in attributes.items() if text}},
-    }
-    answer = api.create(path(AUTHORIZATION, "selfsubjectaccessreviews"), body)
-    return bool((answer.get("status") or {}).get("allowed"))
+def _given(stack: Stack) -> str:
+    """How commands name a stack: by its file, where the project has none of its name."""
+    with contextlib.suppress(UsageError):
+        if stacks.find(stack.name) is not None:
+            return shlex.quote(stack.name)
+    return "--file FILE"
 
 
 def _accepted(api: Api, stack: Stack, oldest: tuple[int, int]) -> Iterator[Finding]:

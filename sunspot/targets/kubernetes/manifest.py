@@ -110,8 +110,7 @@ def rights_text(stack: Stack) -> str:
     """The Role and its RoleBinding. Raises as `raycluster.names` does."""
     group = raycluster.settings(stack).user_group
     header = _RIGHTS_HEADER.format(group=group, stack=stack.name)
-    made = rights.make(raycluster.names(stack), raycluster.state_volume(stack), group)
-    return header + _documents(made)
+    return header + _documents(rights.make(stack))
 
 
 def _kuberay(spec: Mapping[str, Any]) -> str:

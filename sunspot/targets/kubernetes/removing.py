@@ -42,6 +42,7 @@ class Removing:
         job: the path of the RayJob that the cluster is in, if it is in one.
         uid: of what owns the rest; what belongs to another one of its name stays. "" where it is
             not known, since a command was cut off: then what Sunspot made by these names goes.
+        delete_kept: whether the claim goes, too, where it would be kept.
     """
 
     cluster: Cluster
@@ -49,12 +50,14 @@ class Removing:
     own_claim: str | None = None
     job: str | None = None
     uid: str = ""
+    delete_kept: bool = False
 
     @staticmethod
-    def of(record: Record) -> Removing:
+    def of(record: Record, *, delete_kept: bool) -> Removing:
         """The end of a recorded cluster."""
         job = job_clusters.where(record) if record.job else None
-        return Removing(record.cluster(), record.own_secret, record.own_claim, job, record.uid)
+        own_secret, claim, uid = record.own_secret, record.own_claim, record.uid
+        return Removing(record.cluster(), own_secret, claim, job, uid, delete_kept)
 
     def take_down(self, progress: Progress) -> Removal:
         """Deletes everything, waits until it is gone, and looks for what is left."""
@@ -69,7 +72,7 @@ class Removing:
         for where, _ in self._found_makers():
             # Refused here to whoever may end the pods and not delete what makes them again.
             api.delete(where, dryRun=["All"])
-        beside = [one for one in self._beside() if self._is_ours_at(one)]
+        beside = self._beside()
         # An interrupt between the two would only have KubeRay make the pods again.
         with deferred():
             self._end_pods()
@@ -118,7 +121,8 @@ class Removing:
     def _beside(self) -> list[str]:
         """The paths of what belongs to the RayCluster and would follow it."""
         secret = [self.cluster.secret] if self.own_secret else []
-        return [self._budget_path, *secret, *self._claims()]
+        named = filter(self._is_ours_at, (self._budget_path, *secret))
+        return [*named, *self._claims()]
 
     @property
     def _budget_path(self) -> str:
@@ -128,13 +132,17 @@ class Removing:
     def _claims(self) -> list[str]:
         """The path of the claim that goes too, while it exists."""
         found = self._found_claim()
-        goes = found is not None and self._owns(found) and self._is_ours(found)
-        return [self._claim_path] if goes else []
+        return [self._claim_path] if found is not None and self._goes(found) else []
+
+    def _goes(self, claim: Object) -> bool:
+        if self._owns(claim):
+            return self._is_ours(claim)
+        return self.delete_kept and not self._is_anothers
 
     def _kept(self) -> list[str]:
         """The claim that stays, and how to delete it."""
         found, namespace = self._found_claim(), self.cluster.names.namespace
-        if found is None or self._owns(found):
+        if found is None or self._owns(found) or self._goes(found):
             return []
         delete = f"kubectl delete pvc {self.own_claim} --namespace {namespace}"
         return [f"kept: claim {self.own_claim} (delete it: {delete})"]
@@ -197,8 +205,13 @@ class Removing:
 
     def _pods(self) -> list[Pod]:
         """Its pods; none while a RayCluster of this name is somebody else's."""
+        return [] if self._is_anothers else self.cluster.pods()
+
+    @property
+    def _is_anothers(self) -> bool:
+        """Whether there is a RayCluster of this name that is somebody else's."""
         found = self.cluster.found()
-        return [] if found is not None and not self._is_ours(found) else self.cluster.pods()
+        return found is not None and not self._is_ours(found)
 
     def _end_pods(self) -> None:
         """Gives the pods only a moment: there is no node left to which their tasks could go.

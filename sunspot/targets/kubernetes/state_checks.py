@@ -22,8 +22,14 @@ _DEFAULT = (
 )
 
 
-def findings(api: Api, stack: Stack) -> Iterator[Finding]:
-    """What is wrong with the claim of the GCS's state, and with its storage class."""
+def findings(api: Api, stack: Stack, *, stands: bool) -> Iterator[Finding]:
+    """What is wrong with the claim of the GCS's state, and with its storage class.
+
+    Args:
+        api: the API of its Kubernetes.
+        stack: the stack.
+        stands: whether its cluster is there, so that a claim with state in it is that cluster's.
+    """
     volume, asked = raycluster.state_volume(stack), raycluster.settings(stack).gcs_fault_tolerance
     if volume is None or asked is None:
         return
@@ -31,7 +37,7 @@ def findings(api: Api, stack: Stack) -> Iterator[Finding]:
     found = api.find(path("v1", "persistentvolumeclaims", namespace, volume.claim))
     if found is None and volume.is_own:
         yield from _of_classes(api, asked.storage_class)
-    elif problem := _of_claim(volume, found, namespace):
+    elif problem := _of_claim(volume, found, namespace, stands=stands):
         detail, remedy = problem
         yield Finding(check="volume", level="failure", detail=detail, remedy=remedy)
     elif found is not None and (differences := ", ".join(_differences(asked, found))):
@@ -62,7 +68,9 @@ def _delete(volume: StateVolume, namespace: str) -> str:
     return f"kubectl delete pvc {volume.claim} --namespace {namespace}"
 
 
-def _of_claim(volume: StateVolume, found: Object | None, namespace: str) -> tuple[str, str] | None:
+def _of_claim(
+    volume: StateVolume, found: Object | None, namespace: str, *, stands: bool
+) -> tuple[str, str] | None:
     """The problem with a claim that should be there, or should not; and what to do."""
     if found is None:
         detail = f"namespace {namespace} has no PersistentVolumeClaim {volume.claim!r}"
@@ -76,7 +84,7 @@ def _of_claim(volume: StateVolume, found: Object | None, namespace: str) -> tupl
             f"delete it: {_delete(volume, namespace)}; or use its volume, in a folder of this "
             f"cluster's own beside what is there ({_KEY} > claim: {volume.claim})"
         )
-    if volume.goes:
+    if volume.goes and not stands:
         return f"{there}, with the state of an earlier cluster", (
             f"go on with that state ({_KEY} > keep: true), or delete it: "
             f"{_delete(volume, namespace)}"

@@ -10,13 +10,14 @@ from typing import Any, TextIO
 
 from sunspot import stack as stacks
 from sunspot.errors import SunspotError, UntrustedError, UsageError
-from sunspot.ray import ports
+from sunspot.ray.feasibility import NodeType
 from sunspot.ray.handle import ClusterHandle
 from sunspot.signals import deferred, uninterrupted
 from sunspot.stack import Stack
 from sunspot.targets.forwarding import Forward
 from sunspot.targets.kubernetes import (
     adopting,
+    capacity,
     checks,
     job_clusters,
     manifest,
@@ -83,6 +84,9 @@ class KubernetesTarget:
     def at_place(self, stack: Stack, context: str | None, namespace: str | None) -> Stack:
         return placing.at_place(stack, context, namespace)
 
+    def node_types(self, stack: Stack) -> list[NodeType]:
+        return capacity.node_types(stack)
+
     def preconditions(self, stack: Stack, progress: Progress) -> list[Finding]:
         return checks.preconditions(stack.for_target(self.name), progress)
 
@@ -114,7 +118,7 @@ class KubernetesTarget:
 
         with self.records.folders.locked(stack.name, progress):
             before("looking for a cluster of this name")
-            adopting.refuse_another_place(self.records.readable(stack.name), stack)
+            adopting.refuse_another_place(self.records, stack)
             if self._is_here(stack.name, before):
                 return self._up_again(stack.name, before, timeout_s, dashboard_port)
             wanted, record = placing.placed(stack)
@@ -133,7 +137,7 @@ class KubernetesTarget:
         name: str,
         progress: Progress,
         *,
-        delete_storage: bool = False,  # noqa: ARG002 - results are in a storage of the user's
+        delete_storage: bool = False,
     ) -> Removal | None:
         if not self.discover(name):
             self.records.forget_stray(name, progress)
@@ -143,7 +147,7 @@ class KubernetesTarget:
             recorded = self.records.readable(name)
             if self.for_job and recorded is not None and not recorded.job:
                 return None  # somebody has ended this command's, and brought another one up
-            removal = self._remove(name, progress)
+            removal = self._remove(name, progress, delete_kept=delete_storage)
         if recorded is not None and recorded.by_pulumi:
             raise adopting.made_by_pulumi(name, is_closed=True)
         return removal or Removal(looked_for=LOOKED_FOR)
@@ -346,15 +350,7 @@ class KubernetesTarget:
         if not record.place.is_inside and not tunnel.is_open():
             progress("opening the port-forward")
         found = way_in.of(record.place, record.names, tunnel, dashboard_port)
-        host = f"{record.names.head_service}.{record.names.namespace}.svc"
-        return ClusterHandle(
-            name=name,
-            target=self.name,
-            head_address=f"{host}:{ports.get('gcs').number}",
-            driver_address=f"ray://{found.client}",
-            job_address=f"http://{found.dashboard}",
-            token_path=self.records.token(name),
-        )
+        return way_in.handle(name, record.names, found, self.records.token(name))
 
     def _remove_after(self, error: BaseException, name: str, uid: str, progress: Progress) -> None:
         """Removes what a failed `up` created; the error says what is kept, and what remains.
@@ -379,7 +375,9 @@ class KubernetesTarget:
         if left := ", ".join(removal.left):
             error.add_note(f"this remains: {left}; remove it with: {again}")
 
-    def _remove(self, name: str, progress: Progress) -> Removal | None:
+    def _remove(
+        self, name: str, progress: Progress, *, delete_kept: bool = False
+    ) -> Removal | None:
         """Removes a cluster and, if nothing of it is left, its record. The caller has the lock."""
         if name not in self.names():  # an `up` that was waited for has taken it back
             self.records.forget(name)
@@ -393,7 +391,7 @@ class KubernetesTarget:
             self.records.forget(name)
             return None
         record = job_clusters.named(record)
-        removal = Removing.of(record).take_down(progress)
+        removal = Removing.of(record, delete_kept=delete_kept).take_down(progress)
         if not removal.left:
             self.records.forget(name)  # another command may have opened a port-forward meanwhile
         return replace(removal, kept=[*removal.kept, *job_clusters.stays(name, record)])

@@ -7,9 +7,11 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from sunspot.errors import SunspotError
 from sunspot.ray import ports
+from sunspot.ray.handle import ClusterHandle
 from sunspot.targets import forwarding
 from sunspot.targets.forwarding import Forward
 from sunspot.targets.kubernetes.access import Place
@@ -18,6 +20,7 @@ from sunspot.targets.kubernetes.forwarder import HeadPort, Server
 from sunspot.targets.kubernetes.objects import Cluster
 from sunspot.targets.kubernetes.outages import PATIENCE_S
 from sunspot.targets.kubernetes.raycluster import Names
+from sunspot.targets.kubernetes.settings import TARGET
 from sunspot.targets.tunnel import LOOPBACK, Tunnel
 
 LOOK_S = 5.0
@@ -53,6 +56,26 @@ class PodWay:
         return SunspotError(
             f"the port-forward to {self.names.cluster} ended: {''.join(said) or 'it said nothing'}"
         )
+
+
+def handle(name: str, names: Names, there: Addresses, token: Path) -> ClusterHandle:
+    """How to reach a cluster.
+
+    Args:
+        name: its stack's.
+        names: what it is called.
+        there: its head's servers.
+        token: the file with its token.
+    """
+    host = f"{names.head_service}.{names.namespace}.svc"
+    return ClusterHandle(
+        name=name,
+        target=TARGET,
+        head_address=f"{host}:{ports.get('gcs').number}",
+        driver_address=f"ray://{there.client}",
+        job_address=f"http://{there.dashboard}",
+        token_path=token,
+    )
 
 
 def of(place: Place, names: Names, tunnel: Tunnel, preferred: int | None = None) -> Addresses:

@@ -22,7 +22,7 @@ from kubernetes_stacks import (
 
 from sunspot import stack as stacks
 from sunspot.errors import SunspotError
-from sunspot.targets.kubernetes import manifest, members, raycluster, rayjob, rayservice, rights
+from sunspot.targets.kubernetes import manifest, members, raycluster, rayjob, rayservice
 from sunspot.targets.kubernetes.objects import Pod
 from sunspot.targets.kubernetes.target import create
 
@@ -121,34 +121,6 @@ def test_where_kuberay_makes_the_cluster_the_volume_is_kuberays():
         assert not [one for one in pod["volumes"] if "persistentVolumeClaim" in one]
         assert "system-config" not in spec["headGroupSpec"]["rayStartParams"]
         assert pod["securityContext"]["fsGroup"]
-
-
-@pytest.mark.parametrize(
-    ("asked", "named"),
-    [
-        ({}, {"get", "list", "watch", "update", "patch", "delete"}),
-        ({"claim": "theirs"}, {"get"}),
-        (None, set()),
-    ],
-)
-def test_the_role_allows_no_other_claim(asked, named):
-    described = stack(gcs_fault_tolerance=asked) if asked is not None else stack()
-    volume = raycluster.state_volume(described)
-    role, _ = rights.make(raycluster.names(described), volume, "users")
-    rules = [one for one in role["rules"] if one["resources"] == ["persistentvolumeclaims"]]
-    of_one = [one for one in rules if "resourceNames" in one]
-    assert {verb for one in of_one for verb in one["verbs"]} == named
-    assert all(one["resourceNames"] == [volume.claim] for one in of_one if volume)
-    # `create` cannot be for one name.
-    assert [one["verbs"] for one in rules if one not in of_one] == (
-        [["create"]] if asked == {} else []
-    )
-    asked_for = {
-        one.verb
-        for one in rights.needed(raycluster.names(described), volume)
-        if one.resource == "persistentvolumeclaims"
-    }
-    assert asked_for <= named | {"create"}
 
 
 def test_the_groups_of_the_users_patch_hold():
@@ -301,6 +273,36 @@ def test_a_claim_that_the_cluster_does_not_own_stays(kubernetes, write):
     del kubernetes.api.one("persistentvolumeclaims")["metadata"]["ownerReferences"]
     assert f"kept: claim {CLAIM}" in run("down", "mine").stdout
     assert has_claims(kubernetes) == [CLAIM]
+
+
+@pytest.mark.parametrize("flag", ["--volumes", "--delete-storage"])
+def test_down_deletes_what_is_kept_where_it_is_told_to(kubernetes, write, flag):
+    write(keep=True)
+    assert run("up", "mine").exit_code == 0
+    said = run("down", flag, "mine").stdout
+    assert "mine is down" in said
+    assert "kept" not in said
+    assert has_claims(kubernetes) == []
+
+
+def test_down_deletes_no_claim_of_the_users(kubernetes, write):
+    kubernetes.api.add(f"{CLAIMS}/theirs", {"metadata": {"name": "theirs"}})
+    write(claim="theirs")
+    assert run("up", "mine").exit_code == 0
+    assert "mine is down" in run("down", "--volumes", "mine").stdout
+    assert has_claims(kubernetes) == ["theirs"]
+
+
+def test_down_does_not_delete_the_state_of_another_commands_cluster(kubernetes, write, monkeypatch):
+    write(keep=True)
+    assert run("up", "mine").exit_code == 0
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("SUNSPOT_STATE_DIR", str(kubernetes.project / "other"))
+        assert run("down", "mine").exit_code == 0
+        assert run("up", "mine").exit_code == 0
+    assert f"kept: claim {CLAIM}" in run("down", "--volumes", "mine").stdout
+    assert has_claims(kubernetes) == [CLAIM]
+    run("down", "mine")
 
 
 def test_an_up_that_fails_names_the_claim_that_stays(kubernetes, write):

@@ -44,13 +44,6 @@ def test_a_budget_that_a_cluster_by_its_manifest_left(kubernetes):
     assert done.exit_code == 0, done.output
 
 
-def test_the_budget_of_a_cluster_that_stands_is_its_own(kubernetes, up):
-    kubernetes.api.one("poddisruptionbudgets")["metadata"].pop("ownerReferences")  # as Pulumi's
-    told = run("doctor", "mine")
-    assert "disruption budget" not in told.output
-    run("down", "mine")
-
-
 @pytest.mark.parametrize(
     "spec",
     [

@@ -1,0 +1,89 @@
+"""The rights that a cluster needs: what the Role gives, and what is asked for."""
+
+from __future__ import annotations
+
+import pytest
+from cli_runs import failed
+from kubernetes_stacks import FILE, group, stack
+
+from sunspot.targets.kubernetes import raycluster, rights
+
+
+def of_role(described):
+    """What the Role gives, as (resource, verb) pairs."""
+    role, _ = rights.make(described)
+    return {
+        (resource, verb)
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def asked_for(described, **where):
+    return {(one.resource, one.verb) for one in rights.needed(described, **where)}
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ({}, {"get", "list", "watch", "update", "patch", "delete"}),
+        ({"claim": "theirs"}, {"get"}),
+        (None, set()),
+    ],
+)
+def test_the_role_allows_no_other_claim(asked, named):
+    described = stack(gcs_fault_tolerance=asked) if asked is not None else stack()
+    volume = raycluster.state_volume(described)
+    role, _ = rights.make(described)
+    rules = [one for one in role["rules"] if one["resources"] == ["persistentvolumeclaims"]]
+    of_one = [one for one in rules if "resourceNames" in one]
+    assert {verb for one in of_one for verb in one["verbs"]} == named
+    assert all(one["resourceNames"] == [volume.claim] for one in of_one if volume)
+    # `create` cannot be for one name.
+    assert [one["verbs"] for one in rules if one not in of_one] == (
+        [["create"]] if asked == {} else []
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"gcs_fault_tolerance": {}},
+        {"gcs_fault_tolerance": {"keep": True}},
+        {"gcs_fault_tolerance": {"claim": "theirs"}},
+        {"token_secret": "ours"},
+        {"head_disruption_budget": False},
+    ],
+)
+@pytest.mark.parametrize("where", [{}, {"job": True}, {"inside": True}])
+def test_the_role_gives_all_that_is_asked_for(settings, where):
+    described = stack(group(), **settings)
+    assert asked_for(described, **where) <= of_role(described)
+
+
+def test_a_secret_of_the_users_is_only_read():
+    described = stack(group(), token_secret="ours")
+    of_secrets = {("secrets", "get")}
+    assert {one for one in of_role(described) if one[0] == "secrets"} == of_secrets
+    assert {one for one in asked_for(described) if one[0] == "secrets"} == of_secrets
+
+
+def test_what_is_not_made_needs_no_right():
+    without = stack(group(), head_disruption_budget=False)
+    for found in (of_role(without), asked_for(without), asked_for(stack(group()), job=True)):
+        assert "poddisruptionbudgets" not in {resource for resource, _ in found} or (
+            found == of_role(stack(group()))
+        )
+    assert "pods/portforward" in {resource for resource, _ in asked_for(without)}
+    assert "pods/portforward" not in {one for one, _ in asked_for(without, inside=True)}
+
+
+def test_a_stack_without_a_project_file_is_named_by_the_file_that_was_given(kubernetes):
+    kubernetes.api.forbidden = {("create", "rayclusters")}
+    (kubernetes.project / "Pulumi.mine.yaml").unlink()
+    (kubernetes.project / "mine.yaml").write_text(FILE)
+    said = failed(2, "up", "--file", "mine.yaml", "--target", "kubernetes")
+    give = "sunspot manifest --file FILE --target kubernetes --namespace default --rbac"
+    assert give in said
