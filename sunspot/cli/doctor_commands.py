@@ -73,8 +73,11 @@ def doctor(
         raise UsageError("--yes and --report are only for --first-contact: add it")
     from sunspot import doctor as view
     from sunspot.targets import clusters
+    from sunspot.targets.azure.aks import by_pulumi
 
     loaded = stacks.load(stack)
+    if target_name is None and context is None:
+        by_pulumi.refuse_doctor(loaded)
     loaded = placed(loaded, clusters.get(target_name or loaded.target), context, namespace)
     with console.progress(f"checking {stack}") as progress:
         found = view.collect(loaded, target_name, progress)

@@ -61,6 +61,11 @@ def test_a_size_that_aks_does_not_take_is_refused():
         plan(aks_stack(group("cpu", "Standard_F1as_v7", max_workers=2)))
 
 
+def test_infiniband_is_refused_with_the_reason_that_holds_on_aks():
+    with pytest.raises(UsageError, match="has InfiniBand, whose drivers Sunspot does not install"):
+        plan(aks_stack(group("gpu", "Standard_ND96asr_v4", max_workers=2)))
+
+
 def test_the_region_has_the_size_of_kubernetes_own_nodes_too():
     elsewhere = {**RANGES, "system_vm_size": "Standard_FX4mds"}
     stack = aks_stack(group("cpu", max_workers=2), aks=elsewhere, region="australiacentral")

@@ -17,8 +17,18 @@ WITH_DATA_CENTRE_GPU = "Standard_NC4as_T4_v3"
 MAX_MACHINES = 1000
 
 
-def check_sizes(stack: Stack) -> None:
+# Azure, "Orchestration modes for Virtual Machine Scale Sets": InfiniBand.
+_ONE_SCALE_SET = (
+    "which links only machines of one Uniform scale set, and Sunspot does not create those yet"
+)
+
+
+def check_sizes(stack: Stack, *, infiniband: str = _ONE_SCALE_SET) -> None:
     """Checks that Azure's virtual machines can be of these sizes.
+
+    Args:
+        stack: the stack.
+        infiniband: why none can have InfiniBand, for the message.
 
     Raises:
         UsageError: the message names every node whose size cannot be used, by its key.
@@ -27,7 +37,7 @@ def check_sizes(stack: Stack) -> None:
     problems = [
         f"config > sunspot:cluster > {key}: {size.name} {problem}"
         for key, size in _nodes(stack)
-        if (problem := _problem(size, own_image=own_image)) is not None
+        if (problem := _problem(size, own_image=own_image, infiniband=infiniband)) is not None
     ]
     if problems:
         raise UsageError("\n  ".join(problems))
@@ -98,17 +108,15 @@ def _nodes(stack: Stack) -> Iterator[tuple[str, VmSize]]:
         yield f"scaling_groups[{index}] > worker_nodes", size_for(group.worker_nodes)
 
 
-def _problem(size: VmSize, *, own_image: bool) -> str | None:
+def _problem(size: VmSize, *, own_image: bool, infiniband: str) -> str | None:
     if size.is_arm:
         return (
             "has Arm processors, and the machines' image is for x64: choose a size without the "
             "letter p after its vCPUs"
         )
     if size.infiniband:
-        # Azure, "Orchestration modes for Virtual Machine Scale Sets": InfiniBand.
         return (
-            "has InfiniBand, which links only machines of one Uniform scale set, and Sunspot does "
-            f"not create those yet: choose a size without it, such as {WITHOUT_INFINIBAND}"
+            f"has InfiniBand, {infiniband}: choose a size without it, such as {WITHOUT_INFINIBAND}"
         )
     if size.needs_grid_driver:
         return (

@@ -53,6 +53,14 @@ def test_up_names_pulumis_commands_and_asks_no_kubernetes(aks, command):
     assert aks.api.seen == []
 
 
+def test_doctor_looks_at_no_other_kubernetes(aks):
+    said = failed(2, "doctor", "mine")
+    assert "sunspot preview mine" in said
+    assert "sunspot doctor mine --context CONTEXT" in said
+    assert aks.api.seen == []
+    assert "API server" in run("doctor", "mine", "--context", "here").output
+
+
 def test_ray_cluster_names_them_too_and_makes_nothing_elsewhere(aks):
     with pytest.raises(UsageError, match="pulumi up -s mine") as caught:
         RayCluster.from_stack("mine")

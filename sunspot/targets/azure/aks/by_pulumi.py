@@ -1,4 +1,4 @@
-"""A stack file that describes AKS itself: what `up`, `down` and `RayCluster` say of it."""
+"""A stack file that describes AKS itself: what the commands and `RayCluster` say of it."""
 
 from __future__ import annotations
 
@@ -37,6 +37,17 @@ def refuse_down(stack: Stack) -> None:
             f"stack {stack.name!r} describes an AKS cluster, which only Pulumi knows and deletes: "
             f"{DESTROY} {stack.name}. No Ray cluster of it was found "
             "on this machine or by its kubeconfig"
+        )
+
+
+def refuse_doctor(stack: Stack) -> None:
+    """Refuses to look at another Kubernetes than that which Pulumi makes. Raises as `refuse_up`."""
+    if _describes_aks(stack):
+        name = stack.name
+        raise UsageError(
+            f"stack {name!r} describes an AKS cluster, which Pulumi makes: before that, sunspot "
+            f"preview {name} says what it needs and costs, and docs/aks.md what to have ready. "
+            f"When it is there: sunspot doctor {name} --context CONTEXT"
         )
 
 

@@ -35,6 +35,8 @@ STORAGE_VARIABLE = "SUNSPOT_STORAGE"
 # replicas takes no worker away: KubeRay leaves that to the autoscaler.
 FORCE = "pulumi.com/patchForce"
 
+_INFINIBAND = "whose drivers Sunspot does not install on AKS's nodes"
+
 
 @dataclass(frozen=True, kw_only=True)
 class AksPlan:
@@ -158,7 +160,7 @@ def _check(stack: Stack) -> None:
     """Computes every part that may fail, so that all problems are reported at once."""
     parts: tuple[Callable[[], object], ...] = (
         lambda: location_of(stack),
-        lambda: check_sizes(stack),
+        lambda: check_sizes(stack, infiniband=_INFINIBAND),
         lambda: check_regions(stack, {"system_vm_size": _aks(stack).system_vm_size}),
         lambda: check_counts(stack),
         lambda: _cluster_name(stack),
