@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 from kubernetes_stacks import KINDS, cluster, documents, group
 
 from sunspot import stack as stacks
+from sunspot.targets.kubernetes import raycluster
 
 ROOT = Path(__file__).resolve().parents[3]
 CRD = ROOT.parent / "shared" / "kuberay" / "ray.io_rayclusters.yaml"
@@ -45,6 +46,13 @@ def problems(validator, made):
 @pytest.mark.parametrize("described", KINDS.values(), ids=KINDS)
 def test_a_manifest_is_valid(validator, described):
     assert problems(validator, documents(described)[0]) == []
+
+
+@pytest.mark.parametrize("described", KINDS.values(), ids=KINDS)
+def test_what_a_ray_service_or_a_ray_job_makes_its_cluster_from_is_valid(validator, described):
+    """There the volume of the GCS's state is KubeRay's own, which only 1.7 has."""
+    made = documents(described)[0] | {"spec": raycluster.inner_spec(described)}
+    assert problems(validator, made) == []
 
 
 @pytest.mark.parametrize("name", stacks.names(ROOT))
