@@ -20,7 +20,7 @@ def test_unnamed_groups_and_a_head_without_cpus(in_the_home: Sunspot):
 
     groups = [ScalingGroup(RayNodeConfig(1, 2), 1, 1), ScalingGroup(RayNodeConfig(2, 2), 1, 1)]
     config = RayClusterConfig(RayNodeConfig(0, 2), groups)
-    with RayCluster(config, False, 900) as cluster:
+    with RayCluster(config, False, 600) as cluster:
         assert cluster.status.state is ResourceState.ACTIVE
         names = {node["NodeID"]: node["NodeName"] for node in ray.nodes()}
         assert sorted(names.values()) == ["head", "workers-0", "workers-2-0"]

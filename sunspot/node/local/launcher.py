@@ -28,7 +28,7 @@ from sunspot.node.processes import stop
 
 POLL_INTERVAL_S = 0.05
 HTTP_TIMEOUT_S = 10.0
-DASHBOARD_TIMEOUT_S = 180.0
+DASHBOARD_TIMEOUT_S = 60.0
 
 # How many nodes start at once, and how often a worker is started before the launch fails.
 AT_ONCE = max(4, 2 * (os.cpu_count() or 1))

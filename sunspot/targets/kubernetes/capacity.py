@@ -168,19 +168,26 @@ def _list(amounts: quantities.Amounts) -> str:
     return ", ".join(quantities.shown(name, amount) for name, amount in amounts.items())
 
 
-def short_quotas(stack: Stack, quotas: Sequence[Object]) -> Iterator[str]:
-    """What the namespace's quotas have too little of for the pods of the start, a line each."""
+def short_quotas(stack: Stack, quotas: Sequence[Object], here: Mapping[str, int]) -> Iterator[str]:
+    """What the namespace's quotas have too little of for the pods of the start, a line each.
+
+    Args:
+        stack: the stack.
+        quotas: the namespace's.
+        here: how many pods of each Ray node type there are already, which what is used counts.
+    """
     needs: dict[str, Decimal] = {}
     for kind in kinds(stack):
-        needs["pods"] = needs.get("pods", Decimal(0)) + kind.count
+        count = max(0, kind.count - here.get(kind.group, 0))
+        needs["pods"] = needs.get("pods", Decimal(0)) + count
         for name, amount in kind.asks.items():
             for key in (name, f"requests.{name}", f"limits.{name}"):
-                needs[key] = needs.get(key, Decimal(0)) + amount * kind.count
+                needs[key] = needs.get(key, Decimal(0)) + amount * count
     for quota in filter(_counts_ours, quotas):
         status = quota.get("status") or {}
         used = quantities.amounts(status.get("used") or {})
         for name, most in quantities.amounts(status.get("hard") or {}).items():
-            free = most - used.get(name, Decimal(0))
+            free = max(Decimal(0), most - used.get(name, Decimal(0)))
             if name in needs and needs[name] > free:
                 yield (
                     f"quota {quota['metadata']['name']} leaves {quantities.shown(name, free)} "

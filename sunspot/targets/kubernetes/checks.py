@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -124,8 +125,7 @@ def findings(api: Api, stack: Stack, progress: Progress, *, job: bool = False) -
     yield from state_checks.findings(api, stack, stands=stands)
     if not any((one.check, one.level) == ("RayCluster", "failure") for one in accepted):
         yield from _nodes(api, stack)  # these read its pods, which a patch may have spoilt
-        if not stands:  # its pods are in what is used
-            yield from _quotas(api, stack)
+        yield from _quotas(api, stack)
 
 
 def _visible(ask: Callable[[], A]) -> A | None:
@@ -195,11 +195,12 @@ def _state_of(one: Object, oldest: tuple[int, int]) -> Finding:
 
 
 def _given(stack: Stack) -> str:
-    """How commands name a stack: by its file, where the project has none of its name."""
+    """How commands name a stack: with its file, where the project has none of its name."""
+    name = shlex.quote(stack.name)
     with contextlib.suppress(UsageError):
         if stacks.find(stack.name) is not None:
-            return shlex.quote(stack.name)
-    return "--file FILE"
+            return name
+    return f"{name} --file FILE"
 
 
 def _accepted(api: Api, stack: Stack, oldest: tuple[int, int]) -> Iterator[Finding]:
@@ -353,8 +354,10 @@ def _nodes(api: Api, stack: Stack) -> Iterator[Finding]:
 
 def _quotas(api: Api, stack: Stack) -> Iterator[Finding]:
     namespace = raycluster.names(stack).namespace
-    quotas = _visible(lambda: api.list(path("v1", "resourcequotas", namespace)))
-    for text in capacity.short_quotas(stack, quotas or ()):
+    if not (quotas := _visible(lambda: api.list(path("v1", "resourcequotas", namespace)))):
+        return
+    here = Counter(pod.group for pod in Cluster(api, raycluster.names(stack)).pods())
+    for text in capacity.short_quotas(stack, quotas, here):
         yield _finding(
             "quota",
             "failure",

@@ -17,17 +17,13 @@ from sunspot.targets.kubernetes.settings import TARGET
 _HEADER = """\
 # The cluster of the stack {stack!r} for {kuberay} or later, made by Sunspot.
 #
-# It refers to a Secret with the cluster's token, which is not in this file. Create it once:
-#   {create_secret}
-# Then:
+{secret}# Then:
 #   {apply}
 """
 _SERVED_HEADER = """\
 # The stack {stack!r} and what Ray Serve serves on it, for {kuberay} or later, made by Sunspot.
 #
-# It refers to a Secret with the cluster's token, which is not in this file. Create it once:
-#   {create_secret}
-# Then:
+{secret}# Then:
 #   {apply}
 # The applications ask for no token: every pod that reaches the service {service} may call them.
 # From this machine:
@@ -37,14 +33,19 @@ _JOB_HEADER = """\
 # One command on the cluster of the stack {stack!r}, which is deleted after it, for {kuberay} or
 # later, made by Sunspot.
 #
-# It refers to a Secret with the cluster's token, which is not in this file. Create it once:
-#   {create_secret}
-# Then:
+{secret}# Then:
 #   kubectl apply -f FILE
 # Its output, also when the cluster is gone; and how it ended:
 #   kubectl wait --namespace {namespace} --for=create --timeout=1h job/{name}
 #   kubectl logs --namespace {namespace} --follow job/{name}
 #   kubectl get rayjob --namespace {namespace} {name}
+"""
+_TO_CREATE = """\
+# It refers to a Secret with the cluster's token, which is not in this file. Create it once:
+#   {create}
+"""
+_GIVEN = """\
+# It refers to a Secret of yours, {name}, whose key {key} has the cluster's token.
 """
 _FAULT_TOLERANCE = """\
 # The GCS's state is kept by RocksDB, which is alpha: the operator may want its feature gate
@@ -67,7 +68,7 @@ def text(stack: Stack) -> str:
     header = _HEADER.format(
         stack=stack.name,
         kuberay=_kuberay(made[0]["spec"]),
-        create_secret=create_secret(called),
+        secret=_secret(stack, called),
         apply=apply(stack),
     )
     return header + _kept(stack) + _documents(made)
@@ -81,7 +82,7 @@ def served_text(stack: Stack, source: str) -> str:
     header = _SERVED_HEADER.format(
         stack=stack.name,
         kuberay=_kuberay(spec),
-        create_secret=create_secret(called),
+        secret=_secret(stack, called),
         apply=apply(stack, source),
         service=service,
         forward=f"kubectl port-forward --namespace {called.namespace} service/{service} "
@@ -99,7 +100,7 @@ def job_text(
     header = _JOB_HEADER.format(
         stack=stack.name,
         kuberay=_kuberay(spec),
-        create_secret=create_secret(called),
+        secret=_secret(stack, called),
         namespace=called.namespace,
         name=called.cluster,
     )
@@ -111,6 +112,13 @@ def rights_text(stack: Stack) -> str:
     group = raycluster.settings(stack).user_group
     header = _RIGHTS_HEADER.format(group=group, stack=stack.name)
     return header + _documents(rights.make(stack))
+
+
+def _secret(stack: Stack, called: Names) -> str:
+    """What a header says of the token's Secret."""
+    if raycluster.settings(stack).token_secret is not None:
+        return _GIVEN.format(name=called.token_secret, key=TOKEN_KEY)
+    return _TO_CREATE.format(create=create_secret(called))
 
 
 def _kuberay(spec: Mapping[str, Any]) -> str:

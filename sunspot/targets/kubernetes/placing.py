@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from sunspot import stack as stacks
-from sunspot.errors import UsageError
+from sunspot.errors import UntrustedError, UsageError
 from sunspot.stack import Stack
 from sunspot.targets.kubernetes import job_clusters, raycluster, records
 from sunspot.targets.kubernetes.access import Place
@@ -35,6 +35,25 @@ def placed(stack: Stack) -> tuple[Stack, Record]:
     place = Place.find(given.context, given.namespace)
     wanted = at_place(stack, place.context or None, place.namespace)
     return wanted, Record(place=place, names=raycluster.names(wanted)).of_stack(wanted)
+
+
+def by_name(name: str) -> tuple[str, Record] | None:
+    """The name of a stack file's stack, and its record as of `placed`; None without such a file.
+
+    Raises:
+        UntrustedError: the file is another user's.
+        UsageError: as `placed`.
+    """
+    try:
+        found = stacks.find(name)
+    except UntrustedError:
+        raise
+    except UsageError:
+        return None
+    if found is None or found.target != TARGET:
+        return None
+    wanted, record = placed(found.for_target(TARGET))
+    return wanted.name, record
 
 
 def by_file(kept: Records, name: str) -> Record:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sunspot.signals import deferred
-from sunspot.targets.kubernetes import job_clusters
+from sunspot.targets.kubernetes import job_clusters, placing
 from sunspot.targets.kubernetes.api import POLICY, Object, path
 from sunspot.targets.kubernetes.errors import NOT_FOUND, ApiError, RefusedError
 from sunspot.targets.kubernetes.objects import Cluster, Pod
@@ -69,7 +69,8 @@ class Removing:
     def _take_down(self, progress: Progress) -> Removal:
         """What may be begun anew where the API server did not answer."""
         names, api = self.cluster.names, self.cluster.api
-        for where, _ in self._found_makers():
+        makers = [where for where, _ in self._found_makers()]
+        for where in (*makers, *self._claims()):
             # Refused here to whoever may end the pods and not delete what makes them again.
             api.delete(where, dryRun=["All"])
         beside = self._beside()
@@ -137,7 +138,8 @@ class Removing:
     def _goes(self, claim: Object) -> bool:
         if self._owns(claim):
             return self._is_ours(claim)
-        return self.delete_kept and not self._is_anothers
+        is_going = "deletionTimestamp" in claim["metadata"]
+        return (self.delete_kept or is_going) and not self._is_anothers
 
     def _kept(self) -> list[str]:
         """The claim that stays, and how to delete it."""
@@ -246,6 +248,14 @@ class Removing:
                 progress(f"waiting for the claim {self.own_claim} to go")
                 told = True
             time.sleep(POLL_S)
+
+
+def of_kept(name: str, progress: Progress) -> Removal | None:
+    """Deletes the claim that a cluster of that stack file has kept; None if there is none."""
+    if (there := placing.by_name(name)) is None:
+        return None
+    removing = Removing.of(there[1], delete_kept=True)
+    return removing.take_down(progress) if removing.left() else None
 
 
 def _is_sunspots(found: Object | None) -> bool:

@@ -1,6 +1,6 @@
 """The Role for a stack's cluster: enough to bring it up, by its manifest too, and to use it.
 
-And what of it a user lacks.
+Also what a user lacks of these rights.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def needed(stack: Stack, *, job: bool = False, inside: bool = False) -> Iterator
     Args:
         stack: the stack.
         job: whether `run` asks, which makes a RayJob.
-        inside: whether a pod asks, which needs no port-forward.
+        inside: whether a pod asks, which needs a port-forward only for `sunspot forward`.
     """
     called, given = raycluster.names(stack), raycluster.settings(stack)
     volume = raycluster.state_volume(stack)

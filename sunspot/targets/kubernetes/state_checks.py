@@ -41,12 +41,14 @@ def findings(api: Api, stack: Stack, *, stands: bool) -> Iterator[Finding]:
         detail, remedy = problem
         yield Finding(check="volume", level="failure", detail=detail, remedy=remedy)
     elif found is not None and (differences := ", ".join(_differences(asked, found))):
+        anew = f"delete the claim and the state in it: {_delete(volume, namespace)}"
+        if stands:
+            anew = f"take the cluster and its state down: sunspot down {stack.name} --volumes"
         yield Finding(
             check="volume",
             level="warning",
-            detail=f"the claim {volume.claim} was kept and stays as it is: {differences}",
-            remedy=f"make {_KEY} say the same, or delete the claim and the state in it: "
-            f"{_delete(volume, namespace)}",
+            detail=f"the claim {volume.claim} is there already and stays as it is: {differences}",
+            remedy=f"make {_KEY} say the same, or {anew}",
         )
     else:
         yield Finding(check="volume", level="ok", detail=f"claim {volume.claim}")

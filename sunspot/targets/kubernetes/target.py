@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
-from sunspot import stack as stacks
-from sunspot.errors import SunspotError, UntrustedError, UsageError
+from sunspot.errors import SunspotError, UsageError
 from sunspot.ray.feasibility import NodeType
 from sunspot.ray.handle import ClusterHandle
 from sunspot.signals import deferred, uninterrupted
@@ -25,6 +24,7 @@ from sunspot.targets.kubernetes import (
     placing,
     raycluster,
     rayjob,
+    removing,
     scaling,
     starting,
     way_in,
@@ -141,7 +141,7 @@ class KubernetesTarget:
     ) -> Removal | None:
         if not self.discover(name):
             self.records.forget_stray(name, progress)
-            return None
+            return removing.of_kept(name, progress) if delete_storage else None
         here = self.records
         with here.folders.locked(name, progress), here.without_its_kubernetes(name):
             recorded = self.records.readable(name)
@@ -158,16 +158,8 @@ class KubernetesTarget:
     def discover(self, name: str) -> bool:
         if name in self.names():
             return True
-        try:
-            found = stacks.find(name)
-        except UntrustedError:
-            raise
-        except UsageError:
-            return False
-        if found is None or found.target != self.name:
-            return False
-        wanted, record = placing.placed(found.for_target(self.name))
-        return adopting.adopt(self.records, wanted.name, record)
+        there = placing.by_name(name)
+        return there is not None and adopting.adopt(self.records, *there)
 
     def stack(self, name: str) -> Stack:
         return self.records.stack(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,6 +82,23 @@ def up(kubernetes):
     done = run("up", "mine")
     assert done.exit_code == 0, done.output
     yield done
+    run("down", "mine")
+
+
+@pytest.fixture
+def write(kubernetes):
+    """Writes the stack file with these settings of the volume; there is a default class."""
+    default = {"storageclass.kubernetes.io/is-default-class": "true"}
+    kubernetes.api.add(
+        "/apis/storage.k8s.io/v1/storageclasses/fast",
+        {"metadata": {"name": "fast", "annotations": default}},
+    )
+
+    def change(**asked):
+        block = json.dumps({"gcs_fault_tolerance": asked})
+        kubernetes.write(f"{FILE}  sunspot:kubernetes: {block}\n")
+
+    yield change
     run("down", "mine")
 
 

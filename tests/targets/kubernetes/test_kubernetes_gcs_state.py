@@ -10,7 +10,6 @@ import pytest
 from cli_runs import failed, run
 from kubernetes_objects import member, pod
 from kubernetes_stacks import (
-    FILE,
     cluster,
     documents,
     group,
@@ -140,20 +139,6 @@ def test_the_groups_of_the_users_patch_hold():
 # As `up` makes it
 
 
-@pytest.fixture
-def write(kubernetes):
-    """Writes the stack file with these settings of the volume; there is a default class."""
-    default = {"storageclass.kubernetes.io/is-default-class": "true"}
-    kubernetes.api.add(f"{CLASSES}/fast", {"metadata": {"name": "fast", "annotations": default}})
-
-    def change(**asked):
-        block = json.dumps({"gcs_fault_tolerance": asked})
-        kubernetes.write(f"{FILE}  sunspot:kubernetes: {block}\n")
-
-    yield change
-    run("down", "mine")
-
-
 def test_an_old_annotation_makes_a_default_class_too(kubernetes, write):
     write()
     found = kubernetes.api.objects[f"{CLASSES}/fast"]["metadata"]
@@ -273,36 +258,6 @@ def test_a_claim_that_the_cluster_does_not_own_stays(kubernetes, write):
     del kubernetes.api.one("persistentvolumeclaims")["metadata"]["ownerReferences"]
     assert f"kept: claim {CLAIM}" in run("down", "mine").stdout
     assert has_claims(kubernetes) == [CLAIM]
-
-
-@pytest.mark.parametrize("flag", ["--volumes", "--delete-storage"])
-def test_down_deletes_what_is_kept_where_it_is_told_to(kubernetes, write, flag):
-    write(keep=True)
-    assert run("up", "mine").exit_code == 0
-    said = run("down", flag, "mine").stdout
-    assert "mine is down" in said
-    assert "kept" not in said
-    assert has_claims(kubernetes) == []
-
-
-def test_down_deletes_no_claim_of_the_users(kubernetes, write):
-    kubernetes.api.add(f"{CLAIMS}/theirs", {"metadata": {"name": "theirs"}})
-    write(claim="theirs")
-    assert run("up", "mine").exit_code == 0
-    assert "mine is down" in run("down", "--volumes", "mine").stdout
-    assert has_claims(kubernetes) == ["theirs"]
-
-
-def test_down_does_not_delete_the_state_of_another_commands_cluster(kubernetes, write, monkeypatch):
-    write(keep=True)
-    assert run("up", "mine").exit_code == 0
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setenv("SUNSPOT_STATE_DIR", str(kubernetes.project / "other"))
-        assert run("down", "mine").exit_code == 0
-        assert run("up", "mine").exit_code == 0
-    assert f"kept: claim {CLAIM}" in run("down", "--volumes", "mine").stdout
-    assert has_claims(kubernetes) == [CLAIM]
-    run("down", "mine")
 
 
 def test_an_up_that_fails_names_the_claim_that_stays(kubernetes, write):

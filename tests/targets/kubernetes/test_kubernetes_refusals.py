@@ -365,7 +365,7 @@ def test_in_a_pod_its_own_kubernetes_is_used(tmp_path, monkeypatch):
     found = access.Place.find(None, None)
     assert found.is_inside
     assert found.namespace == "ml"
-    with pytest.raises(UsageError, match="leave --context out"):
+    with pytest.raises(UsageError, match="leave out --context"):
         access.Place.find("aks", None)
 
 

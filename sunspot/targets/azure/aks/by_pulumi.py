@@ -41,13 +41,13 @@ def refuse_down(stack: Stack) -> None:
 
 
 def refuse_doctor(stack: Stack) -> None:
-    """Refuses to look at another Kubernetes than that which Pulumi makes. Raises as `refuse_up`."""
+    """Refuses to look at any Kubernetes but the one that Pulumi makes. Raises as `refuse_up`."""
     if _describes_aks(stack):
         name = stack.name
         raise UsageError(
-            f"stack {name!r} describes an AKS cluster, which Pulumi makes: before that, sunspot "
-            f"preview {name} says what it needs and costs, and docs/aks.md what to have ready. "
-            f"When it is there: sunspot doctor {name} --context CONTEXT"
+            f"stack {name!r} describes an AKS cluster, which Pulumi makes: before it exists, "
+            f"sunspot preview {name} says what it needs and costs, and docs/aks.md what to have "
+            f"ready. When it is there: sunspot doctor {name} --context CONTEXT"
         )
 
 
