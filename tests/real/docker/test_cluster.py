@@ -172,13 +172,13 @@ import json, pathlib, sys, time, ray
 ray.init(address="auto", log_to_driver=False)
 
 @ray.remote(max_retries=0, label_selector={"ray.io/node-group": "spot"})
-def slow():
+def slow(seconds):
     pathlib.Path("/tmp/ray/begun").touch()
-    time.sleep(float(sys.argv[1]))
+    time.sleep(seconds)
     return "done"
 
 try:
-    answer = ray.get(slow.remote(), timeout=500)
+    answer = ray.get(slow.remote(float(sys.argv[1])), timeout=500)
 except ray.exceptions.RayError as error:
     answer = type(error).__name__
 print("ANSWER", json.dumps(answer))
