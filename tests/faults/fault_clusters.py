@@ -40,8 +40,8 @@ STACKS = {
 
 # What a fault began to end may take this long to be gone: a job's guard looks every second.
 SETTLE_S = 30.0
-# What is down has nothing left at once, but on a busy machine a look takes seconds.
-GONE_S = 10.0
+# What is down has nothing left at once.
+GONE_S = 2.0
 
 
 class Clusters:

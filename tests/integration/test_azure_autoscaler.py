@@ -280,7 +280,7 @@ def test_a_day_in_the_life(azure: Azure, jobs: Jobs):
 # seen its node end before its machine is gone, and gives that back), or not at all.
 ENDS = {True: {"evicted"}, False: {"lost", "drained"}, None: {"drained"}}
 # What is told at a tick of the autoscaler's may be told late on a busy machine.
-LATE_S = 15.0
+LATE_S = 5.0
 
 
 def check_bill(azure: Azure) -> None:

@@ -353,10 +353,10 @@ def _nodes(api: Api, stack: Stack) -> Iterator[Finding]:
 
 
 def _quotas(api: Api, stack: Stack) -> Iterator[Finding]:
-    namespace = raycluster.names(stack).namespace
-    if not (quotas := _visible(lambda: api.list(path("v1", "resourcequotas", namespace)))):
+    called = raycluster.names(stack)
+    if not (quotas := _visible(lambda: api.list(path("v1", "resourcequotas", called.namespace)))):
         return
-    here = Counter(pod.group for pod in Cluster(api, raycluster.names(stack)).pods())
+    here = Counter(pod.group for pod in Cluster(api, called).pods())
     for text in capacity.short_quotas(stack, quotas, here):
         yield _finding(
             "quota",
