@@ -1,4 +1,4 @@
-"""A node that waits for its raylet, and ends with it.
+"""A node that waits for its raylet, helps it with a slow agent, and ends with it.
 
 `ray start --block` takes a raylet that exits with code 0 for one that was meant to end, and goes on
 without it (scripts/scripts.py, 2.60). A raylet also does so when one of its agents has ended, and
@@ -16,12 +16,16 @@ from typing import Any
 
 import ray._private.node
 import ray._private.services
+import ray._raylet
 from ray import NodeID  # pyright: ignore[reportAttributeAccessIssue]
 from ray._private import ray_constants
 from ray.exceptions import RayError
 
 # How long a raylet may take until it is a member: it waits for its agents first.
 RAYLET_TIMEOUT_S, RAYLET_POLL_S = 120.0, 0.05
+
+# Of the 15 s that a raylet gives the dashboard's agent.
+AGENT_PATIENCE_S = 8.0
 
 # Longer than a health check of the GCS takes to fail (some 20 s) and a head's GCS to start again.
 ASK_TRIES, ASK_AGAIN_S, ASK_TIMEOUT_S = 60, 2.0, 10.0
@@ -34,7 +38,7 @@ def start_hook(params: Any, head: bool) -> None:
     """Ray's start hook: the node that is about to start waits for its raylet, and ends with it."""
     os.environ.pop("RAY_START_HOOK", None)
     hide_gcs_state(params, head)
-    ray._private.node.Node = waiting_for_raylet(ending_with_raylet(ray._private.node.Node))
+    ray._private.node.Node = standing_by_raylet(ray._private.node.Node)
 
 
 def hide_gcs_state(params: Any, head: bool) -> None:
@@ -48,6 +52,44 @@ def hide_gcs_state(params: Any, head: bool) -> None:
     given = {name: value for name, value in taken.items() if value is not None}
     if head and given:  # a worker takes no such configuration
         params._system_config = {**(params._system_config or {}), **given}
+
+
+def standing_by_raylet(base: Any) -> Any:
+    """Ray's class of nodes, or one that was made of it, with all that this module has of it."""
+    return waiting_for_raylet(ending_with_raylet(telling_agent_port(base)))
+
+
+def telling_agent_port(base: Any) -> Any:
+    """Ray's class of nodes, or one that was made of it, whose raylet has time for a slow agent.
+
+    A raylet waits until the dashboard's agent has written its port down, and ends after 15 s, which
+    the agent's imports may take on a busy machine (ray-project/ray#65983, 2.60; no setting changes
+    it). Where the port is known beforehand it is written down by then.
+    """
+
+    class Node(base):
+        def start_raylet(self, *args: Any, **kwargs: Any) -> None:
+            super().start_raylet(*args, **kwargs)
+            # 0: the agent takes a free port, and only the agent can tell which.
+            if self.dashboard_agent_listen_port:
+                threading.Thread(target=_tell_agent_port, args=(self,), daemon=True).start()
+
+    return Node
+
+
+def _tell_agent_port(node: Any) -> None:
+    """Writes the agent's port down where the agent itself has not yet done so."""
+    # Not at once: a node that is up has an agent, which jobs need, wherever that takes no longer.
+    time.sleep(AGENT_PATIENCE_S)
+    place = (
+        node.get_session_dir_path(),
+        node.node_id,
+        ray._raylet.DASHBOARD_AGENT_LISTEN_PORT_NAME,
+    )
+    try:
+        ray._raylet.wait_for_persisted_port(*place, 0)
+    except RuntimeError:  # there is none
+        ray._raylet.persist_port(*place, node.dashboard_agent_listen_port)
 
 
 def ending_with_raylet(base: Any) -> Any:

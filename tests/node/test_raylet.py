@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import ray._private.node
 import ray._private.services
+import ray._raylet
 from ray import NodeID
 from ray.core.generated import gcs_pb2
 from ray.exceptions import GetTimeoutError, RpcError
@@ -20,6 +21,8 @@ ALIVE, DEAD = (NodeInfo.DESCRIPTOR.enum_values_by_name[name].number for name in 
 
 class Node:
     """As far as it concerns the raylet and its end."""
+
+    dashboard_agent_listen_port = 0
 
     def __init__(self):
         self.node_id = NodeID.from_random().hex()
@@ -88,6 +91,22 @@ def test_the_node_waits_longer_for_its_raylet_than_ray_does(monkeypatch):
     assert answers == []
 
 
+@pytest.mark.parametrize("written", [None, 4711], ids=["slow-agent", "agent"])
+def test_a_raylet_whose_agent_is_slow_finds_its_port_written_down(
+    make, monkeypatch, tmp_path, written
+):
+    """An agent that has written another one, or -1 since it serves nothing, knows better."""
+    monkeypatch.setattr(raylet, "AGENT_PATIENCE_S", 0.0)
+    monkeypatch.setattr(Node, "dashboard_agent_listen_port", 52365)
+    monkeypatch.setattr(Node, "get_session_dir_path", lambda _: str(tmp_path), raising=False)
+    node = make()
+    place = (str(tmp_path), node.node_id, ray._raylet.DASHBOARD_AGENT_LISTEN_PORT_NAME)
+    if written:
+        ray._raylet.persist_port(*place, written)
+    start_raylet(node, code=-9)
+    assert ray._raylet.wait_for_persisted_port(*place, 0) == (written or 52365)
+
+
 @pytest.fixture
 def exits(monkeypatch):
     codes = []
@@ -99,6 +118,11 @@ def end_of_raylet(node, code, reason):
     death = node.info.death_info
     death.reason = death.DESCRIPTOR.enum_values_by_name[reason].number
     death.reason_message = "its dashboard_agent failed.\n- The agent failed to start."
+    start_raylet(node, code)
+
+
+def start_raylet(node, code):
+    """Returns when all that waits beside the raylet has ended."""
     before = set(threading.enumerate())
     node.start_raylet(code)
     for thread in set(threading.enumerate()) - before:

@@ -16,7 +16,7 @@ from ray._private import ray_constants
 
 from sunspot.node.local.folder import ClusterFolder
 from sunspot.node.processes import way
-from sunspot.node.raylet import ending_with_raylet, waiting_for_raylet
+from sunspot.node.raylet import standing_by_raylet
 
 # One that cannot live is not started for ever: after so many ends, the node ends as Ray has it.
 MOST_STARTS, WITHIN_S = 5, 600.0
@@ -35,7 +35,7 @@ _HELPERS: dict[str, tuple[str, Callable[[Any], None]]] = {
 def keep_whole(folder: ClusterFolder, name: str) -> None:
     """Makes the node that is about to start here keep its helpers, and end with its raylet."""
 
-    class Node(waiting_for_raylet(ending_with_raylet(ray._private.node.Node))):
+    class Node(standing_by_raylet(ray._private.node.Node)):
         """Ray's node; `ray start --block` asks it every second which of its processes ended."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
