@@ -51,7 +51,35 @@ PATIENCE_S = 3600.0
 WHEELS = disk.CACHE / "wheels"
 REQUIREMENTS = ROOT / "docker" / "requirements" / "ray.txt"
 WHEELS_PORT = 8000
-HEALTHY = f"http://127.0.0.1:{ports.get('dashboard-agent').number}/api/local_raylet_healthz"
+AGENT = ports.get("dashboard-agent").number
+HEALTHY = f"http://127.0.0.1:{AGENT}/api/local_raylet_healthz"
+
+# What Sunspot's nodes have for a slow agent (sunspot/node/raylet.py): without it a raylet on an
+# emulated machine always ends after 15 s.
+AGENT_PORT = """#!/bin/bash
+umask 0
+# To start a program, even `sleep`, takes an emulated machine 30 ms.
+exec {never}<> <(:)
+while :; do
+    read -rt 6 -u "$never"
+    for folder in /proc/[0-9]*; do
+        name= && { read -r name <"$folder/comm"; } 2>/dev/null
+        [ "$name" = raylet ] || continue
+        mapfile -d '' -t words <"$folder/cmdline"
+        for word in "${words[@]}"; do
+            case $word in
+            --node_id=*) node=${word#*=} ;;
+            --session_dir=*) session=$folder/root${word#*=} ;;
+            esac
+        done
+        file=$session/dashboard_agent_listen_port_$node
+        [ -e "$file" ] && continue
+        # A raylet that reads it while it is empty ends.
+        echo -n PORT >"$file.whole"
+        mv --no-clobber "$file.whole" "$file"
+    done
+done
+""".replace("PORT", str(AGENT))
 
 # The end of each step goes to a file, in seconds since the kernel's start.
 INSTALLER = """#!/bin/sh
@@ -67,6 +95,7 @@ python3 -m venv /opt/ray
 /opt/ray/bin/pip install --quiet --no-index --trusted-host {host} \\
     --find-links http://{host}:{port}/ -U 'ray[default]'
 done_with pip
+systemd-run --unit=agent-port /usr/local/sbin/agent-port
 systemd-run --unit=peer --property=Restart=always --property=RestartSec=10 {settings} \\
     /opt/ray/bin/ray start --head --block --disable-usage-stats
 until curl --fail --silent --max-time 5 --output /dev/null {healthy}; do sleep 2; done
@@ -109,7 +138,8 @@ def _installing(gateway: str) -> bytes:
     script = INSTALLER.format(host=gateway, port=WHEELS_PORT, settings=settings, healthy=HEALTHY)
     document = {
         "write_files": [
-            {"path": "/usr/local/sbin/install-ray", "permissions": "0755", "content": script}
+            {"path": f"/usr/local/sbin/{name}", "permissions": "0755", "content": content}
+            for name, content in (("install-ray", script), ("agent-port", AGENT_PORT))
         ],
         "runcmd": [["sh", "-c", "/usr/local/sbin/install-ray >/var/log/peer.log 2>&1"]],
     }

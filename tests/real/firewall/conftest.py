@@ -3,8 +3,8 @@
 import os
 from collections.abc import Iterator
 
-import lan
 import pytest
+from machines import lan
 from site_plan import Site, planned
 
 NEEDED = "SUNSPOT_TESTS_NEED_NETNS"

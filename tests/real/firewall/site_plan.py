@@ -10,7 +10,7 @@ from nsg_nftables import Refusal, script
 from nsg_rules import Body, read_group
 
 if TYPE_CHECKING:
-    from lan import Host
+    from machines.lan import Host
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lan import Host
-from ray_host import RayHost, joined, running
+from machines.lan import Host
+from machines.ray_host import RayHost, joined, running
 from site_plan import Site
 from test_reach import ask
 from waiting import wait_for

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from lan import Host
+from machines.lan import Host
 from nsg_nftables import Refusal
 from site_plan import Site
 

@@ -13,13 +13,13 @@ from azure_model.imds import FakeAzure
 from azure_model.platform import Platform, serving
 from disk import Disks
 from machine import Machine, Seed, booted
+from machines.ray_host import TOKEN
 from machines.registry import registry
 from network import Network, network
 from project import Project
 
 from cloud_init.values import TOKEN_SECRET
 
-TOKEN = "0123456789abcdef" * 4
 CLIENT_ID = "11111111-2222-3333-4444-555555555555"
 # Emulated machines on a busy host.
 PATIENCE_S = 1800.0

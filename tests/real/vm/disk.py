@@ -22,8 +22,6 @@ from machines.debian import MAKING_S
 from machines.kept import kept, key
 from machines.processes import checked
 
-from sunspot.ray import ports
-
 CACHE = Path(__file__).resolve().parents[3] / ".cache" / "vm"
 DISK_BYTES = 8 * 2**30
 
@@ -40,35 +38,10 @@ DOCKER = ("apparmor", "docker.io", "pigz")
 # And what benchmarks/boot.py's peer does.
 LATER = (*DOCKER, "python3-venv")
 
-# Ray 2.60 does not tell the raylet the dashboard agent's port, though it knows it: the raylet waits
-# for 15 s and no longer until the agent has written it down (ray-project/ray#65983). No setting of
-# Ray's gives that more room, and an emulated agent takes twice as long, so it is written for it.
-_AGENT_PORT = """#!/bin/bash
-umask 0
-# To start a program, even `sleep`, takes an emulated machine 30 ms.
-exec {never}<> <(:)
-while :; do
-    read -rt 6 -u "$never"
-    for folder in /proc/[0-9]*; do
-        name= && { read -r name <"$folder/comm"; } 2>/dev/null
-        [ "$name" = raylet ] || continue
-        mapfile -d '' -t words <"$folder/cmdline"
-        for word in "${words[@]}"; do
-            case $word in
-            --node_id=*) node=${word#*=} ;;
-            --session_dir=*) session=$folder/root${word#*=} ;;
-            esac
-        done
-        file=$session/dashboard_agent_listen_port_$node
-        [ -e "$file" ] && continue
-        # A raylet that reads it while it is empty ends.
-        echo -n PORT >"$file.whole"
-        mv --no-clobber "$file.whole" "$file"
-    done
-done
-""".replace("PORT", str(ports.get("dashboard-agent").number))
-_AGENT_PORT_UNIT = """[Service]
-ExecStart=/usr/local/sbin/agent-port
+# A service of the disk's own, which an updated library may restart.
+CONTROL = "control.service"
+_CONTROL_UNIT = """[Service]
+ExecStart=/bin/sleep infinity
 [Install]
 WantedBy=multi-user.target
 """
@@ -93,7 +66,7 @@ apt-get purge -qq --autoremove dpkg-dev >/dev/null
 apt-get clean
 echo "deb [trusted=yes] file:$mirror ./" >/etc/apt/sources.list
 rm -rf /var/lib/apt/lists/*
-systemctl --quiet enable agent-port.service \
+systemctl --quiet enable control.service \
     systemd-networkd.service systemd-networkd-wait-online.service
 printf 'datasource_list: [NoCloud]\napt: {preserve_sources_list: true}\n' \
     >/etc/cloud/cloud.cfg.d/99-test.cfg
@@ -146,7 +119,7 @@ def disks() -> Disks:
 
 def _key(images: Images) -> str:
     """Digits that change with everything that goes into the disks."""
-    system = (debian.RECIPE, PACKAGES, LATER, _AGENT_PORT, _AGENT_PORT_UNIT, _PREPARE)
+    system = (debian.RECIPE, PACKAGES, LATER, CONTROL, _CONTROL_UNIT, _PREPARE)
     added = (DOCKER, image.DATA_ROOT, image.BAKED, image.REGISTRY, images.base, images.node)
     return key(DISK_BYTES, system, added)
 
@@ -155,10 +128,7 @@ def _make(made: Disks, work: Path, images: Images) -> None:
     root = work / "root"
     work.mkdir(parents=True)
     debian.system(root, *PACKAGES)
-    script = root / "usr/local/sbin/agent-port"
-    script.write_text(_AGENT_PORT)
-    script.chmod(0o755)
-    (root / "etc/systemd/system/agent-port.service").write_text(_AGENT_PORT_UNIT)
+    (root / "etc/systemd/system" / CONTROL).write_text(_CONTROL_UNIT)
     checked(["chroot", root, "/bin/sh", "-c", _PREPARE, "sh", *LATER], timeout=MAKING_S)
     for file in (made.kernel, made.initrd):
         shutil.copy((root / file.name).resolve(), file)

@@ -78,6 +78,21 @@ def connected(hosts: Mapping[str, IPv4Interface]) -> Iterator[dict[str, Host]]:
         _remove([name for name in _namespaces() if name.startswith(f"{label}-")])
 
 
+@contextlib.contextmanager
+def plugged_in(router: Host, bridge: str, host: Host) -> Iterator[None]:
+    """The host is up and connected to a bridge of the router's while the block runs.
+
+    At the end everything that still runs in it is killed.
+    """
+    _run("ip", "netns", "add", host.namespace)
+    try:
+        host.run("ip", "link", "set", "lo", "up")
+        _plug_in(router, host, "port0", bridge)
+        yield
+    finally:
+        _remove([host.namespace])
+
+
 def _add_bridge(router: Host, name: str, subnet: IPv4Network) -> None:
     router.run("ip", "link", "add", name, "type", "bridge")
     router.run("ip", "address", "add", f"{_gateway(subnet)}/{subnet.prefixlen}", "dev", name)

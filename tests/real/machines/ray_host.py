@@ -7,17 +7,18 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Interface
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
-import lan
 from waiting import wait_for
 
 from cloud_init import AzureFacts, NodeValues
 from cloud_init.render import environment
+from machines import lan
 from sunspot.ray.resources import GIB, NodeResources
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,6 +27,7 @@ VENV_BIN = Path(sys.executable).parent
 TOKEN = "t0ken" * 10
 DEADLINE_S = 240.0
 ATTEMPTS = 6
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 # `docker run` without a container: its volumes become mounts, its entry point runs here.
 DOCKER = """#!/bin/bash
@@ -67,23 +69,27 @@ class RayHost:
 
     host: lan.Host
     folder: Path
+    environment: Mapping[str, str]
     process: subprocess.Popen[bytes]
 
     @classmethod
-    def start(cls, host: lan.Host, head: IPv4Interface, folder: Path) -> Self:
+    def start(
+        cls, host: lan.Host, head: IPv4Interface, folder: Path, settings: Mapping[str, str]
+    ) -> Self:
         """Starts what a VM at this host's address would start. `folder` is the node's own."""
         _furnish(folder, host)
+        environment = {**_environment(host, head, folder), **settings}
         command = host.command("bash", "-c", ENTER, "bash", str(folder), str(RAY_SH))
         with (folder / "output").open("wb") as output:
             process = subprocess.Popen(
                 command,
-                env=_environment(host, head, folder),
+                env=environment,
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
-        return cls(host, folder, process)
+        return cls(host, folder, environment, process)
 
     def is_up(self) -> bool:
         """Whether `ray start` says that it is up; a worker's does when the GCS knows the node."""
@@ -103,7 +109,7 @@ class RayHost:
         enter = ["nsenter", f"--target={self.process.pid}", "--mount", "--net", "--uts"]
         return subprocess.run(
             [*enter, *command],
-            env=_environment(self.host, self.host.address, self.folder),
+            env=self.environment,
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -118,9 +124,14 @@ class RayHost:
 
 
 @contextlib.contextmanager
-def running(host: lan.Host, head: IPv4Interface, folder: Path) -> Iterator[RayHost]:
-    """The node while the block runs, which it may enter before the node is up."""
-    node = RayHost.start(host, head, folder)
+def running(
+    host: lan.Host, head: IPv4Interface, folder: Path, settings: Mapping[str, str] = NO_SETTINGS
+) -> Iterator[RayHost]:
+    """The node while the block runs, which it may enter before the node is up.
+
+    `settings` are variables of Ray's beside those of the units.
+    """
+    node = RayHost.start(host, head, folder, settings)
     try:
         yield node
     finally:
@@ -128,7 +139,9 @@ def running(host: lan.Host, head: IPv4Interface, folder: Path) -> Iterator[RayHo
 
 
 @contextlib.contextmanager
-def joined(host: lan.Host, head: IPv4Interface, folder: Path) -> Iterator[RayHost]:
+def joined(
+    host: lan.Host, head: IPv4Interface, folder: Path, settings: Mapping[str, str] = NO_SETTINGS
+) -> Iterator[RayHost]:
     """The node while the block runs, from when it is up.
 
     One that dies is started anew, as systemd does it: a raylet gives its agents no more than 15 s
@@ -137,7 +150,7 @@ def joined(host: lan.Host, head: IPv4Interface, folder: Path) -> Iterator[RayHos
     """
     said = ""
     for attempt in range(ATTEMPTS):
-        with running(host, head, folder / str(attempt)) as node:
+        with running(host, head, folder / str(attempt), settings) as node:
             if node.comes_up():
                 yield node
                 return
