@@ -31,6 +31,9 @@ UPLOAD_TIMEOUT_S = 600.0
 # The head's agent connects to the cluster as a driver when its first job arrives
 # (init_ray_and_catch_exceptions, 2.60), which takes a busy or small head long.
 SUBMIT_TIMEOUT_S = 300.0
+# On a busy machine the head is a member before its agent answers. The dashboard waits 10 s for that
+# agent, and then takes no job (JobHead.submit_job, 2.60).
+NO_AGENT, AGENT_TIMEOUT_S, AGENT_POLL_S = "No available agent", 60.0, 1.0
 STOP_TIMEOUT_S = 20.0
 
 JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -147,6 +150,8 @@ class JobClient:
     ) -> str:
         """Submits a job and returns its id, without waiting for it.
 
+        Where the head's agent is not up yet, it is waited for.
+
         Raises:
             UsageError: a job of that id exists already.
         """
@@ -162,13 +167,18 @@ class JobClient:
             "entrypoint_memory": None if memory is None else int(memory),
             "entrypoint_resources": amounts or None,
         }
-        try:
-            answer = self.call("POST", "/api/jobs/", timeout=SUBMIT_TIMEOUT_S, json=body)
-        except RefusedError as error:
-            if "already exists" in str(error):
-                raise _taken(job_id) from None
-            raise
-        return answer["submission_id"]
+        until = time.monotonic() + AGENT_TIMEOUT_S
+        while True:
+            try:
+                answer = self.call("POST", "/api/jobs/", timeout=SUBMIT_TIMEOUT_S, json=body)
+            except RefusedError as error:
+                if "already exists" in str(error):
+                    raise _taken(job_id) from None
+                if NO_AGENT not in error.reason or time.monotonic() > until:
+                    raise
+                time.sleep(AGENT_POLL_S)
+            else:
+                return answer["submission_id"]
 
     def check_unused(self, job_id: str) -> None:
         """Checks that no job has this id.

@@ -223,61 +223,6 @@ def test_no_proxy_and_no_netrc_come_between(api, client, tmp_path, monkeypatch):
     assert {seen.authorization for seen in api.seen} == {f"Bearer {TOKEN}"}
 
 
-# Submitting
-
-
-def test_submit_sends_rays_body(api, client):
-    job_id = client.submit(
-        ["python", "x.py", "--name", "a b", "$HOME", "it's"],
-        request=Request(num_cpus=2, num_gpus=0.5, memory_gb=1.5, resources={"widget": 1}),
-        runtime_env={"env_vars": {"A": "1"}},
-        job_id="mine",
-    )
-    assert job_id == "mine"
-    assert api.body("POST", "/api/jobs/") == {
-        "entrypoint": """exec python x.py --name 'a b' '$HOME' 'it'"'"'s'""",
-        "submission_id": "mine",
-        "runtime_env": {"env_vars": {"A": "1"}},
-        "metadata": {},
-        "entrypoint_num_cpus": 2,
-        "entrypoint_num_gpus": 0.5,
-        "entrypoint_memory": 1_610_612_736,
-        "entrypoint_resources": {"widget": 1},
-    }
-
-
-def test_rays_own_model_takes_the_body(api, client):
-    from ray.dashboard.modules.job.common import JobSubmitRequest
-
-    client.submit(["true"], request=Request(memory_gb=0.5), runtime_env={}, job_id="a")
-    taken = JobSubmitRequest(**api.body("POST", "/api/jobs/"))
-    assert taken.entrypoint_memory == 2**29
-    assert taken.submission_id == "a"
-
-
-def test_a_job_that_asks_for_nothing_sends_nothing(api, client):
-    job_id = client.submit(["python", "primes.py"], request=Request(), runtime_env={})
-    body = api.body("POST", "/api/jobs/")
-    assert body["submission_id"] == job_id
-    assert job_id.startswith("primes-")
-    needs = ["num_cpus", "num_gpus", "memory", "resources"]
-    assert [body[f"entrypoint_{need}"] for need in needs] == [None] * 4
-
-
-def test_an_id_that_is_taken_is_a_usage_error_with_a_way_out(api, client):
-    api.add("mine", "RUNNING")
-    message = refusal(client.submit, ["true"], request=Request(), runtime_env={}, job_id="mine")
-    assert "there is a job 'mine' already" in message
-    assert "--name" in message
-    assert "sunspot logs mine" in message
-
-
-def test_another_refusal_to_submit_is_shown_as_it_is(api, client):
-    api.answers["POST", "/api/jobs/"] = (400, "Traceback\nValueError: bad id\n")
-    with pytest.raises(SunspotError, match=r"^ValueError: bad id$"):
-        client.submit(["true"], request=Request(), runtime_env={})
-
-
 # The working directory
 
 
