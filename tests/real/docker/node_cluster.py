@@ -55,6 +55,12 @@ print("ANSWER", json.dumps(ray.nodes()))
 """
 
 
+# Of the last session, to which session_latest is a link within the container only.
+_LOGS = """
+cd "$(ls --directory -t /var/lib/sunspot/ray/session_2*/logs | head -n 1)"
+tail --lines=40 *.out *.err
+"""
+
 # How often a unit may start until its node has joined.
 STARTS = 5
 
@@ -79,7 +85,12 @@ class Machine:
             self.unit = self._running.enter_context(running(self.node))
             if self.unit.ready():
                 return self.unit
-        raise StepError(f"{self.node.name} did not join:\n{self.unit and self.unit.printed}")
+        printed = self.unit.printed if self.unit else ""
+        raise StepError(f"{self.node.name} did not join:\n{printed}\n{self._logs()}")
+
+    def _logs(self) -> str:
+        """The ends of what Ray's processes, of which a node's start waits for some, have logged."""
+        return self.node.run("sh", "-c", _LOGS).stdout
 
     def close(self) -> None:
         self._running.close()
