@@ -21,6 +21,9 @@ from ray import NodeID  # pyright: ignore[reportAttributeAccessIssue]
 from ray._private import ray_constants
 from ray.exceptions import RayError
 
+# Compiled, and without types.
+RAYLET: Any = ray._raylet
+
 # How long a raylet may take until it is a member: it waits for its agents first.
 RAYLET_TIMEOUT_S, RAYLET_POLL_S = 120.0, 0.05
 
@@ -81,15 +84,11 @@ def _tell_agent_port(node: Any) -> None:
     """Writes the agent's port down where the agent itself has not yet done so."""
     # Not at once: a node that is up has an agent, which jobs need, wherever that takes no longer.
     time.sleep(AGENT_PATIENCE_S)
-    place = (
-        node.get_session_dir_path(),
-        node.node_id,
-        ray._raylet.DASHBOARD_AGENT_LISTEN_PORT_NAME,
-    )
+    place = (node.get_session_dir_path(), node.node_id, RAYLET.DASHBOARD_AGENT_LISTEN_PORT_NAME)
     try:
-        ray._raylet.wait_for_persisted_port(*place, 0)
+        RAYLET.wait_for_persisted_port(*place, 0)
     except RuntimeError:  # there is none
-        ray._raylet.persist_port(*place, node.dashboard_agent_listen_port)
+        RAYLET.persist_port(*place, node.dashboard_agent_listen_port)
 
 
 def ending_with_raylet(base: Any) -> Any:

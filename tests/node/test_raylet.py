@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import ray._private.node
 import ray._private.services
-import ray._raylet
 from ray import NodeID
 from ray.core.generated import gcs_pb2
 from ray.exceptions import GetTimeoutError, RpcError
@@ -100,11 +99,11 @@ def test_a_raylet_whose_agent_is_slow_finds_its_port_written_down(
     monkeypatch.setattr(Node, "dashboard_agent_listen_port", 52365)
     monkeypatch.setattr(Node, "get_session_dir_path", lambda _: str(tmp_path), raising=False)
     node = make()
-    place = (str(tmp_path), node.node_id, ray._raylet.DASHBOARD_AGENT_LISTEN_PORT_NAME)
+    place = (str(tmp_path), node.node_id, raylet.RAYLET.DASHBOARD_AGENT_LISTEN_PORT_NAME)
     if written:
-        ray._raylet.persist_port(*place, written)
+        raylet.RAYLET.persist_port(*place, written)
     start_raylet(node, code=-9)
-    assert ray._raylet.wait_for_persisted_port(*place, 0) == (written or 52365)
+    assert raylet.RAYLET.wait_for_persisted_port(*place, 0) == (written or 52365)
 
 
 @pytest.fixture
