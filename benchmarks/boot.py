@@ -56,8 +56,7 @@ HEALTHY = f"http://127.0.0.1:{AGENT}/api/local_raylet_healthz"
 
 # What Sunspot's nodes have for a slow agent (sunspot/node/raylet.py): without it a raylet on an
 # emulated machine always ends after 15 s.
-AGENT_PORT = """#!/bin/bash
-umask 0
+AGENT_PORT_WRITER = """#!/bin/bash
 # To start a program, even `sleep`, takes an emulated machine 30 ms.
 exec {never}<> <(:)
 while :; do
@@ -69,7 +68,7 @@ while :; do
         for word in "${words[@]}"; do
             case $word in
             --node_id=*) node=${word#*=} ;;
-            --session_dir=*) session=$folder/root${word#*=} ;;
+            --session_dir=*) session=${word#*=} ;;
             esac
         done
         file=$session/dashboard_agent_listen_port_$node
@@ -139,7 +138,7 @@ def _installing(gateway: str) -> bytes:
     document = {
         "write_files": [
             {"path": f"/usr/local/sbin/{name}", "permissions": "0755", "content": content}
-            for name, content in (("install-ray", script), ("agent-port", AGENT_PORT))
+            for name, content in (("install-ray", script), ("agent-port", AGENT_PORT_WRITER))
         ],
         "runcmd": [["sh", "-c", "/usr/local/sbin/install-ray >/var/log/peer.log 2>&1"]],
     }

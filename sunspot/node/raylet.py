@@ -8,10 +8,12 @@ raylet, and run no job.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ray._private.node
@@ -67,7 +69,8 @@ def telling_agent_port(base: Any) -> Any:
 
     A raylet waits until the dashboard's agent has written its port down, and ends after 15 s, which
     the agent's imports may take on a busy machine (ray-project/ray#65983, 2.60; no setting changes
-    it). Where the port is known beforehand it is written down by then.
+    it). Where the port is known beforehand it is written down by then. A raylet also waits for the
+    ports of its agents that `ray start` was not given: on a local node that is all but this one.
     """
 
     class Node(base):
@@ -81,14 +84,20 @@ def telling_agent_port(base: Any) -> Any:
 
 
 def _tell_agent_port(node: Any) -> None:
-    """Writes the agent's port down where the agent itself has not yet done so."""
+    """Writes the agent's port down where the agent itself has not yet done so.
+
+    Not by Ray's own `persist_port`: what it writes to, the agent's call removes and renames at the
+    same time, and the one that comes too late fails (file_persistence.cc, 2.60).
+    """
     # Not at once: a node that is up has an agent, which jobs need, wherever that takes no longer.
     time.sleep(AGENT_PATIENCE_S)
-    place = (node.get_session_dir_path(), node.node_id, RAYLET.DASHBOARD_AGENT_LISTEN_PORT_NAME)
-    try:
-        RAYLET.wait_for_persisted_port(*place, 0)
-    except RuntimeError:  # there is none
-        RAYLET.persist_port(*place, node.dashboard_agent_listen_port)
+    folder = Path(node.get_session_dir_path())
+    name = RAYLET.get_port_filename(node.node_id, RAYLET.DASHBOARD_AGENT_LISTEN_PORT_NAME)
+    whole = folder / f"{name}.sunspot"
+    whole.write_text(str(node.dashboard_agent_listen_port))
+    with contextlib.suppress(FileExistsError):  # an agent knows better
+        os.link(whole, folder / name)
+    whole.unlink()
 
 
 def ending_with_raylet(base: Any) -> Any:

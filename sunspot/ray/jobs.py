@@ -32,7 +32,8 @@ UPLOAD_TIMEOUT_S = 600.0
 # (init_ray_and_catch_exceptions, 2.60), which takes a busy or small head long.
 SUBMIT_TIMEOUT_S = 300.0
 # On a busy machine the head is a member before its agent answers. The dashboard waits 10 s for that
-# agent, and then takes no job (JobHead.submit_job, 2.60).
+# agent, and then takes no job (JobHead.submit_job, 2.60). Less than the 300 s after which the same
+# words may mean a job that an agent has taken.
 NO_AGENT, AGENT_TIMEOUT_S, AGENT_POLL_S = "No available agent", 60.0, 1.0
 STOP_TIMEOUT_S = 20.0
 

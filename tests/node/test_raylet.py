@@ -90,11 +90,11 @@ def test_the_node_waits_longer_for_its_raylet_than_ray_does(monkeypatch):
     assert answers == []
 
 
-@pytest.mark.parametrize("written", [None, 4711], ids=["slow-agent", "agent"])
+@pytest.mark.parametrize("written", [None, 4711, -1], ids=["slow-agent", "agent", "serves-nothing"])
 def test_a_raylet_whose_agent_is_slow_finds_its_port_written_down(
     make, monkeypatch, tmp_path, written
 ):
-    """An agent that has written another one, or -1 since it serves nothing, knows better."""
+    """An agent that has written another one, or -1 where it serves nothing, knows better."""
     monkeypatch.setattr(raylet, "AGENT_PATIENCE_S", 0.0)
     monkeypatch.setattr(Node, "dashboard_agent_listen_port", 52365)
     monkeypatch.setattr(Node, "get_session_dir_path", lambda _: str(tmp_path), raising=False)
@@ -104,6 +104,7 @@ def test_a_raylet_whose_agent_is_slow_finds_its_port_written_down(
         raylet.RAYLET.persist_port(*place, written)
     start_raylet(node, code=-9)
     assert raylet.RAYLET.wait_for_persisted_port(*place, 0) == (written or 52365)
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.fixture

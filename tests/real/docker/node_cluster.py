@@ -58,7 +58,7 @@ print("ANSWER", json.dumps(ray.nodes()))
 # Of the last session, to which session_latest is a link within the container only.
 _LOGS = """
 cd "$(ls --directory -t /var/lib/sunspot/ray/session_2*/logs | head -n 1)"
-tail --lines=40 *.out *.err
+tail --lines=40 *.out *.err dashboard_agent.log runtime_env_agent.log
 """
 
 # How often a unit may start until its node has joined.
@@ -77,8 +77,7 @@ class Machine:
     def start_ray(self) -> RunningUnit:
         """`systemctl start` of Ray's unit; returns when the node has joined.
 
-        A unit whose process fails is started again, as its Restart=on-failure says: on a busy
-        machine a raylet may find its agents too slow.
+        A unit whose process fails is started again, as its Restart=on-failure says.
         """
         for _ in range(STARTS):
             self.close()

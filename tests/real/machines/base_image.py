@@ -37,8 +37,8 @@ CHANGES = (
     f"ENV PATH={VENV}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "ENV HOME=/home/ray",
     "ENV LANG=C.UTF-8",
-    # Its default of 30 s is too little on busy cores. Not much more: a raylet whose agents take
-    # longer than 15 s is dead by then (ray-project/ray#65983), and the unit starts Ray anew.
+    # Its default of 30 s is too little on busy cores. Not much more: a raylet that has ended is
+    # waited for, too.
     "ENV RAY_raylet_start_wait_time_s=60",
     "USER 1000",
     "WORKDIR /home/ray",

@@ -144,9 +144,8 @@ def joined(
 ) -> Iterator[RayHost]:
     """The node while the block runs, from when it is up.
 
-    One that dies is started anew, as systemd does it: a raylet gives its agents no more than 15 s
-    to start (node_manager.cc, 2.60), which a busy machine does not always do. RuntimeError with
-    what the last one said when none comes up.
+    One that dies is started anew, as systemd does it. RuntimeError with what the last one said when
+    none comes up.
     """
     said = ""
     for attempt in range(ATTEMPTS):

@@ -1,4 +1,4 @@
-"""Where a head and a worker of the stack `dev` are booted with its user data."""
+"""Where nodes of the stack `dev` are booted with its user data."""
 
 from collections.abc import Iterator
 

@@ -22,8 +22,7 @@ VAULT = "sunspot-dev.vault.azure.net"
 # Limits, most of them Ray's, in seconds or ms, for machines that are ten times slower than Azure's.
 PATIENCE = {
     "SUNSPOT_JOIN_SECONDS": "1500",
-    # Not much: a raylet whose agents took longer than 15 s is dead by then, and the unit starts
-    # Ray anew, from a disk that is in memory now.
+    # Not much: a raylet that has ended is waited for, too.
     "RAY_raylet_start_wait_time_s": "120",
     "RAY_worker_register_timeout_seconds": "600",
     "RAY_agent_register_timeout_ms": "600000",

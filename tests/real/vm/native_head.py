@@ -4,6 +4,7 @@ An emulated head takes ten minutes of a processor to start Ray, and a whole one 
 """
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 from cluster import Site
@@ -17,9 +18,10 @@ from network import BRIDGE
 def native_head(site: Site) -> Iterator[RayHost]:
     """The head that the site's worker looks for, from when it is up to the end of the block."""
     seed = site.seeds["head"]
-    network = site.network.name
-    host = lan.Host(seed.hostname, f"{network}-head", seed.address)
-    router = lan.Host("router", network, seed.address)
+    # So that a run whose process was killed is swept away by the next.
+    namespace = f"{lan.PREFIX}-{os.getpid()}-head"
+    host = lan.Host(seed.hostname, namespace, seed.address)
+    router = lan.Host("router", site.network.name, seed.address)
     folder = site.folder / "native-head"
     with (
         lan.plugged_in(router, BRIDGE, host),
