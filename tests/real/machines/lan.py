@@ -62,10 +62,7 @@ def connected(hosts: Mapping[str, IPv4Interface]) -> Iterator[dict[str, Host]]:
     router = Host(ROUTER, f"{label}-{ROUTER}", IPv4Interface("127.0.0.1/8"))
     try:
         for host in (router, *made.values()):
-            _run("ip", "netns", "add", host.namespace)
-            host.run("ip", "link", "set", "lo", "up")
-            # So that refusals are told at once, one for each packet.
-            host.run("sh", "-c", "echo 0 >/proc/sys/net/ipv4/icmp_ratelimit")
+            _add(host)
         router.run("sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
         subnets = sorted({host.address.network for host in made.values()})
         for number, subnet in enumerate(subnets):
@@ -84,13 +81,19 @@ def plugged_in(router: Host, bridge: str, host: Host) -> Iterator[None]:
 
     At the end everything that still runs in it is killed.
     """
-    _run("ip", "netns", "add", host.namespace)
     try:
-        host.run("ip", "link", "set", "lo", "up")
+        _add(host)
         _plug_in(router, host, "port0", bridge)
         yield
     finally:
-        _remove([host.namespace])
+        _remove([name for name in _namespaces() if name == host.namespace])
+
+
+def _add(host: Host) -> None:
+    _run("ip", "netns", "add", host.namespace)
+    host.run("ip", "link", "set", "lo", "up")
+    # So that refusals are told at once, one for each packet.
+    host.run("sh", "-c", "echo 0 >/proc/sys/net/ipv4/icmp_ratelimit")
 
 
 def _add_bridge(router: Host, name: str, subnet: IPv4Network) -> None:

@@ -37,6 +37,18 @@ def check_phases(machine: Machine, phases: set[str]) -> None:
     assert [entry for entry in report if not entry["ok"]] == []
 
 
+def check_token(machine: Machine, token: str) -> None:
+    """The machine has the token, and shows it nowhere."""
+    assert machine.ssh("sudo cat /run/sunspot/token") == token
+    seen = machine.ssh(
+        "sudo docker inspect sunspot-ray; ps -A -o args=; "
+        "sudo cat /etc/sunspot/node.env; sudo zcat -f /var/lib/cloud/instance/user-data.txt; "
+        "sudo journalctl --boot --no-pager"
+    )
+    assert "sunspot-ray" in seen
+    assert token not in seen
+
+
 def installed(machine: Machine) -> set[str]:
     """What of Docker and Ray's image this boot had to get."""
     told = machine.ssh("sudo journalctl --boot --no-pager --unit 'sunspot-*'")
