@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from sunspot.ray.jobs import JobClient
     from sunspot.ray.watching import JobWatch
 
-# How long the cluster may take to know a job whose submission was cut off, in seconds.
-LATE_S = 5.0
+# How long the cluster may take to know a job whose submission was cut off, in seconds: the
+# dashboard waits 10 for an agent (ray/dashboard/consts.py, WAIT_AVAILABLE_AGENT_TIMEOUT, 2.60).
+LATE_S = 12.0
 
 _PYTHON = re.compile(r"python[\d.]*")
 

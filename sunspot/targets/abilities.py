@@ -9,7 +9,12 @@ from sunspot.errors import UsageError
 from sunspot.spec import ScalingGroup
 from sunspot.stack import Stack
 from sunspot.targets.callers import Opens
-from sunspot.targets.consent import DeletesLeftBehind, DrainsGroups, ReplacesHeads
+from sunspot.targets.consent import (
+    DeletesLeftBehind,
+    DrainsGroups,
+    ReplacesHeads,
+    UpdatesOthers,
+)
 from sunspot.targets.contacting import Contacting
 from sunspot.targets.evicting import Evicting
 from sunspot.targets.forwarding import Forwarding
@@ -58,6 +63,7 @@ _WHAT: dict[type, str] = {
     JobClusters: "ending a cluster after one job by itself",
     ReplacesHeads: "replacing its head",
     DrainsGroups: "removing groups without a drain",
+    UpdatesOthers: "updating a cluster that is up",
     DeletesLeftBehind: "deleting what is left behind",
     Suspending: "suspending clusters",
     Idling: "looking after idle clusters",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from sunspot.errors import UsageError
 from sunspot.stack import Stack
+from sunspot.targets import abilities
+from sunspot.targets.consent import UpdatesOthers
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
     Lasting,
@@ -43,7 +45,9 @@ class Start:
     """
 
     def __init__(self, target: Target, stack: Stack) -> None:
-        self._target, self._stack = target, stack
+        updates = abilities.find(target, UpdatesOthers)
+        self._target = target if updates is None else updates.updating_none()
+        self._stack = stack
         self._step = ""
         self._refused = False
         self._up: Up | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sunspot import stack as stacks
-from sunspot.errors import SunspotError, UsageError
+from sunspot.errors import SunspotError, UntrustedError, UsageError
 from sunspot.registry import THIS_MACHINE
 from sunspot.stack import Stack
 from sunspot.targets.azure.records import Record, Records
@@ -38,6 +38,23 @@ def declared_in(stack: Stack) -> Path:
             f"{project} declares another one: change it there"
         )
     return project
+
+
+def declared_here(name: str) -> tuple[Stack, Path] | None:
+    """The stack as the working directory's project declares it, and that project's folder.
+
+    Returns None if it declares none of that name, or is not one.
+
+    Raises:
+        UntrustedError: the files are another user's.
+    """
+    try:
+        stack, folder = stacks.find(name), stacks.project_directory()
+    except UntrustedError:
+        raise
+    except UsageError:
+        return None
+    return None if stack is None else (stack, folder)
 
 
 def runs_elsewhere(name: str, project: Path, target: str) -> bool:

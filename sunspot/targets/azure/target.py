@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from pydantic import ValidationError
 
-from sunspot import stack as stacks
-from sunspot.errors import SunspotError, UntrustedError, UsageError
+from sunspot.errors import SunspotError, UsageError
 from sunspot.ray.handle import ClusterHandle
 from sunspot.stack import Stack
 from sunspot.targets import forwarding, head_notebook, members
@@ -33,6 +32,7 @@ from sunspot.targets.azure import (
     replacing,
     scaling,
     suspending,
+    updating,
     wait,
 )
 from sunspot.targets.azure.credentials import Endpoints
@@ -40,7 +40,6 @@ from sunspot.targets.azure.known import Engine, Known
 from sunspot.targets.azure.reach import Reach
 from sunspot.targets.azure.records import Record, Records
 from sunspot.targets.azure.settings import TARGET, AzureSettings
-from sunspot.targets.azure.updating import Update
 from sunspot.targets.callers import Callers
 from sunspot.targets.contacting import Contact
 from sunspot.targets.forwarding import Forward
@@ -98,6 +97,7 @@ class AzureTarget:
         endpoints: the addresses of Azure.
         replaces_head: whether `up` may replace the head of a cluster that is up.
         removes_now: whether `up` deletes workers of removed groups, and older ones, undrained.
+        updates: whether `up` updates a cluster that is up; otherwise it refuses.
         name: the target's name in the registry.
     """
 
@@ -109,6 +109,7 @@ class AzureTarget:
     endpoints: Endpoints = field(default_factory=Endpoints)
     replaces_head: bool = False
     removes_now: bool = False
+    updates: bool = True
     name: str = TARGET
 
     def check(self, stack: Stack) -> None:
@@ -129,6 +130,9 @@ class AzureTarget:
 
     def removing_now(self) -> AzureTarget:
         return replace(self, removes_now=True)
+
+    def updating_none(self) -> AzureTarget:
+        return replace(self, updates=False)
 
     def first_contact(self, stack: Stack) -> AbstractContextManager[Contact]:
         from sunspot.targets.azure import first_contact
@@ -156,6 +160,8 @@ class AzureTarget:
             raise suspended(stack.name)
         with self.records.locked(stack.name, progress):
             engine = self.engine(stack.name, folder, progress, install=True)
+            if not self.updates:
+                updating.refuse_any(engine, stack.name)
             # Before anything is created, so that `down` finds what an interrupted `up` created.
             dumped = stack.model_dump(mode="json")
             before = self.records.read(stack.name)
@@ -180,13 +186,13 @@ class AzureTarget:
                 raise
         return Up(handle, was_up=False)
 
-    def _update(self, stack: Stack, before: Record | None, progress: Progress) -> Update:
+    def _update(self, stack: Stack, before: Record | None, progress: Progress) -> updating.Update:
         known = None
         if before is not None:
             # One of another version of Sunspot's schema is overwritten.
             with contextlib.suppress(ValidationError):
                 known = Stack.model_validate(before.stack)
-        return Update(
+        return updating.Update(
             stack=stack,
             before=known,
             reach=functools.partial(self._reach.cluster, stack.name, progress),
@@ -229,14 +235,9 @@ class AzureTarget:
         return self.records.names()
 
     def discover(self, name: str) -> bool:
-        try:
-            stack, folder = stacks.find(name), stacks.project_directory()
-        except UntrustedError:
-            raise
-        except UsageError:
+        if (declared := project.declared_here(name)) is None:
             return False
-        if stack is None:
-            return False
+        stack, folder = declared
         _, state = self._known.ask(name, folder, silent)
         if state is None or state.head is None:
             return False

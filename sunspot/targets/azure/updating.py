@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sunspot.errors import UsageError
 from sunspot.ray.handle import ClusterHandle
 from sunspot.stack import Stack
 from sunspot.targets import members
@@ -14,6 +15,16 @@ from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.azure.replacing import Planning, Wanted
 from sunspot.targets.azure.scaling import Cluster
 from sunspot.targets.protocol import Progress
+
+
+def refuse_any(engine: Planning, name: str) -> None:
+    """Raises UsageError if a cluster of that name is up by Pulumi's state, from wherever."""
+    if (state := engine.state()) is not None and state.head is not None:
+        raise UsageError(
+            f"a cluster named {name!r} is up already by Pulumi's state, from another machine if "
+            f"`sunspot status` does not list it here. It stays as it is; take it down first if it "
+            f"is yours: sunspot down {name}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -171,7 +171,15 @@ def test_a_cluster_without_a_stack_file_is_refused_with_the_way_to_one(place):
     assert place.fake.calls == []
 
 
-# A stack that plain `pulumi up` brought up
+# A stack that plain `pulumi up` brought up, or another machine
+
+
+def test_a_block_leaves_it_as_it_is(place):
+    place.fake.now = place.fake.made
+    with pytest.raises(SunspotError, match="up already by Pulumi's state"):
+        RayCluster.from_stack("x").__enter__()
+    assert place.fake.calls == ["state"]
+    assert place.target.names() == []
 
 
 @needs_sshd
