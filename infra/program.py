@@ -14,6 +14,7 @@ from infra.by_hand import ReadSettings
 from infra.cluster import AzureRayCluster
 from infra.growing import ReadCapacity
 from infra.machines import ADMIN_USER
+from infra.roles import subscription_of
 from sunspot.catalog import prices
 from sunspot.catalog.cost import Costs
 from sunspot.ray import ports
@@ -86,12 +87,18 @@ def _build_aks(checked: AksPlan) -> Outputs:
     cluster = AksRayCluster(checked)
     names, url = checked.names, f"http://{LOOPBACK}:{DASHBOARD}"
     group, name = cluster.resource_group.name, cluster.cluster.name
+    subscription = subscription_of(cluster.resource_group.id)
     return {
         "head_address": f"{names.head_service}.{names.namespace}",
         "job_address": url,
         "dashboard_url": url,
         "kubeconfig_command": pulumi.Output.concat(
-            "az aks get-credentials --resource-group ", group, " --name ", name
+            "az aks get-credentials --resource-group ",
+            group,
+            " --name ",
+            name,
+            " --subscription ",
+            subscription,
         ),
         "tunnel_command": f"kubectl port-forward --namespace {names.namespace} "
         f"service/{names.head_service} {DASHBOARD}",

@@ -6,8 +6,8 @@
 
 The body starts when every minimum worker is up and `ray.init` is done: with the head's own address
 if it can be reached from here, through Ray Client if only SSH reaches it. The cluster is taken down
-after the body, after an exception, and after Ctrl-C, even while it starts. A stack of the project,
-with everything in its file: `RayCluster.from_stack("hybrid")`.
+after the body, after an exception, and after Ctrl-C or a SIGTERM, even while it starts. A stack of
+the project, with everything in its file: `RayCluster.from_stack("hybrid")`.
 """
 
 from __future__ import annotations

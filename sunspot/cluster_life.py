@@ -19,7 +19,7 @@ from sunspot.cluster_states import (
 from sunspot.errors import SunspotError
 from sunspot.ray import driver
 from sunspot.ray.handle import ClusterHandle
-from sunspot.signals import uninterrupted
+from sunspot.signals import terminating, uninterrupted
 from sunspot.stack import Stack
 from sunspot.targets import clusters
 from sunspot.targets.protocol import NodeStatus, silent
@@ -61,6 +61,7 @@ class ClusterLife:
         self._on_state = on_state
         self._handle: ClusterHandle | None = None
         self._leave = contextlib.ExitStack()
+        self._signals = contextlib.ExitStack()
         self._moving = threading.Lock()
 
     @property
@@ -93,6 +94,7 @@ class ClusterLife:
             raise self._is_up_already()
         self._move(ResourceState.ACTIVATING, f"Starting Ray cluster {self.name}.")
         start = Start(self._target, self.stack)
+        self._signals.enter_context(terminating())
         try:
             self._handle = self._activate(start)
             self._connect(self._handle)
@@ -106,8 +108,10 @@ class ClusterLife:
             raise
 
     def _leave_to_owner(self) -> None:
-        self._move(ResourceState.DEACTIVATING, f"Leaving {self.name} to its owner, if it has one.")
-        self._move(ResourceState.DEACTIVATED, f"Nothing of {self.name} was started here.")
+        with self._signals:
+            owner = f"Leaving {self.name} to its owner, if it has one."
+            self._move(ResourceState.DEACTIVATING, owner)
+            self._move(ResourceState.DEACTIVATED, f"Nothing of {self.name} was started here.")
 
     def _is_up_already(self) -> SunspotError:
         return SunspotError(
@@ -144,7 +148,7 @@ class ClusterLife:
 
     def end(self, error: BaseException | None) -> None:
         """Takes the cluster down. A failure of that never hides the body's own error."""
-        with uninterrupted():
+        with self._signals, uninterrupted():
             try:
                 self._move(ResourceState.DEACTIVATING, f"Taking down Ray cluster {self.name}.")
             finally:
@@ -195,7 +199,7 @@ class ClusterLife:
         if not finished.wait(self._deactivation_timeout_s):
             raise ExternalResourceError(
                 f"Timed out deactivating {self.name} after {self._deactivation_timeout_s:g} s; "
-                f"see what is left: sunspot status {self.name}"
+                f"see what is left: sunspot status {self.name}, and go on: sunspot down {self.name}"
             )
         if problems:
             raise ExternalResourceError(
@@ -218,7 +222,9 @@ class ClusterLife:
             )
 
     def _report_losses(self, lost: set[str], running: int) -> None:
-        message = f"Lost {', '.join(sorted(lost))}; {running} nodes are left."
+        # A terminal would obey what is in a name; whoever has the token may choose one.
+        names = ", ".join(one if one.isprintable() else ascii(one) for one in sorted(lost))
+        message = f"Lost {names}; {running} nodes are left."
         with contextlib.suppress(IllegalStateTransitionError):  # the block has just ended
             self._move(ResourceState.ACTIVE, message)
             logger.warning(message)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 
 
@@ -33,6 +35,29 @@ def _ignored(*numbers: signal.Signals) -> Iterator[None]:
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def terminating() -> Iterator[None]:
+    """Makes a SIGTERM raise SystemExit in the block, where it would end the process at once.
+
+    Another handler than Python's own stays. Python handles signals in the main thread; in any other
+    this does nothing.
+    """
+    is_ours = threading.current_thread() is threading.main_thread()
+    if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _exit)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is _exit:  # `ray.init` may have set its own
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _exit(number: int, _frame: object) -> None:
+    sys.exit(128 + number)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -40,6 +41,8 @@ from sunspot.targets.scaling import Scaling, Size, parse
 
 commands = Commands()
 
+MAX_PORT = 65535
+
 
 @commands.command(
     epilog="Example: sunspot up hybrid --target local\nExample: sunspot up --file cluster.yaml\n"
@@ -58,14 +61,14 @@ def up(
     port: Annotated[
         int | None,
         typer.Option(
-            help="Port of the GCS, for clusters on this machine; by default 6379 if it is free."
+            help="Port of the GCS, for clusters on this machine; by default 6379 if it is free.",
         ),
     ] = None,
     dashboard_port: Annotated[
         int | None,
         typer.Option(
             help="Port of the dashboard and the job API on this machine; by default 8265 if it is "
-            "free."
+            "free.",
         ),
     ] = None,
     client: Annotated[
@@ -100,6 +103,7 @@ def up(
     """
     from sunspot.targets.azure.aks import by_pulumi
 
+    _check_ports({"--port": port, "--dashboard-port": dashboard_port})
     loaded = read_stack(stack, file)
     if target_name is None and context is None:
         by_pulumi.refuse_up(loaded)
@@ -132,12 +136,19 @@ def up(
             again += [] if value is None else [flag, str(value)]
         again += ["--client"] if client else []
         where = file or f"Pulumi.{name}.yaml"
-        _note_differences(target, wanted, str(where), shlex.join(again))
+        if not by_pulumi.describes_aks(loaded):  # Pulumi's has other sizes of nodes than the file
+            _note_differences(target, wanted, str(where), shlex.join(again))
     print_handle(handle)
     if program := abilities.find(target, Outputs):
         console.out.print("  the stack's outputs:")
         for key, value in program.outputs(name).items():
             console.out.print(f"    {key:<24} {value}", markup=False)
+
+
+def _check_ports(given: Mapping[str, int | None]) -> None:
+    for flag, number in given.items():
+        if number is not None and not 1 <= number <= MAX_PORT:
+            raise UsageError(f"{flag} {number} is not a port: give one from 1 to {MAX_PORT}")
 
 
 @commands.command(epilog="Example: sunspot down dev")
@@ -165,6 +176,8 @@ def down(
     Then check what still exists, on Azure by asking Azure, and fail if anything does.
     Results that the stack protects are kept.
     """
+    from sunspot.targets.azure.aks import by_pulumi
+
     chosen = clusters.running(stack, target_name)
     if len(names := sorted({cluster.name for cluster in chosen})) > 1:
         raise UsageError(
@@ -177,18 +190,24 @@ def down(
     else:
         found = []
     agreed = Agreed(storage=delete_storage or volumes, left_behind=yes)
-    if not any(_take_down(target, name, agreed) for target, name in found):
+    with by_pulumi.naming_destroy(stack):
+        is_taken_down = any(_take_down(target, name, agreed) for target, name in found)
+    if not is_taken_down:
         if stack:
-            _look_in_files(stack, refuse_pulumis=not target_name)
+            _look_in_files(stack, target_name)
         which = f"stack {stack!r} is not up" if stack else "no cluster is up"
         console.out.print(f"{which} - nothing to do")
 
 
-def _look_in_files(name: str, *, refuse_pulumis: bool) -> None:
+def _look_in_files(name: str, target_name: str | None) -> None:
     """Notes that there is no file of a stack that is not up: its name or the folder may be wrong.
 
-    Refuses to call a stack of this project "not up" that only Pulumi knows.
+    Refuses to call a stack of this project "not up" that only Pulumi knows, unless only another
+    target was looked at.
     """
+    from sunspot.targets.azure import settings
+    from sunspot.targets.azure.aks import by_pulumi
+
     try:
         found = stacks.find(name)
     except UntrustedError:
@@ -200,9 +219,7 @@ def _look_in_files(name: str, *, refuse_pulumis: bool) -> None:
             f"there is no file of a stack {name!r} here either: a cluster on Azure or Kubernetes "
             "is found from its project's folder, or on the machine that brought it up"
         )
-    elif refuse_pulumis:
-        from sunspot.targets.azure.aks import by_pulumi
-
+    elif target_name in (None, settings.TARGET):
         by_pulumi.refuse_down(found)
 
 

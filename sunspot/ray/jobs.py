@@ -35,7 +35,7 @@ SUBMIT_TIMEOUT_S = 300.0
 # agent, and then takes no job (JobHead.submit_job, 2.60). Less than the 300 s after which the same
 # words may mean a job that an agent has taken.
 NO_AGENT, AGENT_TIMEOUT_S, AGENT_POLL_S = "No available agent", 60.0, 1.0
-STOP_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S, STOP_AGAIN_S = 20.0, 1.0
 
 JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 MAX_JOB_ID = 128
@@ -202,10 +202,12 @@ class JobClient:
             SunspotError: it did not end within STOP_TIMEOUT_S.
         """
         job = self._get_late(job_id, late_s)
-        deadline = time.monotonic() + STOP_TIMEOUT_S
-        if not job.has_ended:
-            self.call("POST", job_path(job_id) + "/stop")
+        deadline, ask_at = time.monotonic() + STOP_TIMEOUT_S, 0.0
         while not job.has_ended:
+            if time.monotonic() > ask_at:
+                # Again, since nothing stops a job whose supervisor is about to start (2.60).
+                self.call("POST", job_path(job_id) + "/stop")
+                ask_at = time.monotonic() + STOP_AGAIN_S
             if time.monotonic() > deadline:
                 raise SunspotError(
                     f"job {job_id!r} should have stopped but is still {job.status} after "

@@ -9,14 +9,10 @@ from sunspot.errors import UsageError
 from sunspot.spec import ScalingGroup
 from sunspot.stack import Stack
 from sunspot.targets.callers import Opens
-from sunspot.targets.consent import (
-    DeletesLeftBehind,
-    DrainsGroups,
-    ReplacesHeads,
-    UpdatesOthers,
-)
+from sunspot.targets.consent import DeletesLeftBehind, DrainsGroups, ReplacesHeads
 from sunspot.targets.contacting import Contacting
 from sunspot.targets.evicting import Evicting
+from sunspot.targets.for_caller import ForCaller
 from sunspot.targets.forwarding import Forwarding
 from sunspot.targets.head_notebook import HeadNotebooks
 from sunspot.targets.history import History
@@ -60,10 +56,10 @@ _WHAT: dict[type, str] = {
     ServedManifests: "printing what it is given for Ray Serve",
     JobManifests: "printing what it is given for one command",
     Batches: "a cluster for one command",
+    ForCaller: "clusters that end with their caller",
     JobClusters: "ending a cluster after one job by itself",
     ReplacesHeads: "replacing its head",
     DrainsGroups: "removing groups without a drain",
-    UpdatesOthers: "updating a cluster that is up",
     DeletesLeftBehind: "deleting what is left behind",
     Suspending: "suspending clusters",
     Idling: "looking after idle clusters",

@@ -26,15 +26,6 @@ class DrainsGroups(Protocol):
         ...
 
 
-@runtime_checkable
-class UpdatesOthers(Protocol):
-    """An `up` updates a cluster that is up, also one that was brought up from elsewhere."""
-
-    def updating_none(self) -> Target:
-        """This target, whose `up` refuses a cluster that is up, before it changes anything."""
-        ...
-
-
 class LeftBehindError(UsageError):
     """Something of a cluster exists that cannot be taken down in order. Nothing was changed.
 

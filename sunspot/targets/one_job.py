@@ -55,8 +55,11 @@ def cluster(target: Target, stack: Stack, show: Show) -> Iterator[ClusterHandle]
 
 
 def _is_there(target: Target, name: str) -> bool:
-    """Whether the stack has a cluster; of one that ended by itself, `up` removes the rest."""
-    if name not in target.names() and not target.discover(name):
+    """Whether the stack has a cluster; of one that ended by itself, `up` removes the rest.
+
+    By the records here: what another machine made, `up` finds where the stack is to be.
+    """
+    if name not in target.names():
         return False
     ends = abilities.find(target, JobClusters)
     return ends is None or not ends.is_gone(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sunspot.errors import UsageError
 from sunspot.stack import Stack
 from sunspot.targets import abilities
-from sunspot.targets.consent import UpdatesOthers
+from sunspot.targets.for_caller import ForCaller
 from sunspot.targets.protocol import (
     UP_TIMEOUT_S,
     Lasting,
@@ -22,7 +22,12 @@ def take_down(target: Target, name: str, progress: Progress) -> Removal | None:
 
     What has no record here any more may be another machine's by now, and stays.
     """
-    return target.down(name, progress) if name in target.names() else None
+    return _for_caller(target).down(name, progress) if name in target.names() else None
+
+
+def _for_caller(target: Target) -> Target:
+    differs = abilities.find(target, ForCaller)
+    return target if differs is None else differs.for_caller()
 
 
 class _LastingOfOthers(Lasting, WaitsForOthers):
@@ -45,9 +50,7 @@ class Start:
     """
 
     def __init__(self, target: Target, stack: Stack) -> None:
-        updates = abilities.find(target, UpdatesOthers)
-        self._target = target if updates is None else updates.updating_none()
-        self._stack = stack
+        self._target, self._stack = _for_caller(target), stack
         self._step = ""
         self._refused = False
         self._up: Up | None = None

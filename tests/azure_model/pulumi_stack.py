@@ -12,7 +12,8 @@ class FakeStack:
     """What `up` makes and `destroy` leaves, and what was called.
 
     `made` are the resources of the next `up`, `now` those that are there, None before the first.
-    `error` is raised instead of an answer. `plan` is what the next `up` would replace.
+    `error` is raised instead of an answer, `error_of_up` only by `up`. `plan` is what the next `up`
+    would replace.
     """
 
     def __init__(self, outputs: dict[str, Any]) -> None:
@@ -21,6 +22,7 @@ class FakeStack:
         self.now: tuple[dict[str, Any], ...] | None = None
         self.calls: list[str] = []
         self.error: Exception | None = None
+        self.error_of_up: Exception | None = None
         self.plan: tuple[Replacement, ...] = ()
 
     def state(self) -> StackState | None:
@@ -31,8 +33,8 @@ class FakeStack:
 
     def up(self, progress: Callable[[str], None]) -> StackState:
         self.calls.append("up")
-        if self.error:
-            raise self.error
+        if error := self.error or self.error_of_up:
+            raise error
         self.now = self.made
         progress("created VirtualMachine sunspot-x-head-vm")
         state = self.state()

@@ -9,6 +9,7 @@ CLUSTER = "sunspot-x"
 STACK_TYPE = "pulumi:pulumi:Stack"
 GROUP_TYPE = "azure-native:resources:ResourceGroup"
 MACHINE_TYPE = "azure-native:compute:VirtualMachine"
+AKS_TYPE = "azure-native:containerservice:ManagedCluster"
 ACCOUNT_TYPE = "azure-native:storage:StorageAccount"
 PROVIDER = {"urn": "urn:p", "type": "pulumi:providers:azure-native", "custom": True, "id": "1"}
 
@@ -43,6 +44,12 @@ def machine(vm_id: str = "one", *, cluster: str = CLUSTER) -> dict[str, Any]:
     inputs = {"resourceGroupName": cluster, "vmName": f"{cluster}-head"}
     identifier = resource_id(kind_of(MACHINE_TYPE), inputs)
     return resource(MACHINE_TYPE, identifier, protect=True, vmId=vm_id)
+
+
+def aks() -> dict[str, Any]:
+    """An AKS cluster."""
+    inputs = {"resourceGroupName": CLUSTER, "resourceName": CLUSTER}
+    return resource(AKS_TYPE, resource_id(kind_of(AKS_TYPE), inputs))
 
 
 def account(*, protect: bool = True) -> dict[str, Any]:

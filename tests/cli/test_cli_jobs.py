@@ -80,7 +80,7 @@ def test_the_example_of_submit_runs_on_the_first_cluster(clusters, place, reques
 
 
 @pytest.mark.parametrize(
-    ("made", "says"), [(True, "job mine is stopped"), (False, "job mine was not submitted")]
+    ("made", "says"), [(True, "job mine is stopped"), (False, "the cluster knows no job mine")]
 )
 def test_an_interrupt_while_the_job_is_handed_over_stops_it(cluster, monkeypatch, made, says):
     api, _ = cluster

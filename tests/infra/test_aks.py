@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 from azure_model import request_bodies
+from azure_model.resource_ids import SUBSCRIPTION
 from builds import AUTOSCALER, ROOT, build, group, told
 from test_declared import told as declared_tree
 from test_policy_of_program import violations
@@ -239,6 +240,15 @@ def test_the_pods_use_identities_that_may_write_to_one_container(made):
     assert env == made.outputs["storage_url"]
 
 
+def test_the_way_to_the_kubeconfig_names_the_subscription(made):
+    command = made.outputs["kubeconfig_command"].split()
+    assert command[:3] == ["az", "aks", "get-credentials"]
+    given = dict(zip(command[3::2], command[4::2], strict=True))
+    assert given["--resource-group"] == made.outputs["resource_group"]
+    assert given["--name"] == made.outputs["cluster"]
+    assert given["--subscription"] == SUBSCRIPTION
+
+
 def test_the_device_plugin_runs_on_spot_nodes_with_gpus(made):
     pod = made.one("DaemonSet").inputs["spec"]["template"]["spec"]
     assert pod["tolerations"] == [{"operator": "Exists"}]
@@ -330,6 +340,7 @@ def test_pools_of_long_or_odd_names_are_told_apart():
         ({"aks": {**RANGES, "system_vm_size": "Standard_B4as_v2"}}, "B series"),
         ({"kubernetes": {"gpu_key": "nvidia.com/mig-1g.5gb"}}, "gpu_key"),
         ({"name": "x" * 60}, "stack name"),
+        ({"idle": {"action": "warn"}}, "sunspot:idle"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_made(keys, named):

@@ -323,6 +323,13 @@ def test_stop_waits_until_the_job_has_ended(api, client):
     assert api.calls()[-1] == "GET /api/jobs/j"
 
 
+def test_a_job_that_is_just_starting_is_stopped_again(api, client, monkeypatch):
+    monkeypatch.setattr(jobs, "STOP_AGAIN_S", 0.0)
+    api.add("j", "PENDING", "RUNNING", "RUNNING", "STOPPED")
+    assert client.stop("j").status == "STOPPED"
+    assert api.calls().count("POST /api/jobs/j/stop") == 3
+
+
 def test_a_job_that_has_ended_is_not_stopped(api, client):
     api.add("j", "SUCCEEDED")
     assert client.stop("j").status == "SUCCEEDED"

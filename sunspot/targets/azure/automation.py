@@ -20,6 +20,7 @@ from sunspot.errors import SunspotError
 from sunspot.targets.azure.engine import Pulumi
 from sunspot.targets.azure.errors import is_being_written, is_freed_later, plain, problem, said
 from sunspot.targets.azure.replacing import IRREPLACEABLE, Plan, Replacement
+from sunspot.targets.azure.updating import BusyError
 from sunspot.targets.protocol import Lasting, Progress, silent
 
 # A machine's NIC is freed 180 s after the machine is gone (see is_freed_later).
@@ -32,6 +33,7 @@ READ_TRIES, READ_AGAIN_S = 4, 0.5
 STACK_TYPE = "pulumi:pulumi:Stack"
 MACHINE_TYPE = "azure-native:compute:VirtualMachine"
 GROUP_TYPE = "azure-native:resources:ResourceGroup"
+AKS_TYPE = "azure-native:containerservice:ManagedCluster"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,11 @@ class StackState:
     def head(self) -> Resource | None:
         """The head's VM, the only one outside a scale set."""
         return next((one for one in self.resources if one.type == MACHINE_TYPE), None)
+
+    @property
+    def is_aks(self) -> bool:
+        """Whether it has an AKS cluster, which only Pulumi deletes."""
+        return any(one.type == AKS_TYPE for one in self.resources)
 
     @property
     def irreplaceable(self) -> tuple[Resource, ...]:
@@ -114,7 +121,12 @@ class AzureStack:
         return self._run(*command)
 
     def up(self, progress: Progress) -> StackState:
-        """Creates or updates everything that the stack describes."""
+        """Creates or updates everything that the stack describes.
+
+        Raises:
+            BusyError: another command is doing so.
+            SunspotError: Pulumi or Azure refused.
+        """
         watcher = Watcher(progress)
         try:
             with self.command.holding_interrupts():
@@ -124,6 +136,8 @@ class AzureStack:
                     opts=auto.LocalWorkspaceOptions(pulumi_command=self.command),
                 )
                 stack.up(on_event=watcher)
+        except auto.ConcurrentUpdateError as error:
+            raise BusyError(str(problem(self.name, said(error)))) from error
         except auto.CommandError as error:
             raise problem(self.name, *(watcher.errors or [said(error)])) from error
         state = self.state()

@@ -10,6 +10,7 @@ from sunspot.registry import THIS_MACHINE
 from sunspot.stack import Stack
 from sunspot.targets.azure.records import Record, Records
 from sunspot.targets.azure.settings import TARGET
+from sunspot.targets.kubernetes.settings import TARGET as KUBERNETES
 from sunspot.targets.protocol import Progress
 from sunspot.targets.records import BrokenRecordsError
 
@@ -18,7 +19,7 @@ def declared_in(stack: Stack) -> Path:
     """The folder of the project whose stack file declares this stack.
 
     Raises:
-        UsageError: the project has no such stack file, or it declares another cluster.
+        UsageError: the project has no such stack file, or it declares another cluster, or AKS.
     """
     try:
         project = stacks.project_directory()
@@ -32,12 +33,23 @@ def declared_in(stack: Stack) -> Path:
             f"Pulumi.{stack.name}.yaml in {project} (its stacks: {known}): declare the cluster in "
             "one and give its name, as in RayCluster.from_stack('hybrid')"
         )
-    if stacks.load(stack.name, project).for_target(TARGET) != stack.for_target(TARGET):
+    declared = stacks.load(stack.name, project)
+    _refuse_aks(declared)
+    if declared.for_target(TARGET) != stack.for_target(TARGET):
         raise UsageError(
             f"on azure a cluster must be declared in a stack file, and Pulumi.{stack.name}.yaml in "
             f"{project} declares another one: change it there"
         )
     return project
+
+
+def _refuse_aks(stack: Stack) -> None:
+    if stack.target == KUBERNETES:
+        raise UsageError(
+            f"Pulumi.{stack.name}.yaml says sunspot:target: {KUBERNETES}, of which Pulumi makes "
+            "AKS and not virtual machines: change it to azure, or give the virtual machines a "
+            "stack of their own"
+        )
 
 
 def declared_here(name: str) -> tuple[Stack, Path] | None:

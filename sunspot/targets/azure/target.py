@@ -131,7 +131,7 @@ class AzureTarget:
     def removing_now(self) -> AzureTarget:
         return replace(self, removes_now=True)
 
-    def updating_none(self) -> AzureTarget:
+    def for_caller(self) -> AzureTarget:
         return replace(self, updates=False)
 
     def first_contact(self, stack: Stack) -> AbstractContextManager[Contact]:
@@ -153,37 +153,36 @@ class AzureTarget:
         if port is not None:
             raise UsageError("--port is only for clusters on this machine; leave it out on azure")
         self.check(stack)
-        folder = project.declared_in(stack)
+        name, folder = stack.name, project.declared_in(stack)
         progress("looking at the login to Azure")
         doctor.refuse(stack, self.quick(stack, folder))
-        if self.is_suspended(stack.name):
-            raise suspended(stack.name)
-        with self.records.locked(stack.name, progress):
-            engine = self.engine(stack.name, folder, progress, install=True)
+        if self.is_suspended(name):
+            raise suspended(name)
+        with self.records.locked(name, progress):
+            engine = self.engine(name, folder, progress, install=True)
             if not self.updates:
-                updating.refuse_any(engine, stack.name)
+                updating.refuse_any(engine, name)
             # Before anything is created, so that `down` finds what an interrupted `up` created.
             dumped = stack.model_dump(mode="json")
-            before = self.records.read(stack.name)
+            before = self.records.read(name)
             record = before or Record(folder="", stack=dumped, outputs={})
             update = self._update(stack, before, progress)
             if update.before is None:
                 record = replace(record, stack=dumped)
-            self.records.write(stack.name, replace(record, folder=str(folder)))
-            wanted = replacing.Wanted(name=stack.name, now=dumped, before=before and before.stack)
-            try:
+            self.records.write(name, replace(record, folder=str(folder)))
+            wanted = replacing.Wanted(name=name, now=dumped, before=before and before.stack)
+            with updating.saying_what_remains(name):
                 old = update.prepare(engine, wanted, replace_head=self.replaces_head)
-                self.records.write(stack.name, replace(record, folder=str(folder), stack=dumped))
-                state = engine.up(progress)
-                self.records.remember(stack.name, folder, stack, state)
-                connect = functools.partial(
-                    self._reach.connect, stack.name, progress, dashboard_port
-                )
+                self.records.write(name, replace(record, folder=str(folder), stack=dumped))
+                try:
+                    state = engine.up(progress)
+                except updating.BusyError:
+                    if before is None:  # it is another machine's
+                        self.records.forget(name)
+                    raise
+                self.records.remember(name, folder, stack, state)
+                connect = functools.partial(self._reach.connect, name, progress, dashboard_port)
                 handle = update.finish(old, connect, timeout_s)
-            except (KeyboardInterrupt, SunspotError) as error:
-                if not isinstance(error, UsageError):  # before which the program was not run
-                    error.add_note(remaining.after_up(stack.name))
-                raise
         return Up(handle, was_up=False)
 
     def _update(self, stack: Stack, before: Record | None, progress: Progress) -> updating.Update:
@@ -211,6 +210,8 @@ class AzureTarget:
             engine, before = self._known.ask(name, folder, progress)
             if engine is None or before is None or not before.resources:
                 return left_behind.check(name, self.records, self.still_there, progress)
+            if before.is_aks:
+                return None
             self.records.tunnel(name).close()
             try:
                 emptying.empty(before, progress, self.endpoints)
@@ -327,10 +328,9 @@ class AzureTarget:
 
     def keep_alive(self, name: str, seconds: float) -> float:
         """Asks the head, by SSH: whoever may log in there may keep it anyway."""
-        record = self._reach.current(name)
         if (stack := self.stack(name)).idle is None:
             raise no_policy(stack)
-        return head.keep_alive(self._reach.ssh(name, record), seconds)
+        return head.keep_alive(self.shell(name), seconds)
 
     def _machines(self, name: str) -> suspending.Machines:
         group, vm = self._reach.group_id(name), self.records.known(name).head
@@ -376,9 +376,8 @@ class AzureTarget:
     def forward(
         self, name: str, port: int, local: int | None, progress: Progress
     ) -> AbstractContextManager[Forward]:
-        return forwarding.through(
-            self._reach.ssh(name, self._reach.current(name, progress)), name, port, local
-        )
+        to = self._reach.ssh(name, self._reach.current(name, progress))
+        return forwarding.through(to, name, port, local)
 
     def notebook(
         self, name: str, arguments: Sequence[str], progress: Progress

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from sunspot.errors import UsageError
+from sunspot.errors import SunspotError, UsageError
 from sunspot.ray.handle import ClusterHandle
 from sunspot.stack import Stack
 from sunspot.targets import members
-from sunspot.targets.azure import boots, leaving, replacing, rolling, wait
+from sunspot.targets.azure import boots, leaving, remaining, replacing, rolling, wait
 from sunspot.targets.azure.boots import Before
 from sunspot.targets.azure.credentials import Endpoints
 from sunspot.targets.azure.replacing import Planning, Wanted
 from sunspot.targets.azure.scaling import Cluster
 from sunspot.targets.protocol import Progress
+
+
+class BusyError(UsageError):
+    """Another command works on the stack, or was killed while it did; this one changed nothing."""
 
 
 def refuse_any(engine: Planning, name: str) -> None:
@@ -25,6 +30,22 @@ def refuse_any(engine: Planning, name: str) -> None:
             f"`sunspot status` does not list it here. It stays as it is; take it down first if it "
             f"is yours: sunspot down {name}"
         )
+
+
+@contextlib.contextmanager
+def saying_what_remains(name: str) -> Iterator[None]:
+    """Adds to an error what the `up` of a stack may have created."""
+    try:
+        yield
+    except UsageError:  # before which the program was not run
+        raise
+    except OSError as error:  # of the records: not a refusal, after which nothing would be there
+        failed = SunspotError(f"cannot go on on this machine: {error}")
+        failed.add_note(remaining.after_up(name))
+        raise failed from error
+    except (KeyboardInterrupt, SunspotError) as error:
+        error.add_note(remaining.after_up(name))
+        raise
 
 
 @dataclass(frozen=True, kw_only=True)

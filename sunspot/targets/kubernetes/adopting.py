@@ -47,6 +47,17 @@ def adopt(kept: Records, name: str, record: Record) -> bool:
     return True
 
 
+def renew(kept: Records, name: str) -> None:
+    """Brings the record of what Pulumi made up to date, which a `pulumi up` may have changed."""
+    record = kept.readable(name)
+    if record is None or not record.by_pulumi:
+        return
+    with contextlib.suppress(SunspotError):  # what cannot be asked now is as it was
+        stack = records.stack_of(record.cluster().found())
+        if stack is not None and stack != kept.stack(name):
+            adopt(kept, name, record)
+
+
 def _of_another_version(found: Object) -> UsageError:
     kind, where = found["kind"], found["metadata"]
     return UsageError(

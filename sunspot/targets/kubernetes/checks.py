@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from sunspot import stack as stacks
 from sunspot.errors import SunspotError, UsageError
 from sunspot.stack import Stack
 from sunspot.stack_problems import wrong
@@ -108,7 +105,7 @@ def findings(api: Api, stack: Stack, progress: Progress, *, job: bool = False) -
     missing = rights.missing(api, stack, job=job)
     if missing:
         namespace = raycluster.names(stack).namespace
-        give = GIVE_RIGHTS.format(stack=_given(stack), namespace=namespace)
+        give = GIVE_RIGHTS.format(stack=placing.called(stack), namespace=namespace)
         yield _finding("rights", "failure", f"you may not {', '.join(missing)}", give)
         return
     yield _finding("rights", "ok", "you may bring the cluster up and take it down")
@@ -192,15 +189,6 @@ def _state_of(one: Object, oldest: tuple[int, int]) -> Finding:
             f"{one['metadata']['name']}",
         )
     return _finding("KubeRay", "ok", called)
-
-
-def _given(stack: Stack) -> str:
-    """How commands name a stack: with its file, where the project has none of its name."""
-    name = shlex.quote(stack.name)
-    with contextlib.suppress(UsageError):
-        if stacks.find(stack.name) is not None:
-            return name
-    return f"{name} --file FILE"
 
 
 def _accepted(api: Api, stack: Stack, oldest: tuple[int, int]) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from typing import Any
 from sunspot import yaml_text
 from sunspot.ray import ports
 from sunspot.stack import Stack
-from sunspot.targets.kubernetes import raycluster, rayjob, rayservice, rights
+from sunspot.targets.kubernetes import placing, raycluster, rayjob, rayservice, rights
 from sunspot.targets.kubernetes.pods import TOKEN_KEY
 from sunspot.targets.kubernetes.raycluster import Names
 from sunspot.targets.kubernetes.settings import TARGET
@@ -162,7 +162,7 @@ def create_secret(called: Names) -> str:
 def apply(stack: Stack, served: str | None = None) -> str:
     """Applies the manifest; with the config of what is served, or its MODULE:APP."""
     serve = "" if served is None else f" --serve {shlex.quote(served)}"
-    name = shlex.quote(stack.name)
+    name = placing.called(stack)
     # It may have been given with the command.
     place = f" --namespace {raycluster.names(stack).namespace}"
     return f"sunspot manifest {name} --target {TARGET}{place}{serve} | kubectl apply -f -"

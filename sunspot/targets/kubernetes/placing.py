@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 
 from sunspot import stack as stacks
 from sunspot.errors import UntrustedError, UsageError
@@ -35,6 +36,15 @@ def placed(stack: Stack) -> tuple[Stack, Record]:
     place = Place.find(given.context, given.namespace)
     wanted = at_place(stack, place.context or None, place.namespace)
     return wanted, Record(place=place, names=raycluster.names(wanted)).of_stack(wanted)
+
+
+def called(stack: Stack) -> str:
+    """How commands name a stack: with its file, where the project has none of its name."""
+    name = shlex.quote(stack.name)
+    with contextlib.suppress(UsageError):
+        if stacks.find(stack.name) is not None:
+            return name
+    return f"{name} --file FILE"
 
 
 def by_name(name: str) -> tuple[str, Record] | None:

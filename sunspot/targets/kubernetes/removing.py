@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sunspot.errors import UsageError
 from sunspot.signals import deferred
 from sunspot.targets.kubernetes import job_clusters, placing
 from sunspot.targets.kubernetes.api import POLICY, Object, path
@@ -59,11 +60,15 @@ class Removing:
         own_secret, claim, uid = record.own_secret, record.own_claim, record.uid
         return Removing(record.cluster(), own_secret, claim, job, uid, delete_kept)
 
-    def take_down(self, progress: Progress) -> Removal:
-        """Deletes everything, waits until it is gone, and looks for what is left."""
+    def take_down(self, progress: Progress, *, patient: bool = False) -> Removal:
+        """Deletes everything, waits until it is gone, and looks for what is left.
+
+        An API server that cannot be reached at all is said at once, unless the caller is `patient`.
+        """
         names = self.cluster.names
         progress(f"deleting {names.cluster} in namespace {names.namespace}")
-        self.cluster.found()  # one that cannot be reached at all is said at once
+        if not patient:
+            self.cluster.found()
         return outlast(lambda: self._take_down(progress), progress)
 
     def _take_down(self, progress: Progress) -> Removal:
@@ -175,8 +180,16 @@ class Removing:
         if found is None or not _is_sunspots(found):
             return False
         owners = found["metadata"].get("ownerReferences") or ()
-        uids = (found["metadata"]["uid"], *(one["uid"] for one in owners))
-        return not self.uid or self.uid in uids
+        if self.uid:
+            return self.uid in (found["metadata"]["uid"], *(one["uid"] for one in owners))
+        return not owners or any(self._is_maker(one) for one in owners)
+
+    def _is_maker(self, owner: Object) -> bool:
+        """Whether an owner is, by its name, what makes all the others."""
+        makers = [("RayCluster", self.cluster.names.cluster)]
+        if self.job is not None:
+            makers.append(("RayJob", self.job.rpartition("/")[2]))
+        return (owner["kind"], owner["name"]) in makers
 
     def _wait_for_makers(self, progress: Progress) -> None:
         """Waits until what makes the others is gone; frees it where nothing else does."""
@@ -251,10 +264,21 @@ class Removing:
 
 
 def of_kept(name: str, progress: Progress) -> Removal | None:
-    """Deletes the claim that a cluster of that stack file has kept; None if there is none."""
+    """Deletes the claim that a cluster of that stack file has kept; None if there is none.
+
+    Raises:
+        UsageError: a RayCluster of that name stands, which `sunspot up` did not make.
+    """
     if (there := placing.by_name(name)) is None:
         return None
     removing = Removing.of(there[1], delete_kept=True)
+    if removing.cluster.found() is not None:
+        names = removing.cluster.names
+        raise UsageError(
+            f"namespace {names.namespace} has a RayCluster {names.cluster!r}, which `sunspot up` "
+            "did not make: nothing of it was deleted. Take it down with what applied it, or: "
+            f"kubectl delete raycluster {names.cluster} --namespace {names.namespace}"
+        )
     return removing.take_down(progress) if removing.left() else None
 
 

@@ -41,8 +41,8 @@ def _size(group: Object, *, ranges: bool) -> Size:
     return Size(minimum=group.get("replicas", group.get("minReplicas", 0)))
 
 
-def check(stack: Stack, sizes: Mapping[str, Size]) -> None:
-    """Checks that groups can have these sizes.
+def check(stack: Stack, sizes: Mapping[str, Size], *, by_pulumi: bool) -> None:
+    """Checks that groups can have these sizes, of a cluster that Pulumi made or `up`.
 
     Raises:
         UsageError: there is no such group, or a size is above its max_workers.
@@ -50,9 +50,11 @@ def check(stack: Stack, sizes: Mapping[str, Size]) -> None:
     for name, size in sizes.items():
         most = abilities.group(stack, name).max_workers
         if size.highest > most:
+            again = "take the stack down and bring it up again"
+            then = f"run: pulumi up -s {stack.name}" if by_pulumi else again
             raise UsageError(
                 f"{name}={size} is outside 0 to {most}, its max_workers; raise max_workers in "
-                f"Pulumi.{stack.name}.yaml, then take the stack down and bring it up again"
+                f"Pulumi.{stack.name}.yaml, then {then}"
             )
 
 

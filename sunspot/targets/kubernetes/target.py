@@ -59,11 +59,13 @@ class KubernetesTarget:
     """The clusters on Kubernetes that have a record in `records`.
 
     With `for_job` those that it brings up are for one job each, and KubeRay ends them after it.
+    With `patient` its `down` outlasts an API server that is away.
     """
 
     records: Records
     name: str = TARGET
     for_job: bool = False
+    patient: bool = False
 
     # What is printed
 
@@ -162,6 +164,7 @@ class KubernetesTarget:
         return there is not None and adopting.adopt(self.records, *there)
 
     def stack(self, name: str) -> Stack:
+        adopting.renew(self.records, name)
         return self.records.stack(name)
 
     def handle(self, name: str, progress: Progress = silent) -> ClusterHandle:
@@ -189,6 +192,9 @@ class KubernetesTarget:
     def for_one_job(self) -> KubernetesTarget:
         return replace(self, for_job=True)
 
+    def for_caller(self) -> KubernetesTarget:
+        return replace(self, patient=True)
+
     def submitted(self, name: str, job_id: str) -> None:
         job_clusters.submitted(self.records.read(name), job_id)
 
@@ -197,9 +203,9 @@ class KubernetesTarget:
 
     def scale(self, name: str, sizes: Mapping[str, Size], progress: Progress) -> None:
         stack = self.stack(name)
-        scaling.check(stack, sizes)
-        handle = self.handle(name, progress)
+        scaling.check(stack, sizes, by_pulumi=self.records.read(name).by_pulumi)
         with self.records.folders.locked(name, progress):
+            handle = self.handle(name, progress)
             for group, size in sizes.items():
                 scaling.scale(self._read(name).cluster(), handle, stack, group, size, progress)
 
@@ -383,7 +389,8 @@ class KubernetesTarget:
             self.records.forget(name)
             return None
         record = job_clusters.named(record)
-        removal = Removing.of(record, delete_kept=delete_kept).take_down(progress)
+        going = Removing.of(record, delete_kept=delete_kept)
+        removal = going.take_down(progress, patient=self.patient)
         if not removal.left:
             self.records.forget(name)  # another command may have opened a port-forward meanwhile
         return replace(removal, kept=[*removal.kept, *job_clusters.stays(name, record)])

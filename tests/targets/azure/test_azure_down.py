@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from azure_model.pulumi_state import ACCOUNT, GROUP, account, group, machine
-from azure_stacks import run, up
+from azure_model.pulumi_state import ACCOUNT, GROUP, account, aks, group, machine
+from azure_stacks import declared, run, up, write
 from ssh_server import needs_sshd
 
-from sunspot.errors import SunspotError
+from sunspot.errors import SunspotError, UsageError
 
 
 @needs_sshd
@@ -41,6 +41,24 @@ def test_down_of_a_stack_that_plain_pulumi_made(place):
     result = run("down", "x")
     assert result.exit_code == 0, result.output
     assert "destroy False" in place.fake.calls
+
+
+@pytest.mark.parametrize("flags", [(), ("--delete-storage",), ("--target", "azure")])
+def test_aks_is_pulumis_to_delete(place, flags):
+    write(place.project, "x", target="kubernetes")
+    place.fake.now = (group(), aks(), account())
+    result = run("down", "x", *flags)
+    assert result.exit_code == 2, result.output  # there is no kubeconfig here
+    assert "pulumi destroy --exclude-protected -s x" in result.stderr
+    assert {*place.fake.calls} == {"state"}
+
+
+def test_up_of_machines_from_a_file_that_describes_aks_is_refused(place):
+    wanted = declared()
+    write(place.project, "x", target="kubernetes")
+    with pytest.raises(UsageError, match="Pulumi makes AKS and not virtual machines"):
+        place.target.up(wanted, print)
+    assert place.fake.calls == []
 
 
 def test_down_lists_what_still_exists_and_fails(place):

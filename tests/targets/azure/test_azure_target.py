@@ -1,5 +1,7 @@
 """`sunspot up` on Azure, and what the commands do with a cluster there that is up."""
 
+import errno
+import os
 import stat
 from dataclasses import replace
 
@@ -17,6 +19,8 @@ from sunspot.ray.jobs import JobClient
 from sunspot.spec import RayClusterConfig, RayNodeConfig
 from sunspot.targets.azure import wait as azure_wait
 from sunspot.targets.azure.engine import EngineMissingError
+from sunspot.targets.azure.records import Record, Records
+from sunspot.targets.azure.updating import BusyError
 from sunspot.targets.clusters import find
 from sunspot.targets.scaling import Size
 
@@ -248,6 +252,29 @@ def test_a_stack_destroyed_elsewhere_is_forgotten(place):
     with pytest.raises(SunspotError, match="is not up"):
         place.target.handle("x")
     assert place.target.names() == []
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_an_up_beside_another_machines_is_refused_and_keeps_no_record(place, monkeypatch, known):
+    if known:
+        place.target.records.write("x", Record(folder=str(place.project), stack={}, outputs={}))
+    place.fake.error_of_up = BusyError("another command is working on this stack")
+    with pytest.raises(SunspotError, match="another command"):
+        up(place) if known else RayCluster.from_stack("x").__enter__()
+    assert "destroy False" not in place.fake.calls
+    assert place.target.names() == (["x"] if known else [])
+
+
+@needs_sshd
+def test_a_full_disk_after_pulumis_up_is_said_with_what_remains(place, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Records, "remember", full)
+    with pytest.raises(SunspotError, match="No space left") as caught:
+        up(place)
+    assert not isinstance(caught.value, UsageError)
+    assert "sunspot down x" in caught.value.__notes__[0]
 
 
 # Nodes, scale, ssh

@@ -47,6 +47,8 @@ def test_manifest_prints_the_file_and_nothing_else(run, tmp_path):
         (("up", "course", "--gpu", "cuda"), "cuda"),
         (("up", "course", "--gpu", "amd"), "docker"),
         (("up", "course", "--port", "6379"), "--port"),
+        (("up", "course", "--port", "0"), "--port 0 is not a port"),
+        (("up", "course", "--dashboard-port", "70000"), "from 1 to 65535"),
         (("manifest", "course", "--target", "local"), "'local'"),
         (("up", "course", "--target", "local", "--gpu", "none"), "GPUs"),
     ],

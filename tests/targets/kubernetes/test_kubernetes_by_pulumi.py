@@ -92,6 +92,17 @@ def test_the_other_commands_find_what_pulumi_made(up):
     failed(2, "down", "mine")
 
 
+def test_what_pulumi_changes_is_known_here_too(up):
+    assert run("status", "mine").exit_code == 0
+    assert "pulumi up -s mine" in failed(2, "scale", "mine", "workers=4")
+    up.write(AKS.replace("max_workers: 3", "max_workers: 4"))
+    changed = plan(stacks.load("mine")).manifest[0]
+    up.api.one("rayclusters")["metadata"]["annotations"] = changed["metadata"]["annotations"]
+    up.api.one("rayclusters")["spec"] = changed["spec"]
+    done = run("scale", "mine", "workers=0:4")
+    assert done.exit_code == 0, done.output
+
+
 def test_down_leaves_it_to_pulumi_and_keeps_no_record(up):
     assert run("status", "mine").exit_code == 0
     assert "pulumi destroy --exclude-protected -s mine" in failed(2, "down", "mine")

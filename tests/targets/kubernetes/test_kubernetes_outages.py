@@ -12,6 +12,9 @@ from kubernetes_objects import pod
 
 from sunspot.targets.kubernetes import api, objects, outages
 from sunspot.targets.kubernetes.errors import ApiError, UnreachableError, explained
+from sunspot.targets.kubernetes.target import create
+from sunspot.targets.protocol import silent
+from sunspot.targets.starting import take_down
 
 UNAVAILABLE, TOO_MANY = 503, 429
 
@@ -52,6 +55,19 @@ def test_what_creates_is_sent_again_only_if_nothing_was_created(kubernetes):
     sent = [path for method, path in kubernetes.api.seen if method == "POST"]
     assert [path.endswith("/secrets") for path in sent].count(True) == 1
     assert kubernetes.api.names("rayclusters") == kubernetes.api.names("secrets") == []
+
+
+@pytest.mark.usefixtures("at_once")
+def test_what_ends_with_its_caller_outlasts_a_server_that_is_away(kubernetes):
+    assert run("up", "mine").exit_code == 0
+    away = {("GET", "rayclusters"): [UNAVAILABLE] * (api.BUSY_RETRIES + 1)}
+    kubernetes.api.troubles = {key: [*some] for key, some in away.items()}
+    assert "503" in failed(1, "down", "mine")
+    kubernetes.api.troubles = away
+    removal = take_down(create(), "mine", silent)
+    assert removal is not None
+    assert removal.left == []
+    assert kubernetes.api.names("rayclusters") == []
 
 
 @pytest.mark.usefixtures("at_once")

@@ -8,7 +8,8 @@ import pytest
 from cli_runs import failed, run
 from kubernetes_stacks import FILE
 
-from sunspot.targets.kubernetes import job_clusters, rayjob
+from sunspot import stack as stacks
+from sunspot.targets.kubernetes import job_clusters, placing, rayjob
 from sunspot.targets.kubernetes.target import create
 
 KINDS = ("rayjobs", "rayclusters", "secrets", "pods", "poddisruptionbudgets")
@@ -49,6 +50,25 @@ def test_kuberay_is_told_the_job_and_nothing_is_left(kubernetes):
     assert secret["metadata"]["ownerReferences"][0]["kind"] == "RayJob"
     assert patched == [(JOB, {"spec": {"jobId": job_id}})]
     assert nothing_is_left(kubernetes)
+
+
+def test_only_where_it_is_to_run_is_a_cluster_of_its_name_looked_for(kubernetes):
+    kubernetes.api.add("/api/v1/namespaces/ml", {"metadata": {"name": "ml"}})
+    done = run("run", "mine", "--namespace", "ml", *RUN[2:])
+    assert done.exit_code == 0, done.stderr
+    assert not [path for _, path in kubernetes.api.seen if "/default/" in path]
+
+
+def test_the_secret_of_a_cluster_that_came_since_is_left_to_it(kubernetes, monkeypatch):
+    """A `run` was killed before it made anything; another machine's `up` has the names now."""
+    record = job_clusters.unnamed(placing.placed(stacks.load("mine"))[1])
+    create().records.write(record, stacks.load("mine"))
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("SUNSPOT_STATE_DIR", str(kubernetes.project / "other"))
+        assert run("up", "mine").exit_code == 0
+    run("down", "mine")
+    assert kubernetes.api.names("secrets") == ["mine-token"]
+    assert kubernetes.api.names("rayclusters") == ["mine"]
 
 
 def test_the_job_waits_for_one_that_is_submitted_here_and_ends_its_cluster(kubernetes, monkeypatch):

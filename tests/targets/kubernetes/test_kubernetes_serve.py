@@ -143,7 +143,8 @@ def test_a_wrong_stack_is_refused_as_without_serve(config):
 def test_the_header_has_the_commands():
     text = manifest.served_text(stack(namespace="ml"), "main:app")
     head = text.partition("---\n")[0]
-    assert "sunspot manifest course --target kubernetes --namespace ml --serve main:app |" in head
+    named = "course --file FILE"  # the project has no file of that name
+    assert f"sunspot manifest {named} --target kubernetes --namespace ml --serve main:app |" in head
     assert "kubectl port-forward --namespace ml service/course-serve-svc 8000" in head
     assert "ask for no token" in head
 

@@ -160,10 +160,10 @@ def test_down_leaves_no_port_forward_that_another_command_opened_meanwhile(
 ):
     removes = Removing.take_down
 
-    def take_down(removing, progress):
+    def take_down(removing, progress, **patience):
         create().handle("mine")  # as one that follows a job does where its connection breaks off
         assert len(forwarders()) == 1
-        return removes(removing, progress)
+        return removes(removing, progress, **patience)
 
     monkeypatch.setattr(Removing, "take_down", take_down)
     assert "mine is down" in run("down", "mine").stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 from cli_runs import failed, run
 
 CLAIM = "mine-gcs-pvc"
@@ -53,6 +54,16 @@ def test_down_deletes_what_an_earlier_down_kept(kubernetes, write):
     assert done.exit_code == 0, done.output
     assert has_claims(kubernetes) == []
     assert "nothing to do" in run("down", "--volumes", "mine").output
+
+
+def test_a_cluster_that_was_applied_is_not_touched(kubernetes, write):
+    write(keep=True)
+    documents = [*yaml.safe_load_all(run("manifest", "mine").stdout)]
+    cluster = next(one for one in documents if one["kind"] == "RayCluster")
+    kubernetes.api.post("/apis/ray.io/v1/namespaces/default/rayclusters", cluster, {})
+    assert "did not make: nothing of it was deleted" in failed(2, "down", "--volumes", "mine")
+    assert kubernetes.api.deleted == []
+    assert "nothing to do" in run("down", "mine").stdout
 
 
 def test_who_may_not_delete_the_volume_loses_no_cluster_to_the_attempt(kubernetes, write):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from sunspot.errors import UsageError
+import contextlib
+from collections.abc import Iterator
+
+from sunspot import stack as stacks
+from sunspot.errors import SunspotError, UsageError
 from sunspot.stack import Stack
 from sunspot.targets.azure.aks_settings import Aks
 from sunspot.targets.azure.settings import AzureSettings
@@ -20,7 +24,7 @@ def refuse_up(stack: Stack, elsewhere: str = "") -> None:
     Raises:
         UsageError: it is such a stack; the message has the commands.
     """
-    if _describes_aks(stack):
+    if describes_aks(stack):
         name = stack.name
         raise UsageError(
             f"stack {name!r} describes an AKS cluster, which only Pulumi makes: pulumi up -s "
@@ -32,7 +36,7 @@ def refuse_up(stack: Stack, elsewhere: str = "") -> None:
 
 def refuse_down(stack: Stack) -> None:
     """Refuses to call such a stack "not up", which may be up and cost. Raises as `refuse_up`."""
-    if _describes_aks(stack):
+    if describes_aks(stack):
         raise UsageError(
             f"stack {stack.name!r} describes an AKS cluster, which only Pulumi knows and deletes: "
             f"{DESTROY} {stack.name}. No Ray cluster of it was found "
@@ -40,9 +44,27 @@ def refuse_down(stack: Stack) -> None:
         )
 
 
+@contextlib.contextmanager
+def naming_destroy(name: str | None) -> Iterator[None]:
+    """Adds Pulumi's command to the error of a `down` of such a stack."""
+    try:
+        yield
+    except SunspotError as error:
+        if name is not None and DESTROY not in str(error) and _declares_aks(name):
+            error.add_note(f"only Pulumi deletes the AKS cluster of {name!r}: {DESTROY} {name}")
+        raise
+
+
+def _declares_aks(name: str) -> bool:
+    with contextlib.suppress(SunspotError):
+        found = stacks.find(name)
+        return found is not None and describes_aks(found)
+    return False
+
+
 def refuse_doctor(stack: Stack) -> None:
     """Refuses to look at any Kubernetes but the one that Pulumi makes. Raises as `refuse_up`."""
-    if _describes_aks(stack):
+    if describes_aks(stack):
         name = stack.name
         raise UsageError(
             f"stack {name!r} describes an AKS cluster, which Pulumi makes: before it exists, "
@@ -51,7 +73,7 @@ def refuse_doctor(stack: Stack) -> None:
         )
 
 
-def _describes_aks(stack: Stack) -> bool:
+def describes_aks(stack: Stack) -> bool:
     """Whether the file says where on Azure it is to be, or how AKS is set up."""
     azure = AzureSettings.of(stack)
     return stack.target == TARGET and (azure.location is not None or azure.aks != Aks())

@@ -10,6 +10,7 @@ from typing import Any
 
 from sunspot.catalog import VmSize, get
 from sunspot.errors import UsageError
+from sunspot.idle import refuse_idle
 from sunspot.spec import RayClusterConfig, size_for
 from sunspot.spec_values import HEAD
 from sunspot.stack import Stack
@@ -159,6 +160,7 @@ def reaches_nobody(stack: Stack) -> str | None:
 def _check(stack: Stack) -> None:
     """Computes every part that may fail, so that all problems are reported at once."""
     parts: tuple[Callable[[], object], ...] = (
+        lambda: refuse_idle(stack.idle, stack.target),
         lambda: location_of(stack),
         lambda: check_sizes(stack, infiniband=_INFINIBAND),
         lambda: check_regions(stack, {"system_vm_size": _aks(stack).system_vm_size}),
