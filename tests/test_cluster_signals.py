@@ -1,12 +1,16 @@
-"""A SIGTERM to a program with a `RayCluster` block, as from `kubectl delete pod`."""
+"""A SIGTERM to a program with a `RayCluster` block, as from `kubectl delete pod`.
+
+Also what a node's name would signal to the terminal.
+"""
 
 import contextlib
 import os
 import signal
+import threading
 
 import pytest
 import ray
-from fake_target import FakeRay, FakeTarget
+from fake_target import FakeRay, FakeTarget, node
 
 from sunspot.cluster import RayCluster
 from sunspot.spec import RayNodeConfig, SimpleRayCluster
@@ -87,3 +91,18 @@ def test_another_block_of_the_program_is_the_same(target):
     for _ in range(2):
         with contextlib.suppress(SystemExit):
             test_the_cluster_is_taken_down(target)
+
+
+def test_a_lost_nodes_name_does_not_steer_the_terminal(target, monkeypatch, caplog):
+    def on_state(_state, message):
+        if message.startswith("Lost"):
+            messages.append(message)
+            told.set()
+
+    monkeypatch.setattr("sunspot.cluster_life.WATCH_INTERVAL_S", 0.01)
+    told, messages = threading.Event(), []
+    with RayCluster(CONFIG, name="mine", on_state=on_state):
+        target.found = [node("a\x1b[2J\n", "lost"), node("workers-1", "lost")]
+        assert told.wait(10)
+    assert messages == [r"Lost 'a\x1b[2J\n', workers-1; 0 nodes are left."]
+    assert messages[0] in caplog.messages

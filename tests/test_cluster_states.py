@@ -237,7 +237,7 @@ def test_a_teardown_that_takes_too_long_is_given_up(make, target, states):
     finally:
         target.down_waits_for.set()
     assert "Timed out deactivating mine after 0.05 s" in str(caught.value)
-    assert "sunspot status mine" in str(caught.value)
+    assert "sunspot status mine, and go on: sunspot down mine" in str(caught.value)
     assert states[-1] == "FORCE_KILLED"
 
 

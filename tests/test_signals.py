@@ -2,10 +2,11 @@
 
 import os
 import signal
+import threading
 
 import pytest
 
-from sunspot.signals import deferred, uninterrupted
+from sunspot.signals import deferred, terminating, uninterrupted
 
 
 def _run(then):
@@ -43,3 +44,44 @@ def test_nothing_cuts_a_clean_up_short(number):
     with uninterrupted():
         assert signal.getsignal(number) is signal.SIG_IGN
     assert signal.getsignal(number) is before
+
+
+@pytest.fixture
+def default():
+    """Python's own handler of SIGTERM."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_sigterm_leaves_the_block(default):
+    with pytest.raises(SystemExit) as caught, terminating():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert caught.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_another_handler_of_sigterm_stays(default, when):
+    def own(*_):
+        pass
+
+    if when == "before":
+        signal.signal(signal.SIGTERM, own)
+    with terminating():
+        if when == "meanwhile":
+            signal.signal(signal.SIGTERM, own)
+        assert signal.getsignal(signal.SIGTERM) is own
+    assert signal.getsignal(signal.SIGTERM) is own
+
+
+def test_beside_the_main_thread_sigterm_stays_as_it_is(default):
+    def run():
+        with terminating():
+            handlers.append(signal.getsignal(signal.SIGTERM))
+
+    handlers = []
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert handlers == [signal.SIG_DFL]

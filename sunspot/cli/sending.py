@@ -225,7 +225,8 @@ def _stopped(client: JobClient, job_id: str) -> str:
     try:
         job = client.stop(job_id, late_s=LATE_S)
     except UsageError:
-        return f"the cluster knows no job {job_id}; if it does yet, end it: sunspot stop {job_id}"
+        stop = f"sunspot stop {job_id} --stack {client.handle.name}"
+        return f"the cluster does not know job {job_id}; if it appears yet, end it: {stop}"
     except SunspotError as error:
         return f"job {job_id} could not be stopped and may still run: {error}"
     return f"job {job_id} {'is stopped' if job.status == 'STOPPED' else f'had ended: {job.status}'}"

@@ -317,7 +317,10 @@ class JobClient:
         """What the dashboard's REST API answers, parsed if JSON. Raises what api_errors has."""
         response = self._request(method, path, **kwargs)
         is_json = "json" in response.headers.get("Content-Type", "")
-        return response.json() if is_json else response.text
+        try:
+            return response.json() if is_json else response.text
+        except requests.JSONDecodeError as error:
+            raise SilentError(self._handle, error) from error
 
     def _request(
         self, method: str, path: str, *, timeout: float = REQUEST_TIMEOUT_S, **kwargs: Any

@@ -80,7 +80,8 @@ def test_the_example_of_submit_runs_on_the_first_cluster(clusters, place, reques
 
 
 @pytest.mark.parametrize(
-    ("made", "says"), [(True, "job mine is stopped"), (False, "the cluster knows no job mine")]
+    ("made", "says"),
+    [(True, "job mine is stopped"), (False, "the cluster does not know job mine; if it appears")],
 )
 def test_an_interrupt_while_the_job_is_handed_over_stops_it(cluster, monkeypatch, made, says):
     api, _ = cluster
@@ -94,6 +95,19 @@ def test_an_interrupt_while_the_job_is_handed_over_stops_it(cluster, monkeypatch
     monkeypatch.setattr(sending, "LATE_S", 0.2)
     assert says in failed(130, "submit", "--name", "mine", "--", "true")
     assert ("POST /api/jobs/mine/stop" in api.calls()) is made
+
+
+def test_a_job_that_appears_after_an_interrupt_is_ended_as_it_says(cluster, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jobs.JobClient, "submit", interrupted)
+    monkeypatch.setattr(sending, "LATE_S", 0.0)
+    (_, _, hint) = failed(130, "submit", "--name", "mine", "--", "true").partition("end it: ")
+    assert hint.split() == ["sunspot", "stop", "mine", "--stack", "dev"]
+    api, _ = cluster
+    api.add("mine", "RUNNING", "RUNNING", "STOPPED")
+    assert run(*hint.split()[1:]).stdout == "job mine is STOPPED\n"
 
 
 def test_an_interrupt_before_the_job_is_followed_stops_it_too(cluster, monkeypatch):

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from job_api import TOKEN, Told, handle_at, refusal
+from job_api import TOKEN, Handler, Told, handle_at, refusal
 
 from sunspot.errors import SunspotError, UsageError
 from sunspot.ray import following, jobs, packaging
@@ -164,6 +164,16 @@ def test_of_a_traceback_the_last_line_is_shown(api, client):
     assert str(caught.value) == "RuntimeError: the GCS is gone"
     api.answers["GET", "/api/jobs/"] = (503, "")
     with pytest.raises(SunspotError, match="HTTP 503"):
+        client.list()
+
+
+def test_json_that_cannot_be_read_is_as_silence(api, client, monkeypatch):
+    def as_json(self, status, text):
+        self._answer(status, text.encode(), "application/json")
+
+    monkeypatch.setattr(Handler, "_text", as_json)
+    api.answers["GET", "/api/jobs/"] = (200, '[{"type": ')
+    with pytest.raises(SilentError, match=r"JSONDecodeError.*sunspot status dev"):
         client.list()
 
 

@@ -61,7 +61,8 @@ class Place:
         if not any(Path(one).expanduser().exists() for one in files.split(os.pathsep) if one):
             return cls._in_pod(files, context, namespace)
         found = _context(files, context)
-        own = found.get("context", {}).get("namespace")
+        settings = found.get("context")  # where it is no mapping, the login says so
+        own = settings.get("namespace") if isinstance(settings, dict) else None
         absolute = (
             str(Path(one).expanduser().absolute()) for one in files.split(os.pathsep) if one
         )

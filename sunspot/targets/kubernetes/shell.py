@@ -217,7 +217,7 @@ def _code(status: bytes) -> int:
         NoExitCodeError: Kubernetes gives none.
     """
     why = "the connection to the head's pod broke off"
-    with contextlib.suppress(TypeError, KeyError, IndexError, ValueError):
+    with contextlib.suppress(AttributeError, TypeError, KeyError, IndexError, ValueError):
         said = json.loads(status)
         why = said.get("message") or why
         return 0 if said["status"] == "Success" else int(said["details"]["causes"][0]["message"])

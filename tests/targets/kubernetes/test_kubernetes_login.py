@@ -96,6 +96,16 @@ def test_a_login_command_that_fails(kubernetes, capfd, command, said):
     assert kubernetes.api.names("rayclusters") == []
 
 
+@pytest.mark.parametrize("settings", [None, "here"])
+def test_a_context_without_settings(kubernetes, settings):
+    config = yaml.safe_load(kubernetes.kubeconfig.read_text())
+    config["contexts"][0]["context"] = settings
+    kubernetes.kubeconfig.write_text(yaml.safe_dump(config))
+    told = failed(2, "up", "mine", "--context", config["contexts"][0]["name"])
+    assert "the login for Kubernetes (context here) cannot be read from" in told
+    assert str(kubernetes.kubeconfig) in told
+
+
 LOGIN = """
 import json, pathlib, sys
 token, logins = map(pathlib.Path, sys.argv[1:])

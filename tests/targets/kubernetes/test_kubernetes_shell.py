@@ -97,6 +97,7 @@ def test_the_exit_code_is_the_commands(status, code):
         (b'{"status": "Failure", "message": "no such container"}', "no such container"),
         (b"", "broke off"),
         (b"<html>", "broke off"),
+        (b'["Success"]', "broke off"),
     ],
 )
 def test_where_there_is_no_exit_code_it_is_255_and_why(status, said):
