@@ -129,6 +129,20 @@ def test_the_cost_has_the_tier_of_the_control_plane(tier, usd):
     assert sum(one.minimum for one in others if one.name == "control plane") == usd
 
 
+def test_the_cost_has_a_spot_group_and_its_on_demand_twin_both_full():
+    found = {one.name: one for one in preview.collect(aks_stack()).costs.groups}
+    counted = {
+        name: (found[name].market, found[name].minimum, found[name].maximum)
+        for name in ("fixed", "gpu", "gpu-on-demand", "steady")
+    }
+    assert counted == {
+        "fixed": ("spot", 2, 2),
+        "gpu": ("spot", 0, 4),
+        "gpu-on-demand": ("on-demand", 0, 4),
+        "steady": ("on-demand", 1, 3),
+    }
+
+
 def test_nodes_in_a_subnet_must_be_let_out_to_the_api_server():
     network = {"subnet_ids": {"head": SUBNET, "workers": SUBNET}}
     found = preview.collect(aks_stack(network=network))

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 from sunspot.catalog import cost, services
 from sunspot.catalog.prices import Prices
-from sunspot.spec import size_for
 from sunspot.spec_values import HEAD
 from sunspot.targets.azure.aks.plan import SYSTEM_NODES, AksPlan
-from sunspot.targets.azure.aks.pools import DISK_GIB, SYSTEM_POOL
+from sunspot.targets.azure.aks.pools import DISK_GIB, SYSTEM_POOL, AksPool
 
 # What the table of services calls the control plane of a tier that costs something.
 _PAID_TIERS = {"Standard": "aks-standard", "Premium": "aks-premium"}
@@ -37,15 +36,22 @@ def costs(plan: AksPlan, prices: Prices) -> cost.Costs:
     )
     workers = (
         cost.Group(
-            name=group.name,
-            size=size_for(group.worker_nodes).name,
-            market=group.market,
-            minimum=group.min_workers,
-            maximum=group.max_workers,
+            name=pool.node_type,
+            size=pool.size.name,
+            market=pool.market,
+            minimum=_fixed(plan, pool),
+            maximum=pool.maximum,
         )
-        for group in plan.cluster.scaling_groups
+        for pool in plan.pools
+        if pool.group != HEAD
     )
     return cost.of((*own, *workers), prices, _others(plan))
+
+
+def _fixed(plan: AksPlan, pool: AksPool) -> int:
+    """How many nodes a group's pool always has; the on-demand twin of a spot pool has none."""
+    fixed = {group.name: group.min_workers for group in plan.cluster.scaling_groups}
+    return fixed.get(pool.node_type, 0)
 
 
 def _head(plan: AksPlan) -> str:
@@ -55,12 +61,9 @@ def _head(plan: AksPlan) -> str:
 def _others(plan: AksPlan) -> Iterator[cost.Other]:
     disk = services.disk(DISK_GIB)
     disks = [disk * SYSTEM_NODES] * 2
-    ephemeral = {pool.group: pool.ephemeral_disk for pool in plan.pools}
-    counts = {HEAD: (1, 1)} | {
-        group.name: (group.min_workers, group.max_workers) for group in plan.cluster.scaling_groups
-    }
-    for group, both in counts.items():
-        if not ephemeral[group]:
+    for pool in plan.pools:
+        both = (1, 1) if pool.group == HEAD else (_fixed(plan, pool), pool.maximum)
+        if not pool.ephemeral_disk:
             disks = [sum_ + disk * count for sum_, count in zip(disks, both, strict=True)]
     disks = [sum_ + _volume(plan.volume_gib) for sum_ in disks]
     yield cost.Other(name="disks", minimum=round(disks[0], 5), maximum=round(disks[1], 5))
