@@ -55,7 +55,7 @@ class Machine:
         processes = [
             process
             for process in psutil.process_iter()
-            if is_alive(process) and not (up and kind(process) in PASSING)
+            if _runs(process) and not (up and kind(process) in PASSING)
         ]
         return {
             **{f"process {p.pid} of {p.create_time()}": _called(p) for p in processes},
@@ -135,6 +135,13 @@ def _sockets(pids: Collection[int]) -> Census:
             address = ":".join(map(str, one.laddr))
             found[f"{kind_of} {address}"] = f"of process {one.pid}"
     return found
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Whether a process lives, and is not just ending: then it has no command line any more."""
+    with contextlib.suppress(psutil.Error):
+        return is_alive(process) and bool(process.cmdline())
+    return False
 
 
 def _called(process: psutil.Process) -> str:

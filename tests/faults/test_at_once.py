@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 
 from cut_off import Ended, Installed
@@ -11,6 +12,11 @@ from fault_table import AS_IT_WAS, NOTHING, Row
 Record = Callable[[Row], None]
 
 TWO = "two at once"
+
+
+def unused() -> str:
+    """A job's name; that of a test's first try is taken."""
+    return f"twice-{secrets.token_hex(2)}"
 
 
 def twice(sunspot: Installed, *arguments: str) -> tuple[Ended, Ended]:
@@ -52,12 +58,12 @@ def test_scale(sunspot: Installed, clusters: Clusters, record: Record):
 
 
 def test_submit_of_one_name(sunspot: Installed, clusters: Clusters, record: Record):
-    before = clusters.share()
-    both = twice(sunspot, "submit", "--name", "twice", "--", "echo", "done")
+    before, name = clusters.share(), unused()
+    both = twice(sunspot, "submit", "--name", name, "--", "echo", "done")
     did, refused = sorted(both, key=lambda ended: ended.code or 0)
     assert (did.code, refused.code) == (0, 2), both
     assert "done" in did.out
-    assert "twice" in refused.error
+    assert name in refused.error
     assert clusters.changes(before) == []
     code = f"{did.code}, {refused.code}"
     record(Row(fault=TWO, to="submit --name", code=code, says="already", left=AS_IT_WAS))
@@ -65,9 +71,10 @@ def test_submit_of_one_name(sunspot: Installed, clusters: Clusters, record: Reco
 
 def test_logs(sunspot: Installed, clusters: Clusters, record: Record):
     clusters.share()
-    sunspot.ok("submit", "--name", "read-twice", "--", "echo", "done")
+    name = unused()
+    sunspot.ok("submit", "--name", name, "--", "echo", "done")
     before = clusters.without_jobs()
-    first, second = twice(sunspot, "logs", "read-twice", "-f")
+    first, second = twice(sunspot, "logs", name, "-f")
     assert (first.code, second.code) == (0, 0)
     assert first.out == second.out
     assert "done" in first.out
