@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from sunspot.errors import NotUpError, SunspotError
+from sunspot.errors import NotUpError, SunspotError, UsageError
 from sunspot.stack import Stack
 from sunspot.targets.azure import missing_role, remaining
 from sunspot.targets.azure.credentials import Endpoints, Login
@@ -40,6 +40,16 @@ def not_up(name: str) -> NotUpError:
     return NotUpError(
         f"{_unknown(name)}, though it was up. `pulumi whoami -v` shows the backend that is asked; "
         f"whether anything is left on Azure: sunspot down {name}"
+    )
+
+
+def to_pulumi(name: str) -> UsageError:
+    """The error for a stack of which Pulumi has made AKS, whatever its file says now."""
+    from sunspot.targets.kubernetes.adopting import DESTROY  # late: it loads that target
+
+    return UsageError(
+        f"by Pulumi's state, stack {name!r} has an AKS cluster, which only Pulumi deletes, with "
+        f"all that is in it: {DESTROY} {name}"
     )
 
 

@@ -211,7 +211,7 @@ class AzureTarget:
             if engine is None or before is None or not before.resources:
                 return left_behind.check(name, self.records, self.still_there, progress)
             if before.is_aks:
-                return None
+                raise left_behind.to_pulumi(name)
             self.records.tunnel(name).close()
             try:
                 emptying.empty(before, progress, self.endpoints)

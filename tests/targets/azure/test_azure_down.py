@@ -43,12 +43,13 @@ def test_down_of_a_stack_that_plain_pulumi_made(place):
     assert "destroy False" in place.fake.calls
 
 
+@pytest.mark.parametrize("target", ["kubernetes", "azure"])
 @pytest.mark.parametrize("flags", [(), ("--delete-storage",), ("--target", "azure")])
-def test_aks_is_pulumis_to_delete(place, flags):
-    write(place.project, "x", target="kubernetes")
+def test_aks_is_pulumis_to_delete(place, flags, target):
+    write(place.project, "x", target=target)
     place.fake.now = (group(), aks(), account())
     result = run("down", "x", *flags)
-    assert result.exit_code == 2, result.output  # there is no kubeconfig here
+    assert result.exit_code == 2, result.output
     assert "pulumi destroy --exclude-protected -s x" in result.stderr
     assert {*place.fake.calls} == {"state"}
 
