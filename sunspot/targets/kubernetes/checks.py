@@ -72,7 +72,12 @@ def refuse(api: Api, stack: Stack, progress: Progress, *, job: bool = False) -> 
 
 
 def preconditions(stack: Stack, progress: Progress) -> list[Finding]:
-    """As `findings`; a Kubernetes that cannot be asked is one of them."""
+    """As `findings`; a Kubernetes that cannot be asked is one of them.
+
+    Raises:
+        UsageError: the stack itself is wrong, as for any other command.
+    """
+    raycluster.make(stack)
     found: list[Finding] = []
     try:
         wanted, record = placing.placed(stack)

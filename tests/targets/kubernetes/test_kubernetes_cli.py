@@ -108,3 +108,17 @@ def test_other_commands_of_this_machine_are_not_hindered():
     # No cluster is up, and no stack is named.
     assert run("down").exit_code == 0
     assert "no cluster is up" in failed(1, "status")
+
+
+def test_doctor_refuses_a_wrong_stack_as_the_other_commands_do(project):
+    file = project / "Pulumi.mine.yaml"
+    elastic = STACK.replace("worker_nodes", "max_workers: 2, worker_nodes")
+    small = elastic.replace("{cpu: 2, memory_gb: 4}", "{cpu: 1, memory_gb: 2}")
+    file.write_text(
+        small.replace(
+            "  sunspot:kube", "    autoscaler_config: {cpu: 0.5, memory_gb: 1}\n  sunspot:kube"
+        )
+    )
+    said = failed(2, "doctor", "mine")
+    assert "1 GiB of memory are left for Ray" in said
+    assert "kubeconfig" not in said
