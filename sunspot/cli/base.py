@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 DEFAULT_STACK = "dev"
 
+PORTS = range(1, 65_536)
+
 
 class Subcommands(TyperGroup):
     """Commands below a common name."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,6 +12,7 @@ import typer
 from sunspot import console
 from sunspot import stack as stacks
 from sunspot.cli.base import (
+    PORTS,
     AsJson,
     Commands,
     Context,
@@ -41,8 +41,6 @@ from sunspot.targets.scaling import Scaling, Size, parse
 
 commands = Commands()
 
-MAX_PORT = 65535
-
 
 @commands.command(
     epilog="Example: sunspot up hybrid --target local\nExample: sunspot up --file cluster.yaml\n"
@@ -61,14 +59,14 @@ def up(
     port: Annotated[
         int | None,
         typer.Option(
-            help="Port of the GCS, for clusters on this machine; by default 6379 if it is free.",
+            help="Port of the GCS, for clusters on this machine; by default 6379 if it is free."
         ),
     ] = None,
     dashboard_port: Annotated[
         int | None,
         typer.Option(
             help="Port of the dashboard and the job API on this machine; by default 8265 if it is "
-            "free.",
+            "free."
         ),
     ] = None,
     client: Annotated[
@@ -103,7 +101,8 @@ def up(
     """
     from sunspot.targets.azure.aks import by_pulumi
 
-    _check_ports({"--port": port, "--dashboard-port": dashboard_port})
+    _check_port("--port", port)
+    _check_port("--dashboard-port", dashboard_port)
     loaded = read_stack(stack, file)
     if target_name is None and context is None:
         by_pulumi.refuse_up(loaded)
@@ -145,10 +144,11 @@ def up(
             console.out.print(f"    {key:<24} {value}", markup=False)
 
 
-def _check_ports(given: Mapping[str, int | None]) -> None:
-    for flag, number in given.items():
-        if number is not None and not 1 <= number <= MAX_PORT:
-            raise UsageError(f"{flag} {number} is not a port: give one from 1 to {MAX_PORT}")
+def _check_port(flag: str, wish: int | None) -> None:
+    from sunspot.targets import host_ports  # late: it loads psutil
+
+    if wish is not None:
+        host_ports.check_number(flag, wish, PORTS)  # some targets take fewer
 
 
 @commands.command(epilog="Example: sunspot down dev")

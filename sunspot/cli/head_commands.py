@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from sunspot import console
-from sunspot.cli.base import AfterDashes, Commands, StackOption, UpStack, UpTarget
+from sunspot.cli.base import PORTS, AfterDashes, Commands, StackOption, UpStack, UpTarget
 from sunspot.errors import SunspotError, UsageError
 from sunspot.targets import abilities, clusters
 from sunspot.targets.head_notebook import HeadNotebooks
@@ -21,8 +21,7 @@ from sunspot.targets.protocol import Shell, Shells, Target
 
 commands = Commands()
 
-# What `forward` takes, and how often it looks whether the way is still open.
-PORTS = range(1, 65_536)
+# How often `forward` looks whether the way is still open.
 FORWARD_POLL_S = 0.5
 
 

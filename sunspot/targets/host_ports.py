@@ -14,18 +14,19 @@ from sunspot.node.free_ports import port_is_free
 USER_PORTS = range(1024, 65_536)
 
 
-def check_number(flag: str, port: int) -> None:
+def check_number(flag: str, port: int, ports: range = USER_PORTS) -> None:
     """Checks that a wished number is a port that a user may have.
 
     Args:
         flag: the flag that the wish was given with.
         port: the wish.
+        ports: those that there are.
 
     Raises:
         UsageError: it is not.
     """
-    if port not in USER_PORTS:
-        raise UsageError(f"{flag} {port} is not a port from {USER_PORTS[0]} to {USER_PORTS[-1]}")
+    if port not in ports:
+        raise UsageError(f"{flag} {port} is not a port from {ports[0]} to {ports[-1]}")
 
 
 def taken(flag: str, port: int, by: str) -> UsageError:

@@ -10,7 +10,6 @@ from sunspot.registry import THIS_MACHINE
 from sunspot.stack import Stack
 from sunspot.targets.azure.records import Record, Records
 from sunspot.targets.azure.settings import TARGET
-from sunspot.targets.kubernetes.settings import TARGET as KUBERNETES
 from sunspot.targets.protocol import Progress
 from sunspot.targets.records import BrokenRecordsError
 
@@ -44,9 +43,11 @@ def declared_in(stack: Stack) -> Path:
 
 
 def _refuse_aks(stack: Stack) -> None:
-    if stack.target == KUBERNETES:
+    from sunspot.targets.azure.aks.plan import is_aks
+
+    if is_aks(stack):
         raise UsageError(
-            f"Pulumi.{stack.name}.yaml says sunspot:target: {KUBERNETES}, of which Pulumi makes "
+            f"Pulumi.{stack.name}.yaml says sunspot:target: {stack.target}, of which Pulumi makes "
             "AKS and not virtual machines: change it to azure, or give the virtual machines a "
             "stack of their own"
         )

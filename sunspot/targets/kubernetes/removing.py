@@ -165,10 +165,12 @@ class Removing:
         return found if _is_sunspots(found) else None
 
     def _owns(self, found: Object) -> bool:
-        """Whether the RayCluster is, or was, the owner of an object."""
-        wanted = ("RayCluster", self.cluster.names.cluster)
+        """Whether what makes all the others is, or was, the owner of an object, by its name."""
+        makers = {("RayCluster", self.cluster.names.cluster)}
+        if self.job is not None:
+            makers.add(("RayJob", self.job.rpartition("/")[2]))
         owners = found["metadata"].get("ownerReferences") or ()
-        return any((one["kind"], one["name"]) == wanted for one in owners)
+        return any((one["kind"], one["name"]) in makers for one in owners)
 
     def _is_ours_at(self, where: str) -> bool:
         """Whether ours is at a path. What one may not read goes with the RayCluster, its owner."""
@@ -182,14 +184,7 @@ class Removing:
         owners = found["metadata"].get("ownerReferences") or ()
         if self.uid:
             return self.uid in (found["metadata"]["uid"], *(one["uid"] for one in owners))
-        return not owners or any(self._is_maker(one) for one in owners)
-
-    def _is_maker(self, owner: Object) -> bool:
-        """Whether an owner is, by its name, what makes all the others."""
-        makers = [("RayCluster", self.cluster.names.cluster)]
-        if self.job is not None:
-            makers.append(("RayJob", self.job.rpartition("/")[2]))
-        return (owner["kind"], owner["name"]) in makers
+        return not owners or self._owns(found)
 
     def _wait_for_makers(self, progress: Progress) -> None:
         """Waits until what makes the others is gone; frees it where nothing else does."""
